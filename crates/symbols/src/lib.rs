@@ -1,0 +1,90 @@
+//! What is in a module: its functions, their names and extents, and every code address that something may jump to.
+//!
+//! First station of the way of the data: ELF file -> `Module` -> patch planner. All addresses are the module's own
+//! (ELF virtual addresses, no load bias); the controller adds the bias.
+#![forbid(unsafe_code)]
+
+/// One ELF file, analysed once.
+pub struct Module {
+    /// File name only: `libc.so.6`.
+    pub name: String,
+    pub build_id: Option<Vec<u8>>,
+    /// ET_DYN (PIE or shared library), as opposed to a fixed-address executable.
+    pub position_independent: bool,
+    /// `e_entry`, 0 for most libraries.
+    pub entry: u64,
+    /// PT_LOAD segments in address order.
+    pub segments: Vec<Segment>,
+    /// Allocated sections (or, with no section headers, one per PT_LOAD), address order.
+    pub sections: Vec<Section>,
+    /// Sorted by `start`; ranges do not overlap.
+    pub functions: Vec<Function>,
+    /// Sorted, deduplicated: addresses inside code that can be reached otherwise than by a direct branch that a
+    /// disassembler sees: relocation addends and values of pointers in data, landing pads of exceptions, symbols,
+    /// starts of FDEs, .init_array, the entry point. Over-approximation is fine, a missing one is not.
+    pub code_pointers: Vec<u64>,
+    /// CFA rules; see `cfa_is_rsp_plus_8`.
+    pub cfi: CfiTable,
+    /// The file is the dynamic loader (has `_dl_debug_state`/SONAME ld-linux*, ld-musl*).
+    pub is_loader: bool,
+    /// Was linked statically (no PT_INTERP, no PT_DYNAMIC needed libs) and is an executable.
+    pub is_static: bool,
+}
+
+pub struct Segment {
+    pub vaddr: u64,
+    pub mem_size: u64,
+    pub file_offset: u64,
+    pub file_size: u64,
+    pub executable: bool,
+    pub writable: bool,
+}
+
+pub struct Section {
+    pub name: String,
+    pub vaddr: u64,
+    pub bytes: Vec<u8>,
+    pub executable: bool,
+    pub writable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub start: u64,
+    /// Exclusive; padding after the last instruction is not part of it.
+    pub end: u64,
+    /// Demangled, or `sub_1a2b0` where there is no name.
+    pub name: String,
+    /// As in the symbol table.
+    pub linkage_name: Option<String>,
+    pub kind: FunctionKind,
+    pub found_in: FoundIn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    Normal,
+    /// A part of another function placed elsewhere (`foo.cold`, an FDE whose CFA at its start is not rsp+8).
+    Fragment,
+    /// PLT entry or other linker-made stub.
+    Plt,
+    /// Runs during relocation (STT_GNU_IFUNC symbol value, R_X86_64_IRELATIVE addend).
+    IfuncResolver,
+    /// `_start`, or what e_entry points to.
+    EntryCode,
+    /// Must not be probed: signal restorers, clone/vfork and kin, return and indirect thunks, context switches,
+    /// rseq and cancellation ranges. The text is the reason shown to the user.
+    Untouchable(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundIn { Symtab, Dynsym, DebugData, DebugLink, EhFrame }
+
+/// For every code address covered by .eh_frame: is the canonical frame address `rsp + 8` there?
+#[derive(Default)]
+pub struct CfiTable { _private: () }
+
+impl CfiTable {
+    /// `None`: no unwind information covers the address.
+    pub fn cfa_is_rsp_plus_8(&self, _addr: u64) -> Option<bool> { None }
+}
