@@ -1,0 +1,171 @@
+//! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
+
+/// Everything one recording found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    pub meta: Meta,
+    pub modules: Vec<Module>,
+    /// Referred to by index: [`Node::function`], [`Creator::function`].
+    pub functions: Vec<Function>,
+    pub processes: Vec<Process>,
+    /// Functions that were found but not patched, each with its reason.
+    pub skipped: Vec<Skipped>,
+    /// What the reader of a report must know about how the figures came about, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// How and when the recording was made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    /// Version of thalweg that recorded.
+    pub version: String,
+    pub created_unix_ns: u64,
+    pub duration_ns: u64,
+    /// `false` after `--no-clock`: every time is 0 and no report shows one.
+    pub timed: bool,
+    /// Attached to a running process, as opposed to launched.
+    pub attached: bool,
+    pub command: Vec<String>,
+    pub clock_hz: f64,
+    pub overhead_ns_per_call: f64,
+    pub memory_bytes: u64,
+    pub memory_limit: u64,
+}
+
+/// One ELF file that the target had mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// File name only: `libc.so.6`.
+    pub name: String,
+    pub path: String,
+    /// Lower-case hex, or empty where the file has none.
+    pub build_id: String,
+    pub functions_total: u32,
+    pub functions_patched: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// Demangled, or `sub_1a2b0` where the module has no name for it.
+    pub name: String,
+    /// Index into [`Profile::modules`].
+    pub module: u32,
+    /// The module's own address, without the load bias.
+    pub address: u64,
+    pub file: Option<String>,
+    /// 0 when unknown.
+    pub line: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    pub parent: Option<u32>,
+    pub command: Vec<String>,
+    pub threads: Vec<Thread>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    pub tid: u32,
+    pub name: String,
+    pub created_by: Option<Creator>,
+    /// Relative to the start of the recording.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// The calling-context tree, parents before children.
+    pub nodes: Vec<Node>,
+    /// Calls that found no room in the tree and went to one node per function instead.
+    pub folded_calls: u64,
+}
+
+/// The thread, and where known the function, that started another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Creator {
+    pub pid: u32,
+    pub tid: u32,
+    /// Index into [`Profile::functions`].
+    pub function: Option<u32>,
+}
+
+/// One calling context: a function, called by the chain of functions above it. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Index in the same thread, always smaller than this node's own; `None` for a root.
+    pub parent: Option<u32>,
+    /// Index into [`Profile::functions`].
+    pub function: u32,
+    pub calls: u64,
+    /// Time in the function itself, without its callees.
+    pub base: u64,
+    /// Time in the function and everything it called.
+    pub cum: u64,
+    /// Wall time between entry and exit, waiting included.
+    pub elapsed: u64,
+    /// Shortest and longest single call.
+    pub min: u64,
+    pub max: u64,
+    /// How often the same function stands among the ancestors: 0 for the outermost.
+    pub recursion: u32,
+    pub flags: NodeFlags,
+}
+
+/// What is special about a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeFlags(u8);
+
+impl NodeFlags {
+    /// The function was on the thread's stack when thalweg attached; its entry was not seen.
+    pub const ON_STACK_AT_ATTACH: NodeFlags = NodeFlags(1);
+    /// Holds the calls of its function for which the tree had no room; it stands under no parent.
+    pub const FOLDED: NodeFlags = NodeFlags(2);
+    /// Was still running when the data was read.
+    pub const OPEN: NodeFlags = NodeFlags(4);
+
+    const KNOWN: u8 = 7;
+
+    pub const fn empty() -> NodeFlags {
+        NodeFlags(0)
+    }
+
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// `None` when a bit is set that this version gives no meaning.
+    pub const fn from_bits(bits: u8) -> Option<NodeFlags> {
+        if bits & !Self::KNOWN == 0 {
+            Some(NodeFlags(bits))
+        } else {
+            None
+        }
+    }
+
+    pub const fn contains(self, other: NodeFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for NodeFlags {
+    type Output = NodeFlags;
+
+    fn bitor(self, other: NodeFlags) -> NodeFlags {
+        NodeFlags(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitOrAssign for NodeFlags {
+    fn bitor_assign(&mut self, other: NodeFlags) {
+        self.0 |= other.0;
+    }
+}
+
+/// A function that could not or must not be patched, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    pub name: String,
+    /// The module's file name.
+    pub module: String,
+    pub address: u64,
+    pub reason: String,
+}
