@@ -1,3 +1,51 @@
-fn main() {
-    println!("Hello, world!");
+//! The `thalweg` command: parse the arguments, run one subcommand, turn what came of it into an exit status.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod report;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+/// Every error of ours; clap uses the same for a wrong command line.
+const EXIT_ERROR: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(status) => status,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("thalweg: {error:#}");
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Record(args) => commands::record::run(args),
+        Command::Attach(args) => commands::attach::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Checkpoint(args) => commands::checkpoint::run(args),
+        Command::Detach(args) => commands::detach::run(args),
+        Command::Probe(args) => commands::probe::run(args),
+        Command::Report(args) => commands::report::run(args),
+        Command::Export(args) => commands::export::run(args),
+        Command::Man(args) => commands::man::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+    }
+}
+
+/// Whoever read our output has seen enough (`thalweg report | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

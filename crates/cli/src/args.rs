@@ -1,0 +1,203 @@
+//! The command line as a table: subcommands, and the groups of options that several of them share.
+//!
+//! Help, man pages and completions all come from here and from the argument structs in `commands/`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use thalweg_control::filter::{BadPattern, Filter};
+
+use crate::commands::{
+    attach, checkpoint, completions, detach, export, man, probe, record, report, status,
+};
+
+/// Where a recording goes, and where it is read from, unless told otherwise.
+pub const DEFAULT_FILE: &str = "profile.thalweg";
+
+/// Count and time every call of a running native program.
+///
+/// thalweg attaches to a process that nobody recompiled, patches every function at its entry and its exits,
+/// keeps a tree of calling contexts per thread, and detaches without leaving a trace.
+#[derive(Parser, Debug)]
+#[command(name = "thalweg", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Record(record::Args),
+    Attach(attach::Args),
+    Status(status::Args),
+    Checkpoint(checkpoint::Args),
+    Detach(detach::Args),
+    Probe(probe::Args),
+    Report(report::Args),
+    Export(export::Args),
+    #[command(hide = true)]
+    Man(man::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+}
+
+/// Which functions to patch. The default is every function of the executable and of all its shared libraries.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Filters")]
+pub struct FilterArgs {
+    /// Keep only functions whose name matches (may be given several times; one match suffices)
+    #[arg(short = 'F', long = "function", value_name = "REGEX")]
+    pub keep: Vec<String>,
+
+    /// Leave out functions whose name matches
+    #[arg(short = 'N', long = "not-function", value_name = "REGEX")]
+    pub leave_out: Vec<String>,
+
+    /// Keep only modules (the executable, libraries) whose file name matches
+    #[arg(long, value_name = "REGEX")]
+    pub lib: Vec<String>,
+
+    /// Leave out modules whose file name matches
+    #[arg(long, value_name = "REGEX")]
+    pub no_lib: Vec<String>,
+}
+
+impl FilterArgs {
+    pub fn build(&self) -> Result<Filter, BadPattern> {
+        Filter::new(&self.keep, &self.leave_out, &self.lib, &self.no_lib)
+    }
+}
+
+/// How the target is measured: the same for `record` and `attach`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Measuring")]
+pub struct MeasureArgs {
+    /// Memory for the calling-context trees in the target; when it is full, further contexts are folded
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// Count calls without timing them: several times cheaper
+    #[arg(long)]
+    pub no_clock: bool,
+}
+
+/// The profile to read.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    /// The profile to read [default: profile.thalweg]
+    #[arg(value_name = "FILE", conflicts_with = "input")]
+    pub file: Option<PathBuf>,
+
+    /// The same, for those who like options
+    #[arg(short, long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+}
+
+impl InputArgs {
+    pub fn path(&self) -> &Path {
+        let given = self.file.as_deref().or(self.input.as_deref());
+        given.unwrap_or(Path::new(DEFAULT_FILE))
+    }
+}
+
+/// `500ms`, `10s`, `2m`, `1h`, `1.5s`; a bare number is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split_unit(text);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit '{unit}': use ms, s, m or h")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a duration: write 500ms, 10s or 2m".to_string())?;
+    Duration::try_from_secs_f64(number * seconds)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "must be more than zero and less than a few hundred years".to_string())
+}
+
+/// `64k`, `256M`, `1G`, powers of 1024; a bare number is bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
+    let unit = unit.to_ascii_lowercase();
+    let shift = match unit.trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return Err(format!("unknown unit '{unit}': use K, M or G")),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "not a size: write 64M or 1G".to_string())?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| "must be more than zero and less than 16 EiB".to_string())
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let digits = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    (&text[..digits], text[digits..].trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_arguments_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_take_the_usual_units() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in [
+            "",
+            "s",
+            "0s",
+            "-1s",
+            "10 parsecs",
+            "1.2.3s",
+            "inf",
+            "1e400h",
+        ] {
+            assert!(parse_duration(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64k"), Ok(64 << 10));
+        assert_eq!(parse_size("256M"), Ok(256 << 20));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        for bad in ["", "M", "0", "-1M", "1.5G", "99999999999G", "1T"] {
+            assert!(parse_size(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_recording_needs_either_a_process_or_a_command() {
+        let parse = |args: &[&str]| Cli::try_parse_from([&["thalweg", "record"], args].concat());
+        assert!(parse(&["-p", "42"]).is_ok());
+        assert!(parse(&["--", "ls", "-lR"]).is_ok());
+        assert!(parse(&["-F", "x", "ls", "-lR", "-p", "7"]).is_ok());
+        assert!(parse(&[]).is_err());
+        assert!(parse(&["-p", "42", "--", "ls"]).is_err());
+        assert!(parse(&["-t", "43", "--", "ls"]).is_err());
+    }
+}
