@@ -1,3 +1,7 @@
 //! (to come)
 
 pub mod filter;
+pub mod error;
+pub mod launch;
+pub mod proc;
+pub mod tracee;
