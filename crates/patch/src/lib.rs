@@ -1,1 +1,32 @@
-//! (to come)
+//! The patch planner: which bytes of a module's text change, and what the stubs hold.
+//!
+//! Second station of the way of the data: `Module` (from the symbols crate) -> `plan` -> `ModulePlan` -> `emit` -> bytes that
+//! the controller writes. Bytes in, bytes out: nothing here touches a process.
+//!
+//! A function's plan is a set of disjoint *windows*. A window is a run of consecutive instructions `[start, end)` that is
+//! copied into a stub, with probes inserted; the text at `start` gets a jump to that stub:
+//!
+//! ```text
+//!   before                         after                         stub
+//!   f:   push rbp                  f:   jmp stub ------------>   entry probe
+//!        mov  rbp, rsp                  (dead bytes)             push rbp
+//!        sub  rsp, 32                                            mov  rbp, rsp
+//!   L:   ...                       L:   ...         <---------   sub  rsp, 32 ; jmp L
+//! ```
+#![forbid(unsafe_code)]
+
+mod emit;
+mod interface;
+
+pub use emit::emit;
+pub use interface::{
+    EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,
+    Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, Window,
+};
+
+use thalweg_symbols::Module;
+
+/// Plans every function of `module` whose flag in `selected` (parallel to `module.functions`) is set.
+pub fn plan(_module: &Module, _selected: &[bool]) -> ModulePlan {
+    ModulePlan::default()
+}

@@ -1,0 +1,244 @@
+//! What the planner gives to the controller: plans, probes, patches, and the reasons for what is left alone.
+
+use std::fmt;
+
+/// What to do to one module. Addresses are the module's own (no load bias).
+#[derive(Clone, Debug, Default)]
+pub struct ModulePlan {
+    /// Functions that get a probe at their entry and at every exit, in address order.
+    pub functions: Vec<FunctionPlan>,
+    /// Parts of planned functions that lie elsewhere (`foo.cold`); their exits are exits of the functions they belong to.
+    pub fragments: Vec<FragmentPlan>,
+    /// Selected functions that stay as they are.
+    pub skipped: Vec<Skipped>,
+    pub(crate) stub_bytes: u64,
+}
+
+impl ModulePlan {
+    /// No emission of this plan needs more bytes, as long as no probe is longer than [`MAX_PROBE_BYTES`].
+    pub fn stub_size_bound(&self) -> u64 {
+        self.stub_bytes
+    }
+}
+
+/// The longest code a [`ProbeEncoder`] may produce for one probe.
+pub const MAX_PROBE_BYTES: u64 = 32;
+
+#[derive(Clone, Debug)]
+pub struct FunctionPlan {
+    /// Index in `module.functions`.
+    pub function: usize,
+    /// The probes must leave the arithmetic flags as they found them.
+    pub keep_flags: bool,
+    pub method: Method,
+    /// How many exits (returns and tail jumps) have a probe, those in shared fragments not counted.
+    pub exits: usize,
+    /// Disjoint, in address order.
+    pub windows: Vec<Window>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FragmentPlan {
+    /// Index in `module.functions`.
+    pub function: usize,
+    pub keep_flags: bool,
+    pub windows: Vec<Window>,
+}
+
+/// The most invasive means that a function's plan needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Every patch is a 5-byte jump in the function's own bytes or the padding behind them.
+    Direct,
+    /// Some patch is a 2-byte jump to a 5-byte jump in bytes that nobody executes.
+    Springboard,
+    /// The entry's window ends with a call, which the stub performs with the original return address.
+    CallMoved,
+    /// Some branches run in a stub only to reach the copy of their target.
+    Retargeted,
+    /// The whole body runs in a stub.
+    Relocated,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Direct => "direct",
+            Method::Springboard => "springboard",
+            Method::CallMoved => "call moved",
+            Method::Retargeted => "retargeted",
+            Method::Relocated => "relocated",
+        })
+    }
+}
+
+/// A run of instructions that executes in a stub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where the text is patched.
+    pub start: u64,
+    /// End of the displaced instructions. The patch may reach into padding beyond it.
+    pub end: u64,
+    pub patch: PatchForm,
+    /// Probes in the copy, in address order.
+    pub events: Vec<Event>,
+}
+
+impl Window {
+    /// End of the bytes that change at `start`.
+    pub fn patch_end(&self) -> u64 {
+        self.start + self.patch.len()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchForm {
+    /// `jmp rel32` to the stub.
+    Near,
+    /// `jmp rel8` to a `jmp rel32` at `springboard`.
+    Short { springboard: u64 },
+}
+
+impl PatchForm {
+    /// How many bytes change at the window's start.
+    pub fn len(self) -> u64 {
+        match self {
+            PatchForm::Near => 5,
+            PatchForm::Short { .. } => 2,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The instruction before whose copy the probe stands; the window's end for a function that runs on into the next.
+    pub at: u64,
+    pub probe: Probe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// A call begins. `function` is the index in `module.functions`. With `loops` the function also jumps back here,
+    /// which is no call: the run-time tells the two apart by the stack pointer.
+    Entry { function: usize, loops: bool },
+    /// Does its work and then executes the plain `ret` itself: nothing follows it.
+    Return,
+    /// Pops the frame, then falls through to `ret imm16`, a jump to a return thunk or a tail jump to code without probes.
+    Exit,
+    /// A tail jump to a function whose entry is probed follows: the frame stays, marked.
+    TailMark,
+    /// A tail jump whose target is known only now follows: its address has been stored at `[rsp-24]`.
+    TailUnknown,
+}
+
+/// Makes the machine code of probes. The controller has the real one, tests have theirs.
+pub trait ProbeEncoder {
+    /// Appends the code of `probe` as placed at address `at`: at most [`MAX_PROBE_BYTES`]. The code preserves every register, and
+    /// with `keep_flags` the arithmetic flags; it may write to `[rsp-128, rsp)`.
+    fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>);
+}
+
+/// Where a plan is to be realised.
+pub struct Placement<'a> {
+    /// What the loader added to the module's addresses.
+    pub bias: u64,
+    /// Where the stubs will be.
+    pub stub_base: u64,
+    pub encoder: &'a dyn ProbeEncoder,
+}
+
+/// Bytes to write, and how program counters translate. All addresses are absolute.
+#[derive(Clone, Debug, Default)]
+pub struct Emitted {
+    /// To be written at `Placement::stub_base`, before any patch.
+    pub stubs: Vec<u8>,
+    /// **In the order in which they have to be written**, so that a writer that dies half way leaves a working program;
+    /// undo in the reverse order. Each lies within one page, no two overlap.
+    pub patches: Vec<Patch>,
+    /// Original pc inside a displaced window -> the same place in the stub; sorted.
+    pub moves: Vec<(u64, u64)>,
+    /// Stub pc outside of probe code -> the original pc, valid once the original bytes are back; sorted.
+    pub back: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    pub address: u64,
+    pub original: Vec<u8>,
+    pub replacement: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EmitError {
+    #[error(
+        "the code at {from:#x} cannot reach {to:#x}: place the stubs within 2 GiB of the module"
+    )]
+    OutOfReach { from: u64, to: u64 },
+    #[error("the plan does not belong to this module: no displaceable instruction at {address:#x}")]
+    ForeignPlan { address: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Index in `module.functions`.
+    pub function: usize,
+    pub reason: SkipReason,
+}
+
+/// Why a function stays as it is. Addresses are the module's own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    #[error("linker-made stub")]
+    Plt,
+    #[error("resolver that runs during relocation")]
+    IfuncResolver,
+    #[error("entry code")]
+    EntryCode,
+    #[error("{0}")]
+    Untouchable(&'static str),
+    #[error("has no code in the file")]
+    NoCode,
+    #[error("cannot decode the instruction at {at:#x}")]
+    Undecodable { at: u64 },
+    #[error("instructions overlap at {at:#x}")]
+    Overlapping { at: u64 },
+    #[error("indirect jump at {at:#x} with unknown targets")]
+    UnresolvedJump { at: u64 },
+    #[error("return at {at:#x} does not leave the function")]
+    OddReturn { at: u64 },
+    #[error("jump at {at:#x} leaves with a frame on the stack")]
+    OddJump { at: u64 },
+    #[error("runs on into what follows it at {at:#x}")]
+    FallsThrough { at: u64 },
+    #[error("continues in {other:#x}, which cannot be probed")]
+    Continuation { other: u64 },
+    #[error("shares patched bytes with {other:#x}, which cannot be probed")]
+    SharedBytes { other: u64 },
+    #[error("no room for a jump at the entry {at:#x}")]
+    NoRoomAtEntry { at: u64 },
+    #[error("no room for a jump at the exit {at:#x}")]
+    NoRoomAtExit { at: u64 },
+}
+
+impl SkipReason {
+    /// A stable short word for tables and files.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            SkipReason::Plt => "plt",
+            SkipReason::IfuncResolver => "ifunc",
+            SkipReason::EntryCode => "entry-code",
+            SkipReason::Untouchable(_) => "untouchable",
+            SkipReason::NoCode => "no-code",
+            SkipReason::Undecodable { .. } => "undecodable",
+            SkipReason::Overlapping { .. } => "overlapping",
+            SkipReason::UnresolvedJump { .. } => "unresolved-jump",
+            SkipReason::OddReturn { .. } => "odd-return",
+            SkipReason::OddJump { .. } => "odd-jump",
+            SkipReason::FallsThrough { .. } => "falls-through",
+            SkipReason::Continuation { .. } => "continuation",
+            SkipReason::SharedBytes { .. } => "shared-bytes",
+            SkipReason::NoRoomAtEntry { .. } => "no-room-at-entry",
+            SkipReason::NoRoomAtExit { .. } => "no-room-at-exit",
+        }
+    }
+}
