@@ -1,1 +1,303 @@
-//! (to come)
+//! The contract between the agent in the target and the controller outside: every structure in memory that both sides
+//! touch, its offsets, and the layout of the region. `no_std`, no dependencies, versioned; size and offset asserts at
+//! the end keep the hand-written assembler of the probes honest.
+//!
+//! ```text
+//! base            PRIVATE_SIZE                                       shared_size
+//! |-- private ----|-- shared memory (a memfd) --------------------------------|
+//! | slot page x N | header | slot x N | table | blobs | frames x N | nodes    |
+//! ```
+//!
+//! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
+//! `owner == 0` and takes the slow path. Its shared page lies at the constant distance `SHARED_FROM_GS`, its shadow
+//! stack at an offset that `top` carries (relative to the GS base, so that a wiped `top` of 0 reads the wiped page
+//! itself, which no stack pointer matches).
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// "thalweg" and a format digit; the first word of the shared memory.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
+/// Of this layout and of the meaning of every field. Both sides must agree on it.
+pub const VERSION: u32 = 1;
+/// What the memfd is called in `/proc/PID/maps`.
+pub const MEMFD_NAME: &str = "thalweg";
+
+pub const PAGE: u64 = 4096;
+/// How many threads a target may have while it is attached; more are counted in `Header::unslotted`.
+pub const SLOTS: u64 = 4096;
+pub const PRIVATE_SIZE: u64 = SLOTS * PAGE;
+
+/// Offsets in the shared memory.
+pub const SLOTS_OFFSET: u64 = PAGE;
+pub const TABLE_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
+
+/// From a thread's GS base to its `SharedSlot`.
+pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
+
+/// Shadow stack of one thread, in bytes: a little over a million frames.
+pub const FRAMES_STRIDE: u64 = 32 << 20;
+pub const MAX_FRAMES: u64 = FRAMES_STRIDE / FRAME_SIZE - 2;
+
+/// How far below its caller's return address a callee's may lie before the slow path looks closer.
+pub const WINDOW: u64 = 1 << 20;
+
+pub const FRAME_SIZE: u64 = 32;
+pub const NODE_SIZE: u64 = 128;
+/// Nodes are handed to threads in runs of this many.
+pub const CHUNK_NODES: u64 = 32;
+/// Entries of a node's second-level child table, which takes `EXTENSION_NODES` nodes of the arena.
+pub const EXTENSION_SLOTS: u64 = 256;
+pub const EXTENSION_NODES: u64 = EXTENSION_SLOTS * 8 / NODE_SIZE;
+pub const CHILD_SLOTS: u64 = 8;
+/// `Node::function` of a thread's root.
+pub const NO_FUNCTION: u32 = u32::MAX;
+
+/// What a thread has at its GS base; zeroed in a fork child.
+#[repr(C)]
+pub struct PrivateSlot {
+    /// `fs:[0]` of the thread that this slot belongs to.
+    pub owner: u64,
+    /// Offset from the GS base to the top frame.
+    pub top: u64,
+    /// Offset from the GS base beyond which no frame may be pushed.
+    pub limit: u64,
+    /// Address of the hash table of probed entries, and its index mask.
+    pub table: u64,
+    pub table_mask: u64,
+    /// Address of the node arena.
+    pub nodes: u64,
+}
+
+pub const PRIVATE_OWNER: usize = 0;
+pub const PRIVATE_TOP: usize = 8;
+pub const PRIVATE_LIMIT: usize = 16;
+pub const PRIVATE_TABLE: usize = 24;
+pub const PRIVATE_TABLE_MASK: usize = 32;
+pub const PRIVATE_NODES: usize = 40;
+
+/// The part of a thread's account that outlives the process.
+#[repr(C)]
+pub struct SharedSlot {
+    /// Time-stamp counter at the thread's last exit from a function.
+    pub last: u64,
+    /// Counter value when the slot was claimed.
+    pub start: u64,
+    pub pid: u32,
+    pub tid: u32,
+    /// Address of the root node; 0 while the slot is not in use.
+    pub root: u64,
+    /// Next free node of this thread's run, and the run's end (addresses).
+    pub chunk_next: u64,
+    pub chunk_end: u64,
+    /// Index of the slot of the thread that created this one, plus one; 0: unknown.
+    pub creator_slot: u32,
+    /// Function on top of the creator's stack when this thread was first seen, `NO_FUNCTION` if unknown.
+    pub creator_function: u32,
+    /// GS base to give back at detach.
+    pub original_gs: u64,
+    pub flags: u32,
+    pub reserved: u32,
+    /// Times the slow path had to mend the shadow stack.
+    pub resyncs: u64,
+    pub slow_entries: u64,
+    pub slow_exits: u64,
+}
+
+/// `SharedSlot::flags`: the slot belongs to a fork child.
+pub const SLOT_FORKED: u32 = 1;
+
+pub const SHARED_LAST: u64 = 0;
+
+/// One activation on a shadow stack.
+///
+/// `key = sp - 16 + flags`, where `sp` is the address of the activation's return address. The bias makes the
+/// two checks of the hot path single compares: a callee's probe runs 8 bytes below its own `sp` (it was called from
+/// the stub), so `key - rsp` is at least 0 for a callee deeper in the stack and negative for one at the same place.
+#[repr(C)]
+pub struct Frame {
+    /// 0 when the frame is not in use.
+    pub key: u64,
+    /// Address of the tree node.
+    pub node: u64,
+    pub start: u64,
+    /// Time spent in callees so far.
+    pub child: u64,
+}
+
+pub const FRAME_KEY: usize = 0;
+pub const FRAME_NODE: usize = 8;
+pub const FRAME_START: usize = 16;
+pub const FRAME_CHILD: usize = 24;
+
+pub const KEY_BIAS: u64 = 16;
+/// The activation has jumped to a probed function, whose entry comes next.
+pub const KEY_PENDING: u64 = 1;
+/// The activation was reached by a tail jump: it returns together with the frame below it.
+pub const KEY_TAIL: u64 = 2;
+/// The node is one of the process-wide folded ones, to be updated atomically.
+pub const KEY_FOLDED: u64 = 4;
+pub const KEY_FLAGS: u64 = 7;
+
+/// The `key` of an activation whose return address is at `sp`.
+pub const fn frame_key(sp: u64, flags: u64) -> u64 {
+    sp.wrapping_sub(KEY_BIAS).wrapping_add(flags)
+}
+
+/// The inverse of `frame_key`.
+pub const fn frame_sp(key: u64) -> u64 {
+    (key & !KEY_FLAGS).wrapping_add(KEY_BIAS)
+}
+
+/// One context: a function reached by one path of calls. Two cache lines: figures, then where its callees are.
+#[repr(C)]
+pub struct Node {
+    pub calls: u64,
+    pub cum: u64,
+    pub base: u64,
+    /// Signed: a signal in the middle of a probe can make one activation's self time come out a little below zero.
+    pub min: i64,
+    pub max: i64,
+    pub function: u32,
+    pub flags: u32,
+    /// Links are numbers of nodes in the arena, plus one; 0: none.
+    pub parent: u32,
+    pub first_child: u32,
+    pub sibling: u32,
+    /// Second-level table of children, `EXTENSION_SLOTS` addresses.
+    pub extension: u32,
+    /// Addresses, direct-mapped by function number; what was pushed out is in the extension and the sibling list.
+    pub children: [u64; CHILD_SLOTS as usize],
+}
+
+pub const NODE_CALLS: usize = 0;
+pub const NODE_CUM: usize = 8;
+pub const NODE_BASE: usize = 16;
+pub const NODE_MIN: usize = 24;
+pub const NODE_MAX: usize = 32;
+pub const NODE_FUNCTION: usize = 40;
+pub const NODE_EXTENSION: usize = 60;
+pub const NODE_CHILDREN: usize = 64;
+
+/// `Node::flags`: on the stack when thalweg attached.
+pub const NODE_AT_ATTACH: u32 = 1;
+
+/// First page of the shared memory.
+#[repr(C)]
+pub struct Header {
+    pub magic: u64,
+    pub version: u32,
+    /// One of the `STATE_` values; the controller alone writes it.
+    pub state: u32,
+    /// Where the region starts in the target (and in its fork children).
+    pub base: u64,
+    pub shared_size: u64,
+    pub pid: u32,
+    /// `HEADER_` bits.
+    pub flags: u32,
+    pub functions: u32,
+    pub reserved: u32,
+    /// Number of entries minus one.
+    pub table_mask: u64,
+    pub catalog_offset: u64,
+    pub catalog_len: u64,
+    pub ledger_offset: u64,
+    pub ledger_len: u64,
+    pub frames_offset: u64,
+    /// Per function one node for contexts that no longer fit.
+    pub folded_offset: u64,
+    pub nodes_offset: u64,
+    pub nodes_len: u64,
+    /// Counter value, wall clock and monotonic clock (ns) at attach.
+    pub attach_ticks: u64,
+    pub attach_unix_ns: u64,
+    pub attach_monotonic_ns: u64,
+    /// Ticks per second, as the bits of an f64.
+    pub ticks_hz: u64,
+    // Written by the agent, atomically.
+    pub next_slot: u32,
+    pub unslotted: u32,
+    /// Bytes of the node arena that have been handed out.
+    pub nodes_used: u64,
+    pub folded_calls: u64,
+    pub deep_calls: u64,
+}
+
+pub const STATE_BUILDING: u32 = 0;
+pub const STATE_ATTACHED: u32 = 1;
+/// The text is as it was; only the data and perhaps the stubs are still mapped.
+pub const STATE_DETACHED: u32 = 2;
+
+pub const HEADER_TIMED: u32 = 1;
+/// `rdgsbase` and `wrgsbase` may be used.
+pub const HEADER_FSGSBASE: u32 = 2;
+/// Launched by thalweg, as opposed to attached to.
+pub const HEADER_LAUNCHED: u32 = 4;
+
+/// Where things lie in one target, all relative to the start of the shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub table_entries: u64,
+    pub catalog_offset: u64,
+    pub ledger_offset: u64,
+    pub frames_offset: u64,
+    pub folded_offset: u64,
+    pub nodes_offset: u64,
+    pub nodes_len: u64,
+    pub shared_size: u64,
+}
+
+impl Layout {
+    pub fn new(functions: u64, catalog_len: u64, ledger_len: u64, node_bytes: u64) -> Layout {
+        let page_up = |n: u64| (n + PAGE - 1) & !(PAGE - 1);
+        let table_entries = (functions * 2).next_power_of_two().max(512);
+        let catalog_offset = TABLE_OFFSET + table_entries * 8;
+        let ledger_offset = page_up(catalog_offset + catalog_len);
+        let frames_offset = page_up(ledger_offset + ledger_len);
+        let folded_offset = frames_offset + SLOTS * FRAMES_STRIDE;
+        let nodes_offset = page_up(folded_offset + functions * NODE_SIZE);
+        let nodes_len = page_up(node_bytes);
+        Layout {
+            table_entries,
+            catalog_offset,
+            ledger_offset,
+            frames_offset,
+            folded_offset,
+            nodes_offset,
+            nodes_len,
+            shared_size: nodes_offset + nodes_len,
+        }
+    }
+}
+
+/// Where the search for a probed entry address begins in the table; both sides and the probe's assembler use it.
+pub const fn table_index(address: u64, mask: u64) -> u64 {
+    (address ^ (address >> 12)) & mask
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Frame>() as u64 == FRAME_SIZE);
+    assert!(size_of::<Node>() as u64 == NODE_SIZE);
+    assert!(size_of::<Header>() as u64 <= PAGE);
+    assert!(size_of::<SharedSlot>() as u64 <= PAGE);
+    assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
+    assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);
+    assert!(offset_of!(PrivateSlot, limit) == PRIVATE_LIMIT);
+    assert!(offset_of!(PrivateSlot, table) == PRIVATE_TABLE);
+    assert!(offset_of!(PrivateSlot, table_mask) == PRIVATE_TABLE_MASK);
+    assert!(offset_of!(PrivateSlot, nodes) == PRIVATE_NODES);
+    assert!(offset_of!(SharedSlot, last) as u64 == SHARED_LAST);
+    assert!(offset_of!(Frame, key) == FRAME_KEY);
+    assert!(offset_of!(Frame, node) == FRAME_NODE);
+    assert!(offset_of!(Frame, start) == FRAME_START);
+    assert!(offset_of!(Frame, child) == FRAME_CHILD);
+    assert!(offset_of!(Node, calls) == NODE_CALLS);
+    assert!(offset_of!(Node, cum) == NODE_CUM);
+    assert!(offset_of!(Node, base) == NODE_BASE);
+    assert!(offset_of!(Node, min) == NODE_MIN);
+    assert!(offset_of!(Node, max) == NODE_MAX);
+    assert!(offset_of!(Node, function) == NODE_FUNCTION);
+    assert!(offset_of!(Node, extension) == NODE_EXTENSION);
+    assert!(offset_of!(Node, children) == NODE_CHILDREN);
+    assert!(EXTENSION_SLOTS * 8 % NODE_SIZE == 0);
+};

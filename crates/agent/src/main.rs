@@ -1,0 +1,21 @@
+//! The agent: what runs inside the target. Freestanding: no libc, no allocation, no locks, no thread-local storage of the
+//! target, nothing writable of its own. `crates/control/build.rs` links it into one flat image that the controller
+//! copies beside the stubs; all its memory is the region described in `thalweg_shm`.
+//!
+//! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
+//! behind by exceptions and longjmp, folding. Everything is re-entrant: a signal handler may run probes between any two
+//! instructions here.
+#![no_std]
+#![no_main]
+
+mod claim;
+mod memory;
+mod probes;
+mod slow;
+mod tree;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    // Not reached: nothing here panics, and the linker script refuses the data that panic messages would need.
+    loop {}
+}

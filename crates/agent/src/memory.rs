@@ -1,0 +1,135 @@
+//! The one way to the region: raw addresses in, references to the shared structures out.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use thalweg_shm as shm;
+
+/// A thread's slot: the address of its private page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Slot(pub u64);
+
+pub fn region() -> u64 {
+    let base: u64;
+    // SAFETY: reads the word that heads the image.
+    unsafe { asm!("mov {}, [rip + tw_base]", out(reg) base, options(nostack, readonly, preserves_flags)) };
+    base
+}
+
+pub fn header() -> *mut shm::Header {
+    (region() + shm::PRIVATE_SIZE) as *mut shm::Header
+}
+
+pub fn thread_pointer() -> u64 {
+    let owner: u64;
+    // SAFETY: the hot path has read the same word just before.
+    unsafe { asm!("mov {}, fs:[0]", out(reg) owner, options(nostack, readonly, preserves_flags)) };
+    owner
+}
+
+pub fn ticks() -> u64 {
+    // SAFETY: has no requirement; the controller has checked that the counter may be read.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+pub fn flags() -> u32 {
+    // SAFETY: the header is mapped as long as a probe can run.
+    unsafe { (*header()).flags }
+}
+
+/// # Safety
+/// `address` must be that of an aligned u64 in the region.
+pub unsafe fn atomic64(address: *mut u64) -> &'static AtomicU64 {
+    // SAFETY: by the caller's promise; the region stays mapped while any probe runs.
+    unsafe { AtomicU64::from_ptr(address) }
+}
+
+/// # Safety
+/// `address` must be that of an aligned u32 in the region.
+pub unsafe fn atomic32(address: *mut u32) -> &'static AtomicU32 {
+    // SAFETY: as for atomic64.
+    unsafe { AtomicU32::from_ptr(address) }
+}
+
+impl Slot {
+    pub fn number(index: u64) -> Slot {
+        Slot(region() + index * shm::PAGE)
+    }
+
+    pub fn index(self) -> u64 {
+        (self.0 - region()) / shm::PAGE
+    }
+
+    pub fn private(self) -> *mut shm::PrivateSlot {
+        self.0 as *mut shm::PrivateSlot
+    }
+
+    pub fn shared(self) -> *mut shm::SharedSlot {
+        (self.0 + shm::SHARED_FROM_GS) as *mut shm::SharedSlot
+    }
+
+    /// The bottom frame, which stands for everything outside of the profile.
+    pub fn sentinel(self) -> *mut shm::Frame {
+        // SAFETY: header() is mapped.
+        let frames = unsafe { (*header()).frames_offset };
+        (region() + shm::PRIVATE_SIZE + frames + self.index() * shm::FRAMES_STRIDE + shm::FRAME_SIZE) as *mut shm::Frame
+    }
+
+    pub fn top(self) -> *mut shm::Frame {
+        // SAFETY: the private page is mapped.
+        unsafe { (self.0 + (*self.private()).top) as *mut shm::Frame }
+    }
+
+    /// One store, so that a signal handler sees the stack before or after, never between.
+    pub fn set_top(self, frame: *mut shm::Frame) {
+        // SAFETY: the private page is mapped; volatile keeps the store where it is written.
+        unsafe { (&raw mut (*self.private()).top).write_volatile(frame as u64 - self.0) }
+    }
+}
+
+pub fn gs_base() -> u64 {
+    let base: u64;
+    if flags() & shm::HEADER_FSGSBASE != 0 {
+        // SAFETY: the controller has seen that the kernel allows it.
+        unsafe { asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags)) };
+        return base;
+    }
+    const ARCH_GET_GS: u64 = 0x1004;
+    let mut out = 0u64;
+    // SAFETY: the kernel writes the base to `out`.
+    unsafe { syscall(158, ARCH_GET_GS, &raw mut out as u64) };
+    // SAFETY: `out` is a local.
+    unsafe { (&raw const out).read_volatile() }
+}
+
+pub fn set_gs_base(base: u64) {
+    if flags() & shm::HEADER_FSGSBASE != 0 {
+        // SAFETY: GS is ours in this process: the controller has refused targets that use it.
+        unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, nomem, preserves_flags)) };
+        return;
+    }
+    const ARCH_SET_GS: u64 = 0x1001;
+    // SAFETY: as above.
+    unsafe { syscall(158, ARCH_SET_GS, base) };
+}
+
+/// # Safety
+/// As the system call has it.
+pub unsafe fn syscall(number: u64, a: u64, b: u64) -> u64 {
+    let result: u64;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b,
+             lateout("rcx") _, lateout("r11") _, options(nostack))
+    };
+    result
+}
+
+pub fn getpid() -> u32 {
+    // SAFETY: has no effect.
+    unsafe { syscall(39, 0, 0) as u32 }
+}
+
+pub fn gettid() -> u32 {
+    // SAFETY: has no effect.
+    unsafe { syscall(186, 0, 0) as u32 }
+}

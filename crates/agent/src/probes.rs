@@ -1,0 +1,375 @@
+//! The hot path: what a stub calls at every entry, exit and tail jump. Hand-written, because a compiler would use
+//! registers that the interrupted function still needs.
+//!
+//! ```text
+//! entry stub                        stack when tw_entry_* runs
+//!   call tw_entry_*                  sp      -> return address of the probed function
+//!   nop dword [rax+FUNCTION]         sp - 8  -> return address into the stub   <- rsp
+//!   displaced instructions           sp - 16 .. saved registers, in the red zone that a signal handler leaves alone
+//!   jmp back                        (at an entry nothing lives below sp; right before a ret nothing does any more)
+//!
+//! exit stub: displaced instructions; jmp tw_return_*   (the ret is in the probe: rsp == sp)
+//!            displaced instructions; call tw_exit_*; ret 8 | jmp thunk | jmp unprobed
+//! tail stub: call tw_tail_mark; jmp probed             or, the target stored at [sp - 24]:
+//!            call tw_tail_unknown; jmp *...
+//! ```
+//!
+//! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
+//! for functions that jump back to their own entry. Whatever is not the plain case goes to the slow path in Rust.
+//!
+//! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
+//! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
+//! in between has used the same place).
+
+use core::arch::global_asm;
+use thalweg_shm as shm;
+
+global_asm!(
+    r#"
+    .section .text.tw_head,"ax",@progbits
+    .globl tw_base
+tw_base:
+    .quad 0                         # address of the region, written by the controller
+
+    .text
+    # ---- slow path: save what Rust may clobber, call \fn, restore; rsp and the red zone as at the probe
+    .macro SLOW_CALL fn
+    lea rsp, [rsp - 168]
+    push rdi
+    push r8
+    push r9
+    push r10
+    push r11
+    push rbx
+    mov rbx, rsp
+    and rsp, -16
+    sub rsp, 256
+    movaps [rsp], xmm0
+    movaps [rsp + 16], xmm1
+    movaps [rsp + 32], xmm2
+    movaps [rsp + 48], xmm3
+    movaps [rsp + 64], xmm4
+    movaps [rsp + 80], xmm5
+    movaps [rsp + 96], xmm6
+    movaps [rsp + 112], xmm7
+    movaps [rsp + 128], xmm8
+    movaps [rsp + 144], xmm9
+    movaps [rsp + 160], xmm10
+    movaps [rsp + 176], xmm11
+    movaps [rsp + 192], xmm12
+    movaps [rsp + 208], xmm13
+    movaps [rsp + 224], xmm14
+    movaps [rsp + 240], xmm15
+    mov rdi, rcx
+    cld
+    call \fn
+    movaps xmm0, [rsp]
+    movaps xmm1, [rsp + 16]
+    movaps xmm2, [rsp + 32]
+    movaps xmm3, [rsp + 48]
+    movaps xmm4, [rsp + 64]
+    movaps xmm5, [rsp + 80]
+    movaps xmm6, [rsp + 96]
+    movaps xmm7, [rsp + 112]
+    movaps xmm8, [rsp + 128]
+    movaps xmm9, [rsp + 144]
+    movaps xmm10, [rsp + 160]
+    movaps xmm11, [rsp + 176]
+    movaps xmm12, [rsp + 192]
+    movaps xmm13, [rsp + 208]
+    movaps xmm14, [rsp + 224]
+    movaps xmm15, [rsp + 240]
+    mov rsp, rbx
+    pop rbx
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    lea rsp, [rsp + 168]
+    .endm
+
+    .macro KEEP_FLAGS on, slot
+    .if \on
+    lahf
+    seto al
+    mov [rsp - \slot], rax
+    .endif
+    .endm
+    .macro GIVE_FLAGS on, slot
+    .if \on
+    mov rax, [rsp - \slot]
+    add al, 127
+    sahf
+    .endif
+    .endm
+    # rax:rdx -> rax
+    .macro TICKS
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    .endm
+
+    # ---- entry: rsp == sp - 8, function number behind the call
+    .macro ENTRY name, clock, flags, loops
+    .globl \name
+    .balign 64
+\name:
+    mov [rsp - 8], rax
+    KEEP_FLAGS \flags, 40
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rsi
+    mov rsi, [rsp]
+    mov rax, fs:[0]
+    mov esi, [rsi + 3]
+    cmp rax, gs:[{OWNER}]
+    jne 9f
+    mov rcx, gs:[{TOP}]
+    mov rdx, gs:[rcx + {KEY}]
+    cmp rcx, gs:[{LIMIT}]
+    jae 9f
+    sub rdx, rsp
+    cmp rdx, {WINDOW}
+    ja 7f
+    mov rdx, gs:[rcx + {FNODE}]
+    mov eax, esi
+    and eax, 7
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    cmp [rax + {FUNCTION}], esi
+    jne 6f
+2:  lea rdx, [rsp - 8]              # key of the new frame
+    mov gs:[rcx + 32 + {KEY}], rdx
+    mov gs:[rcx + 32 + {FNODE}], rax
+    add rcx, 32
+    mov gs:[{TOP}], rcx
+    mov gs:[rcx + {KEY}], rdx
+    mov gs:[rcx + {FNODE}], rax
+    inc qword ptr [rax + {CALLS}]
+    .if \clock
+    TICKS
+    mov gs:[rcx + {START}], rax
+    mov qword ptr gs:[rcx + {CHILD}], 0
+    .endif
+3:  GIVE_FLAGS \flags, 40
+    mov rsi, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
+6:  # not among the direct-mapped children: second level
+    mov edx, [rdx + {EXTENSION}]
+    test edx, edx
+    jz 9f
+    shl rdx, 7
+    add rdx, gs:[{NODES}]
+    movzx eax, sil
+    mov rax, [rdx + rax * 8 - 128]
+    test rax, rax
+    jz 9f
+    cmp [rax + {FUNCTION}], esi
+    jne 9f
+    jmp 2b
+7:  # at the place of the frame on top: the target of its tail jump, a loop to the entry, or a frame left behind
+    cmp rdx, -7
+    je 8f
+    cmp rdx, -5
+    je 8f
+    .if \loops
+    or rdx, 2
+    cmp rdx, -6
+    jne 9f
+    mov rax, gs:[rcx + {FNODE}]
+    cmp [rax + {FUNCTION}], esi
+    je 3b
+    .endif
+    jmp 9f
+8:  mov rdx, gs:[rcx + {FNODE}]
+    mov eax, esi
+    and eax, 7
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    cmp [rax + {FUNCTION}], esi
+    jne 9f
+    and qword ptr gs:[rcx + {KEY}], -2
+    lea rdx, [rsp - 6]              # key, marked as reached by a tail jump
+    mov gs:[rcx + 32 + {KEY}], rdx
+    mov gs:[rcx + 32 + {FNODE}], rax
+    add rcx, 32
+    mov gs:[{TOP}], rcx
+    mov gs:[rcx + {KEY}], rdx
+    mov gs:[rcx + {FNODE}], rax
+    inc qword ptr [rax + {CALLS}]
+    .if \clock
+    TICKS
+    mov gs:[rcx + {START}], rax
+    mov qword ptr gs:[rcx + {CHILD}], 0
+    .endif
+    jmp 3b
+9:  mov ecx, esi
+    lea rsi, [rsp + 8]
+    mov edx, \loops
+    SLOW_CALL tw_slow_entry
+    jmp 3b
+    .endm
+
+    # ---- the frame at gs:rcx ends at rax; leaves rcx, clobbers rax and rdx
+    .macro POP_FRAME clock
+    .if \clock
+    mov rdx, gs:[rcx + {FNODE}]
+    mov gs:[{LAST}], rax
+    sub rax, gs:[rcx + {START}]
+    add [rdx + {CUM}], rax
+    add gs:[rcx - 32 + {CHILD}], rax
+    sub rax, gs:[rcx + {CHILD}]
+    add [rdx + {BASE}], rax
+    cmp rax, [rdx + {MIN}]
+    jl 21f
+20: cmp rax, [rdx + {MAX}]
+    jle 23f
+    mov [rdx + {MAX}], rax
+    jmp 23f
+21: mov [rdx + {MIN}], rax
+    jmp 20b
+23:
+    .endif
+    mov qword ptr gs:[rcx + {KEY}], 0
+    .endm
+
+    # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
+    .macro EXIT name, clock, flags, bias
+    .globl \name
+    .balign 64
+\name:
+    mov [rsp - 8], rax
+    KEEP_FLAGS \flags, 40
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    .if \clock
+    TICKS
+    .endif
+    mov rcx, gs:[{TOP}]
+    mov rdx, gs:[rcx + {KEY}]
+    sub rdx, rsp
+    cmp rdx, \bias
+    jne 7f
+    POP_FRAME \clock
+    sub rcx, 32
+    mov gs:[{TOP}], rcx
+3:  GIVE_FLAGS \flags, 40
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
+7:  mov [rsp - 32], rsi
+    cmp rdx, \bias + 2
+    jne 9f
+    mov rsi, rax
+8:  # reached by a tail jump: the frame below returns with it
+    POP_FRAME \clock
+    sub rcx, 32
+    mov gs:[{TOP}], rcx
+    mov rax, rsi
+    mov rdx, gs:[rcx + {KEY}]
+    sub rdx, rsp
+    cmp rdx, \bias + 2
+    je 8b
+    cmp rdx, \bias
+    jne 4f
+    POP_FRAME \clock
+    sub rcx, 32
+    mov gs:[{TOP}], rcx
+4:  mov rsi, [rsp - 32]
+    jmp 3b
+9:  lea rcx, [rsp + 16 + \bias]
+    SLOW_CALL tw_slow_exit
+    mov rsi, [rsp - 32]
+    jmp 3b
+    .endm
+
+    # ---- tail jump: rsp == sp - 8
+    .macro TAIL name, flags, unknown
+    .globl \name
+    .balign 64
+\name:
+    mov [rsp - 8], rax
+    KEEP_FLAGS \flags, 48
+    .if \unknown
+    mov rax, [rsp - 16]             # the target
+    .else
+    mov eax, 0
+    .endif
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rdx
+    mov [rsp - 40], rsi
+    mov rcx, gs:[{TOP}]
+    mov rdx, gs:[rcx + {KEY}]
+    sub rdx, rsp
+    cmp rdx, -8
+    je 2f
+    cmp rdx, -6
+    jne 9f
+2:
+    .if \unknown
+    mov rdx, rax
+    shr rdx, 12
+    xor rdx, rax
+    and rdx, gs:[{MASK}]
+    mov rsi, gs:[{TABLE}]
+    cmp [rsi + rdx * 8], rax
+    jne 9f
+    .endif
+    or qword ptr gs:[rcx + {KEY}], 1
+3:  GIVE_FLAGS \flags, 48
+    mov rsi, [rsp - 40]
+    mov rdx, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rax, [rsp - 8]
+    ret
+9:  lea rcx, [rsp + 8]
+    mov rsi, rax
+    SLOW_CALL tw_slow_tail
+    jmp 3b
+    .endm
+
+    ENTRY tw_entry_t, 1, 0, 0
+    EXIT tw_return_t, 1, 0, -16
+    ENTRY tw_entry_c, 0, 0, 0
+    EXIT tw_return_c, 0, 0, -16
+    EXIT tw_exit_t, 1, 0, -8
+    EXIT tw_exit_c, 0, 0, -8
+    TAIL tw_tail_mark, 0, 0
+    TAIL tw_tail_unknown, 0, 1
+    ENTRY tw_entry_tl, 1, 0, 1
+    ENTRY tw_entry_cl, 0, 0, 1
+    ENTRY tw_entry_tf, 1, 1, 0
+    ENTRY tw_entry_cf, 0, 1, 0
+    ENTRY tw_entry_tfl, 1, 1, 1
+    ENTRY tw_entry_cfl, 0, 1, 1
+    EXIT tw_return_tf, 1, 1, -16
+    EXIT tw_return_cf, 0, 1, -16
+    EXIT tw_exit_tf, 1, 1, -8
+    EXIT tw_exit_cf, 0, 1, -8
+    TAIL tw_tail_mark_f, 1, 0
+    TAIL tw_tail_unknown_f, 1, 1
+"#,
+    OWNER = const shm::PRIVATE_OWNER,
+    TOP = const shm::PRIVATE_TOP,
+    LIMIT = const shm::PRIVATE_LIMIT,
+    TABLE = const shm::PRIVATE_TABLE,
+    MASK = const shm::PRIVATE_TABLE_MASK,
+    NODES = const shm::PRIVATE_NODES,
+    LAST = const shm::SHARED_FROM_GS + shm::SHARED_LAST,
+    WINDOW = const shm::WINDOW,
+    KEY = const shm::FRAME_KEY,
+    FNODE = const shm::FRAME_NODE,
+    START = const shm::FRAME_START,
+    CHILD = const shm::FRAME_CHILD,
+    CALLS = const shm::NODE_CALLS,
+    CUM = const shm::NODE_CUM,
+    BASE = const shm::NODE_BASE,
+    MIN = const shm::NODE_MIN,
+    MAX = const shm::NODE_MAX,
+    FUNCTION = const shm::NODE_FUNCTION,
+    EXTENSION = const shm::NODE_EXTENSION,
+    CHILDREN = const shm::NODE_CHILDREN,
+);

@@ -1,0 +1,273 @@
+//! What the probes do when the plain case does not hold. Each event is done here completely.
+
+use crate::claim;
+use crate::memory::{Slot, atomic64, flags, header, ticks};
+use crate::tree;
+use core::sync::atomic::Ordering::Relaxed;
+use thalweg_shm as shm;
+use thalweg_shm::{Frame, Node, frame_key, frame_sp};
+
+/// Stacks farther apart than this are not the same stack.
+const SAME_STACK: u64 = 64 << 20;
+
+fn timed_now() -> u64 {
+    if flags() & shm::HEADER_TIMED != 0 { ticks() } else { 0 }
+}
+
+/// The function `function` begins; its return address is at `sp`.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
+    let Some(slot) = claim::current(sp) else { return };
+    // SAFETY: `slot` is this thread's own, so its frames and nodes are.
+    unsafe {
+        (*slot.shared()).slow_entries += 1;
+        let mut tail = 0;
+        let top = slot.top();
+        if top > slot.sentinel() {
+            let top_sp = frame_sp((*top).key);
+            if sp == top_sp && (*top).key & shm::KEY_PENDING != 0 {
+                (*top).key &= !shm::KEY_PENDING;
+                tail = shm::KEY_TAIL;
+            } else if sp == top_sp && loops != 0 && (*((*top).node as *const Node)).function == function {
+                return;
+            } else if sp >= top_sp {
+                leave_stale(slot, sp);
+            }
+        }
+        let top = slot.top();
+        if top == slot.sentinel() {
+            recentre(top, sp);
+        }
+        push(slot, top, function, sp, tail);
+    }
+}
+
+/// The activation whose return address is at `sp` returns.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_exit(sp: u64) {
+    let Some(slot) = claim::current(sp) else { return };
+    // SAFETY: as in tw_slow_entry.
+    unsafe {
+        (*slot.shared()).slow_exits += 1;
+        let now = timed_now();
+        if find(slot, sp, now) {
+            leave(slot, now);
+        }
+    }
+}
+
+/// The activation at `sp` jumps to `target`, which is probed for certain if `target` is 0.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_tail(sp: u64, target: u64) {
+    let Some(slot) = claim::current(sp) else { return };
+    // SAFETY: as in tw_slow_entry.
+    unsafe {
+        let now = timed_now();
+        if !find(slot, sp, now) {
+            return;
+        }
+        if target == 0 || is_probed(slot, target) {
+            (*slot.top()).key |= shm::KEY_PENDING;
+        } else {
+            leave(slot, now);
+        }
+    }
+}
+
+unsafe fn is_probed(slot: Slot, target: u64) -> bool {
+    // SAFETY: the table has mask + 1 entries, at least one of which is 0.
+    unsafe {
+        let table = (*slot.private()).table as *const u64;
+        let mask = (*slot.private()).table_mask;
+        let mut index = shm::table_index(target, mask);
+        loop {
+            match *table.add(index as usize) {
+                0 => return false,
+                known if known == target => return true,
+                _ => index = (index + 1) & mask,
+            }
+        }
+    }
+}
+
+/// Makes the activation at `sp` the top one, if it is on the stack at all; what lay above it was left without an exit.
+unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
+    // SAFETY: walks this thread's frames, down to the sentinel.
+    unsafe {
+        let bottom = slot.sentinel();
+        let mut frame = slot.top();
+        while frame > bottom {
+            let at = frame_sp((*frame).key);
+            if at == sp {
+                while slot.top() > frame {
+                    (*slot.shared()).resyncs += 1;
+                    pop(slot, now);
+                }
+                return true;
+            }
+            if at > sp && at - sp < SAME_STACK {
+                return false;
+            }
+            frame = frame.sub(1);
+        }
+        false
+    }
+}
+
+/// Ends the top activation, and those that it was reached from by tail jumps.
+unsafe fn leave(slot: Slot, now: u64) {
+    // SAFETY: the sentinel has no tail mark, so the loop ends there at the latest.
+    unsafe {
+        loop {
+            let top = slot.top();
+            if top <= slot.sentinel() {
+                return;
+            }
+            let tail = (*top).key & shm::KEY_TAIL != 0;
+            pop(slot, now);
+            if !tail {
+                return;
+            }
+        }
+    }
+}
+
+/// An entry at `sp`, at or above the top frame: either frames were left by an exception or longjmp, or the thread is
+/// on another stack (a signal's, a coroutine's). Frames are dropped only when one further down encloses `sp`.
+unsafe fn leave_stale(slot: Slot, sp: u64) {
+    // SAFETY: walks this thread's frames, down to the sentinel.
+    unsafe {
+        let bottom = slot.sentinel();
+        let mut frame = slot.top();
+        while frame > bottom {
+            let at = frame_sp((*frame).key);
+            if at > sp && at - sp < SAME_STACK {
+                break;
+            }
+            frame = frame.sub(1);
+        }
+        if frame == bottom {
+            let first = frame_sp((*bottom.add(1)).key);
+            if sp < first || sp - first > SAME_STACK {
+                return;
+            }
+        }
+        let now = timed_now();
+        while slot.top() > frame {
+            (*slot.shared()).resyncs += 1;
+            pop(slot, now);
+        }
+    }
+}
+
+/// The sentinel encloses whatever part of the stack the thread is in, so that entries below it are plain ones.
+unsafe fn recentre(bottom: *mut Frame, sp: u64) {
+    // SAFETY: `bottom` is this thread's sentinel.
+    unsafe {
+        let distance = (*bottom).key.wrapping_sub(sp - 8);
+        if distance > shm::WINDOW {
+            (*bottom).key = frame_key((sp + shm::WINDOW / 2) & !7, 0);
+        }
+    }
+}
+
+unsafe fn push(slot: Slot, top: *mut Frame, function: u32, sp: u64, tail: u64) {
+    // SAFETY: `top` is this thread's top frame; there is room for MAX_FRAMES above the sentinel, checked here.
+    unsafe {
+        let parent = (*top).node as *mut Node;
+        let mut mark = tail;
+        let mut node = core::ptr::null_mut();
+        if (*top).key & shm::KEY_FOLDED == 0 || top == slot.sentinel() {
+            node = tree::child(slot, parent, function, 0);
+        }
+        if node.is_null() {
+            node = tree::folded(function);
+            mark |= shm::KEY_FOLDED;
+            if (*node).children[0] == 0 {
+                // The hot path follows a child slot without asking whether it is empty.
+                for child in &mut (*node).children {
+                    *child = (*slot.shared()).root;
+                }
+            }
+            atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+            atomic64(&raw mut (*header()).folded_calls).fetch_add(1, Relaxed);
+        } else {
+            atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+        }
+        if (slot.0 + (*slot.private()).limit) <= top as u64 {
+            // Too deep for the shadow stack: counted, its time is its caller's.
+            atomic64(&raw mut (*header()).deep_calls).fetch_add(1, Relaxed);
+            return;
+        }
+        let frame = top.add(1);
+        (&raw mut (*frame).key).write_volatile(frame_key(sp, mark));
+        (&raw mut (*frame).node).write_volatile(node as u64);
+        slot.set_top(frame);
+        (&raw mut (*frame).key).write_volatile(frame_key(sp, mark));
+        (&raw mut (*frame).node).write_volatile(node as u64);
+        (&raw mut (*frame).start).write_volatile(timed_now());
+        (&raw mut (*frame).child).write_volatile(0);
+    }
+}
+
+/// Ends the top frame at `now`.
+unsafe fn pop(slot: Slot, now: u64) {
+    // SAFETY: the top frame is above the sentinel, so there is one below it.
+    unsafe {
+        let top = slot.top();
+        let node = (*top).node as *mut Node;
+        if flags() & shm::HEADER_TIMED != 0 {
+            let took = now.wrapping_sub((*top).start);
+            let own = took.wrapping_sub((*top).child) as i64;
+            let below = top.sub(1);
+            (*below).child = (*below).child.wrapping_add(took);
+            (*slot.shared()).last = now;
+            if (*top).key & shm::KEY_FOLDED != 0 {
+                pop_folded(slot, top, took, own);
+            } else {
+                (*node).cum = (*node).cum.wrapping_add(took);
+                (*node).base = (*node).base.wrapping_add(own as u64);
+                if own < (*node).min {
+                    (*node).min = own;
+                }
+                if own > (*node).max {
+                    (*node).max = own;
+                }
+            }
+        }
+        (&raw mut (*top).key).write_volatile(0);
+        slot.set_top(top.sub(1));
+    }
+}
+
+/// Folded nodes are shared by all threads. Their cum counts an activation only if its function is not already
+/// active further down, so that no time counts twice.
+unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
+    // SAFETY: folded nodes are process-wide and only touched atomically; the walk stays within this thread's frames.
+    unsafe {
+        let node = (*top).node as *mut Node;
+        let function = node.cast::<u8>().offset_from(tree::folded(0).cast()) as u64 / shm::NODE_SIZE;
+        atomic64(&raw mut (*node).base).fetch_add(own as u64, Relaxed);
+        let min = atomic64((&raw mut (*node).min).cast());
+        // A folded node starts as zeros; `i64::MAX - value` is kept, so that zero means "none yet".
+        let inverted = i64::MAX as u64 - own.max(0) as u64;
+        min.fetch_max(inverted, Relaxed);
+        atomic64((&raw mut (*node).max).cast()).fetch_max(own.max(0) as u64, Relaxed);
+        let mut frame = top.sub(1);
+        let folded_start = tree::folded(0) as u64;
+        let folded_end = folded_start + (*header()).functions as u64 * shm::NODE_SIZE;
+        while frame > slot.sentinel() {
+            let other = (*frame).node;
+            let same = if other >= folded_start && other < folded_end {
+                (other - folded_start) / shm::NODE_SIZE == function
+            } else {
+                (*(other as *const Node)).function as u64 == function
+            };
+            if same {
+                return;
+            }
+            frame = frame.sub(1);
+        }
+        atomic64(&raw mut (*node).cum).fetch_add(took, Relaxed);
+    }
+}

@@ -1,0 +1,71 @@
+//! Links the freestanding agent into one flat image and writes down where its probes are.
+//!
+//! The agent is compiled for the host target by plain rustc calls: cargo cannot build a second, differently linked
+//! artefact of one workspace for the same target.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+fn main() {
+    let crates = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let agent = crates.join("agent");
+    for watched in [agent.join("src"), agent.join("agent.ld"), crates.join("shm/src"), "build.rs".into()] {
+        println!("cargo::rerun-if-changed={}", watched.display());
+    }
+
+    rustc(&["--crate-type=rlib", "--crate-name=thalweg_shm"], &crates.join("shm/src/lib.rs"), &out);
+    let script = format!("-Clink-arg=-Wl,-T,{}", agent.join("agent.ld").display());
+    let shm = format!("--extern=thalweg_shm={}", out.join("libthalweg_shm.rlib").display());
+    rustc(
+        &[
+            "--crate-type=bin",
+            "--crate-name=thalweg_agent",
+            &shm,
+            &script,
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-static",
+            "-Clink-arg=-no-pie",
+            "-Clink-arg=-Wl,--build-id=none",
+        ],
+        &agent.join("src/main.rs"),
+        &out,
+    );
+    describe(&out.join("thalweg_agent"), &out);
+}
+
+fn rustc(arguments: &[&str], source: &Path, out: &Path) {
+    let mut command = Command::new(env::var_os("RUSTC").expect("cargo sets it"));
+    command
+        .args(["--edition=2024", "-Copt-level=3", "-Cpanic=abort", "-Crelocation-model=pie", "-Ccodegen-units=1"])
+        .args(["-Coverflow-checks=off", "-Cdebug-assertions=off", "-Cforce-unwind-tables=no", "-Ctarget-cpu=x86-64"])
+        .args(arguments)
+        .arg("--out-dir")
+        .arg(out)
+        .arg(source);
+    let status = command.status().expect("rustc runs");
+    assert!(status.success(), "compiling {} failed", source.display());
+}
+
+/// Splits the linked file into `agent.bin` and a table of symbol offsets.
+fn describe(file: &Path, out: &Path) {
+    let data = fs::read(file).expect("the linker wrote it");
+    let elf = object::File::parse(&*data).expect("the linker wrote ELF");
+    let blob = elf.section_by_name(".blob").expect("named in agent.ld");
+    assert_eq!(blob.address(), 0, "the image must start at 0");
+    fs::write(out.join("agent.bin"), blob.data().expect("has bytes")).expect("OUT_DIR is writable");
+    let mut table = String::new();
+    let mut symbols: Vec<_> = elf.symbols().filter(|s| s.name().is_ok_and(|n| n.starts_with("tw_"))).collect();
+    symbols.sort_by_key(|s| s.address());
+    for symbol in symbols {
+        let name = symbol.name().expect("filtered").to_uppercase();
+        writeln!(table, "#[allow(dead_code)]\npub const {name}: u64 = {:#x};", symbol.address()).expect("a string");
+    }
+    fs::write(out.join("agent_symbols.rs"), table).expect("OUT_DIR is writable");
+}
