@@ -2,10 +2,24 @@
 //!
 //! Middle of the way of the data: shared-memory trees -> controller -> [`Profile`] -> analysis -> reports, exports.
 //! The types are plain data; [`write_file`] and [`read_file`] carry them to disk and back.
+//!
+//! From the file inwards: `file` (a name on disk) -> `container` (magic, compression, checksum) -> `body` (sections)
+//! -> `nodes` (the columns of a tree) -> `codec` (bytes).
 #![forbid(unsafe_code)]
 
+mod body;
+mod codec;
+mod container;
+mod error;
+mod file;
+mod nodes;
 mod profile;
+mod validate;
 
+pub use container::{read, write};
+pub use error::{FileError, ReadError};
+pub use file::{OutputFile, read_file, write_file};
 pub use profile::{
     Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
 };
+pub use validate::Invalid;

@@ -1,0 +1,243 @@
+//! The uncompressed body: one section per part of a profile, each with a tag and a length.
+//!
+//! A reader passes over tags it does not know, so that parts can be added without a new format version.
+
+use crate::codec::{Decoder, Encoder};
+use crate::error::ReadError;
+use crate::nodes;
+use crate::profile::{Creator, Function, Meta, Module, Process, Profile, Skipped, Thread};
+
+mod tag {
+    pub const META: u64 = 1;
+    pub const MODULES: u64 = 2;
+    pub const FUNCTIONS: u64 = 3;
+    pub const PROCESSES: u64 = 4;
+    pub const SKIPPED: u64 = 5;
+    pub const NOTES: u64 = 6;
+}
+
+pub fn encode(profile: &Profile) -> Vec<u8> {
+    let mut out = Encoder::default();
+    section(&mut out, tag::META, |out| encode_meta(&profile.meta, out));
+    section(&mut out, tag::MODULES, |out| {
+        list(out, &profile.modules, encode_module)
+    });
+    section(&mut out, tag::FUNCTIONS, |out| {
+        encode_functions(&profile.functions, out)
+    });
+    section(&mut out, tag::PROCESSES, |out| {
+        list(out, &profile.processes, encode_process)
+    });
+    section(&mut out, tag::SKIPPED, |out| {
+        list(out, &profile.skipped, encode_skipped)
+    });
+    section(&mut out, tag::NOTES, |out| out.texts(&profile.notes));
+    out.into_bytes()
+}
+
+pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
+    let mut profile = Profile::default();
+    let mut has_meta = false;
+    let mut input = Decoder::new(body);
+    while !input.is_at_end() {
+        let tag = input.number()?;
+        let length = input.count(1)?;
+        let mut section = Decoder::new(input.raw(length)?);
+        let section = &mut section;
+        match tag {
+            tag::META => {
+                profile.meta = decode_meta(section)?;
+                has_meta = true;
+            }
+            tag::MODULES => profile.modules = section.list(5, decode_module)?,
+            tag::FUNCTIONS => profile.functions = decode_functions(section)?,
+            tag::PROCESSES => profile.processes = section.list(4, decode_process)?,
+            tag::SKIPPED => profile.skipped = section.list(4, decode_skipped)?,
+            tag::NOTES => profile.notes = section.texts()?,
+            _ => continue,
+        }
+        if !section.is_at_end() {
+            return Err(ReadError::Corrupt("a section is longer than its content"));
+        }
+    }
+    if !has_meta {
+        return Err(ReadError::Corrupt("it does not say how it was recorded"));
+    }
+    Ok(profile)
+}
+
+fn section(out: &mut Encoder, tag: u64, content: impl FnOnce(&mut Encoder)) {
+    let mut inner = Encoder::default();
+    content(&mut inner);
+    let inner = inner.into_bytes();
+    out.number(tag);
+    out.number(inner.len() as u64);
+    out.raw(&inner);
+}
+
+fn list<T>(out: &mut Encoder, elements: &[T], encode: impl Fn(&T, &mut Encoder)) {
+    out.number(elements.len() as u64);
+    elements.iter().for_each(|element| encode(element, out));
+}
+
+fn encode_meta(meta: &Meta, out: &mut Encoder) {
+    out.text(&meta.version);
+    out.number(meta.created_unix_ns);
+    out.number(meta.duration_ns);
+    out.byte(meta.timed.into());
+    out.byte(meta.attached.into());
+    out.texts(&meta.command);
+    out.float(meta.clock_hz);
+    out.float(meta.overhead_ns_per_call);
+    out.number(meta.memory_bytes);
+    out.number(meta.memory_limit);
+}
+
+fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
+    Ok(Meta {
+        version: input.text()?,
+        created_unix_ns: input.number()?,
+        duration_ns: input.number()?,
+        timed: input.boolean()?,
+        attached: input.boolean()?,
+        command: input.texts()?,
+        clock_hz: input.float()?,
+        overhead_ns_per_call: input.float()?,
+        memory_bytes: input.number()?,
+        memory_limit: input.number()?,
+    })
+}
+
+fn encode_module(module: &Module, out: &mut Encoder) {
+    out.text(&module.name);
+    out.text(&module.path);
+    out.text(&module.build_id);
+    out.number(module.functions_total.into());
+    out.number(module.functions_patched.into());
+}
+
+fn decode_module(input: &mut Decoder) -> Result<Module, ReadError> {
+    Ok(Module {
+        name: input.text()?,
+        path: input.text()?,
+        build_id: input.text()?,
+        functions_total: input.number32()?,
+        functions_patched: input.number32()?,
+    })
+}
+
+/// Functions of a module usually come in the order of their addresses, so the address is a difference.
+fn encode_functions(functions: &[Function], out: &mut Encoder) {
+    out.number(functions.len() as u64);
+    let mut previous = 0;
+    for function in functions {
+        out.text(&function.name);
+        out.number(function.module.into());
+        out.difference(function.address, previous);
+        previous = function.address;
+        match &function.file {
+            None => out.byte(0),
+            Some(file) => {
+                out.byte(1);
+                out.text(file);
+            }
+        }
+        out.number(function.line.into());
+    }
+}
+
+fn decode_functions(input: &mut Decoder) -> Result<Vec<Function>, ReadError> {
+    let mut previous = 0;
+    input.list(5, |input| {
+        let name = input.text()?;
+        let module = input.number32()?;
+        let address = input.difference(previous)?;
+        previous = address;
+        let file = if input.boolean()? {
+            Some(input.text()?)
+        } else {
+            None
+        };
+        let line = input.number32()?;
+        Ok(Function {
+            name,
+            module,
+            address,
+            file,
+            line,
+        })
+    })
+}
+
+fn encode_process(process: &Process, out: &mut Encoder) {
+    out.number(process.pid.into());
+    out.optional(process.parent);
+    out.texts(&process.command);
+    list(out, &process.threads, encode_thread);
+}
+
+fn decode_process(input: &mut Decoder) -> Result<Process, ReadError> {
+    Ok(Process {
+        pid: input.number32()?,
+        parent: input.optional()?,
+        command: input.texts()?,
+        threads: input.list(8, decode_thread)?,
+    })
+}
+
+fn encode_thread(thread: &Thread, out: &mut Encoder) {
+    out.number(thread.tid.into());
+    out.text(&thread.name);
+    match thread.created_by {
+        None => out.byte(0),
+        Some(creator) => {
+            out.byte(1);
+            out.number(creator.pid.into());
+            out.number(creator.tid.into());
+            out.optional(creator.function);
+        }
+    }
+    out.number(thread.start_ns);
+    out.number(thread.end_ns);
+    out.number(thread.folded_calls);
+    nodes::encode(&thread.nodes, out);
+}
+
+fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
+    let tid = input.number32()?;
+    let name = input.text()?;
+    let created_by = if input.boolean()? {
+        Some(Creator {
+            pid: input.number32()?,
+            tid: input.number32()?,
+            function: input.optional()?,
+        })
+    } else {
+        None
+    };
+    Ok(Thread {
+        tid,
+        name,
+        created_by,
+        start_ns: input.number()?,
+        end_ns: input.number()?,
+        folded_calls: input.number()?,
+        nodes: nodes::decode(input)?,
+    })
+}
+
+fn encode_skipped(skipped: &Skipped, out: &mut Encoder) {
+    out.text(&skipped.name);
+    out.text(&skipped.module);
+    out.number(skipped.address);
+    out.text(&skipped.reason);
+}
+
+fn decode_skipped(input: &mut Decoder) -> Result<Skipped, ReadError> {
+    Ok(Skipped {
+        name: input.text()?,
+        module: input.text()?,
+        address: input.number()?,
+        reason: input.text()?,
+    })
+}

@@ -1,0 +1,100 @@
+//! The promises that the types of a profile cannot make by themselves.
+//!
+//! Checked before a profile is written and after one is read, so that all later code may index without asking.
+
+use crate::profile::{Process, Profile, Thread};
+
+/// A reference that leads nowhere, or a figure that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("function {function} belongs to module {module}, but there are {modules}")]
+    ModuleOfFunction {
+        function: usize,
+        module: u32,
+        modules: usize,
+    },
+
+    #[error(
+        "node {node} of thread {tid} is a call of function {function}, but there are {functions}"
+    )]
+    FunctionOfNode {
+        tid: u32,
+        node: usize,
+        function: u32,
+        functions: usize,
+    },
+
+    #[error("node {node} of thread {tid} has parent {parent}, which does not come before it")]
+    ParentOfNode { tid: u32, node: usize, parent: u32 },
+
+    #[error("thread {tid} was created in function {function}, but there are {functions}")]
+    FunctionOfCreator {
+        tid: u32,
+        function: u32,
+        functions: usize,
+    },
+
+    #[error("{0} is not a number")]
+    NotANumber(&'static str),
+}
+
+impl Profile {
+    /// All indices lead somewhere, parents come before their children, and every figure is a number.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if !self.meta.clock_hz.is_finite() {
+            return Err(Invalid::NotANumber("the clock's frequency"));
+        }
+        if !self.meta.overhead_ns_per_call.is_finite() {
+            return Err(Invalid::NotANumber("the overhead per call"));
+        }
+        let modules = self.modules.len();
+        for (function, of) in self.functions.iter().enumerate() {
+            if of.module as usize >= modules {
+                return Err(Invalid::ModuleOfFunction {
+                    function,
+                    module: of.module,
+                    modules,
+                });
+            }
+        }
+        self.processes
+            .iter()
+            .flat_map(|Process { threads, .. }| threads)
+            .try_for_each(|thread| thread.validate(self.functions.len()))
+    }
+}
+
+impl Thread {
+    fn validate(&self, functions: usize) -> Result<(), Invalid> {
+        let tid = self.tid;
+        if let Some(function) = self.created_by.and_then(|creator| creator.function)
+            && function as usize >= functions
+        {
+            return Err(Invalid::FunctionOfCreator {
+                tid,
+                function,
+                functions,
+            });
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.function as usize >= functions {
+                return Err(Invalid::FunctionOfNode {
+                    tid,
+                    node: index,
+                    function: node.function,
+                    functions,
+                });
+            }
+            if let Some(parent) = node.parent
+                && parent as usize >= index
+            {
+                return Err(Invalid::ParentOfNode {
+                    tid,
+                    node: index,
+                    parent,
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Profiles to try the file format on: arbitrary ones, and large ones that look like real trees.
+#![allow(dead_code)]
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use thalweg_model::{
+    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+};
+
+/// Any profile that the types and `validate` allow, however senseless its figures.
+pub fn any_profile() -> impl Strategy<Value = Profile> {
+    (0usize..4, 0usize..6)
+        .prop_flat_map(|(modules, functions)| {
+            let functions = if modules == 0 { 0 } else { functions };
+            (
+                any_meta(),
+                vec(any_module(), modules),
+                vec(any_function(modules as u32), functions),
+                vec(any_process(functions as u32), 0..3),
+                vec(any_skipped(), 0..4),
+                vec(".*", 0..3),
+            )
+        })
+        .prop_map(
+            |(meta, modules, functions, processes, skipped, notes)| Profile {
+                meta,
+                modules,
+                functions,
+                processes,
+                skipped,
+                notes,
+            },
+        )
+}
+
+fn any_meta() -> impl Strategy<Value = Meta> {
+    (
+        ".*",
+        any::<(u64, u64, bool, bool, u64, u64)>(),
+        vec(".*", 0..4),
+        -1e300..1e300f64,
+        0.0..1e9f64,
+    )
+        .prop_map(
+            |(version, numbers, command, clock_hz, overhead_ns_per_call)| Meta {
+                version,
+                created_unix_ns: numbers.0,
+                duration_ns: numbers.1,
+                timed: numbers.2,
+                attached: numbers.3,
+                command,
+                clock_hz,
+                overhead_ns_per_call,
+                memory_bytes: numbers.4,
+                memory_limit: numbers.5,
+            },
+        )
+}
+
+fn any_module() -> impl Strategy<Value = Module> {
+    (".*", ".*", "[0-9a-f]{0,40}", any::<(u32, u32)>()).prop_map(|(name, path, build_id, n)| {
+        Module {
+            name,
+            path,
+            build_id,
+            functions_total: n.0,
+            functions_patched: n.1,
+        }
+    })
+}
+
+fn any_function(modules: u32) -> impl Strategy<Value = Function> {
+    (
+        ".*",
+        0..modules.max(1),
+        any::<u64>(),
+        option::of(".*"),
+        any::<u32>(),
+    )
+        .prop_map(|(name, module, address, file, line)| Function {
+            name,
+            module,
+            address,
+            file,
+            line,
+        })
+}
+
+fn any_process(functions: u32) -> impl Strategy<Value = Process> {
+    (
+        any::<u32>(),
+        option::of(any::<u32>()),
+        vec(".*", 0..3),
+        vec(any_thread(functions), 0..3),
+    )
+        .prop_map(|(pid, parent, command, threads)| Process {
+            pid,
+            parent,
+            command,
+            threads,
+        })
+}
+
+fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
+    let node_count = if functions == 0 { 0..1usize } else { 0..40 };
+    let function = 0..functions.max(1);
+    (
+        any::<(u32, u64, u64, u64)>(),
+        ".*",
+        option::of((any::<(u32, u32)>(), option::of(function.clone()))),
+        vec(
+            (
+                any::<Option<u32>>(),
+                function,
+                any_metrics(),
+                any::<u32>(),
+                0u8..8,
+            ),
+            node_count,
+        ),
+    )
+        .prop_map(move |(numbers, name, creator, nodes)| Thread {
+            tid: numbers.0,
+            name,
+            created_by: creator.map(|((pid, tid), function)| Creator {
+                pid,
+                tid,
+                function: function.filter(|_| functions > 0),
+            }),
+            start_ns: numbers.1,
+            end_ns: numbers.2,
+            folded_calls: numbers.3,
+            nodes: nodes
+                .into_iter()
+                .enumerate()
+                .map(|(index, (parent, function, m, recursion, flags))| Node {
+                    parent: parent
+                        .filter(|_| index > 0)
+                        .map(|parent| parent % index.max(1) as u32),
+                    function,
+                    calls: m.0,
+                    base: m.1,
+                    cum: m.2,
+                    elapsed: m.3,
+                    min: m.4,
+                    max: m.5,
+                    recursion,
+                    flags: NodeFlags::from_bits(flags).unwrap(),
+                })
+                .collect(),
+        })
+}
+
+/// Small and huge figures alike: both ends of the varints.
+fn any_metrics() -> impl Strategy<Value = (u64, u64, u64, u64, u64, u64)> {
+    let any_size = || prop_oneof![0..300u64, any::<u64>(), Just(u64::MAX)];
+    (
+        any_size(),
+        any_size(),
+        any_size(),
+        any_size(),
+        any_size(),
+        any_size(),
+    )
+}
+
+fn any_skipped() -> impl Strategy<Value = Skipped> {
+    (".*", ".*", any::<u64>(), ".*").prop_map(|(name, module, address, reason)| Skipped {
+        name,
+        module,
+        address,
+        reason,
+    })
+}
+
+/// A tree as a program makes one: call counts over five decades, times that add up, recursion, 3,000 functions.
+pub fn realistic(node_count: usize) -> Profile {
+    let mut state = 88172645463325252u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let functions = 3000;
+    let mut nodes: Vec<Node> = Vec::with_capacity(node_count);
+    for index in 0..node_count {
+        let parent = match index {
+            0 => None,
+            _ => Some((index - 1 - random(index.min(30) as u64) as usize) as u32),
+        };
+        let calls = 1 + random(10).pow(1 + random(5) as u32) / 9;
+        let mean = 20 + random(10).pow(1 + random(6) as u32);
+        let spread = |r: u64| if calls == 1 { 0 } else { r };
+        let function = match parent {
+            Some(parent) if random(20) == 0 => nodes[parent as usize].function,
+            _ => (random(60) * random(50)) as u32,
+        };
+        let recursion = match parent.map(|parent| nodes[parent as usize]) {
+            Some(parent) if parent.function == function => parent.recursion + 1,
+            _ => 0,
+        };
+        nodes.push(Node {
+            parent,
+            function,
+            calls,
+            base: mean * calls + spread(random(mean)),
+            cum: 0,
+            elapsed: 0,
+            min: mean - spread(random(mean.min(18))),
+            max: mean + spread(random(mean * 3)),
+            recursion,
+            flags: NodeFlags::empty(),
+        });
+    }
+    for index in (0..node_count).rev() {
+        nodes[index].cum += nodes[index].base;
+        nodes[index].elapsed = nodes[index].cum;
+        if let Some(parent) = nodes[index].parent {
+            nodes[parent as usize].cum += nodes[index].cum;
+        }
+    }
+    Profile {
+        modules: vec![Module::default()],
+        functions: (0..functions)
+            .map(|id| Function {
+                name: format!("sub_{:x}", id * 173),
+                address: id * 173,
+                ..Function::default()
+            })
+            .collect(),
+        processes: vec![Process {
+            threads: vec![Thread {
+                nodes,
+                ..Thread::default()
+            }],
+            ..Process::default()
+        }],
+        ..Profile::default()
+    }
+}

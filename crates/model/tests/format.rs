@@ -1,0 +1,168 @@
+//! What goes into a file comes out of it; what is no whole profile is refused without harm.
+
+mod common;
+
+use common::{any_profile, realistic};
+use proptest::prelude::*;
+use thalweg_model::{Function, Invalid, Node, Process, Profile, ReadError, Thread, read, write};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_profile_comes_back_as_it_was(profile in any_profile()) {
+        let bytes = write(&profile).unwrap();
+        prop_assert_eq!(read(&mut bytes.as_slice()).unwrap(), profile);
+    }
+
+    #[test]
+    fn every_cut_is_noticed(profile in any_profile(), cut in any::<prop::sample::Index>()) {
+        let bytes = write(&profile).unwrap();
+        let cut = &bytes[..cut.index(bytes.len())];
+        prop_assert!(read(&mut &cut[..]).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed(
+        profile in any_profile(),
+        place in any::<prop::sample::Index>(),
+        bit in 0..8u32,
+    ) {
+        let mut bytes = write(&profile).unwrap();
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        prop_assert!(read(&mut bytes.as_slice()).is_err());
+    }
+
+    #[test]
+    fn anything_behind_a_valid_signature_and_checksum_is_read_or_refused_but_never_panics(
+        profile in any_profile(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let body = body_of(&write(&profile).unwrap());
+        let mut body = body;
+        for (place, value) in changes {
+            let place = place.index(body.len());
+            body[place] = value;
+        }
+        if let Ok(read_back) = read(&mut file_of(&body).as_slice()) {
+            prop_assert_eq!(read_back.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn noise_is_refused(noise in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(read(&mut noise.as_slice()).is_err());
+        let _ = read(&mut file_of(&noise).as_slice());
+    }
+}
+
+/// Takes the container off by hand, as docs/file-format.md describes it.
+fn body_of(file: &[u8]) -> Vec<u8> {
+    let packed = &file[28..file.len() - 8];
+    match file[10] {
+        0 => packed.to_vec(),
+        _ => zstd::stream::decode_all(packed).unwrap(),
+    }
+}
+
+/// Puts a valid container around any body.
+fn file_of(body: &[u8]) -> Vec<u8> {
+    let mut file = b"\x89thalweg\x01\0\0\0".to_vec();
+    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    file.extend_from_slice(body);
+    let checksum = xxhash_rust::xxh3::xxh3_64(&file);
+    file.extend_from_slice(&checksum.to_le_bytes());
+    file
+}
+
+#[test]
+fn a_node_of_a_large_tree_takes_about_ten_bytes() {
+    let count = 100_000;
+    let bytes = write(&realistic(count)).unwrap();
+    let per_node = bytes.len() as f64 / count as f64;
+    assert!(per_node < 11.0, "{per_node:.2} bytes a node");
+}
+
+#[test]
+fn a_chain_of_a_million_calls_comes_back() {
+    let mut profile = realistic(1);
+    profile.processes[0].threads[0].nodes = (0..1_000_000u32)
+        .map(|index| Node {
+            parent: index.checked_sub(1),
+            calls: 1,
+            recursion: index,
+            ..Node::default()
+        })
+        .collect();
+    let bytes = write(&profile).unwrap();
+    assert!(bytes.len() < 100_000, "{} bytes", bytes.len());
+    assert!(read(&mut bytes.as_slice()).unwrap() == profile);
+}
+
+#[test]
+fn a_section_of_a_later_version_is_passed_over() {
+    let profile = realistic(10);
+    let mut body = body_of(&write(&profile).unwrap());
+    body.extend_from_slice(&[99, 3, 1, 2, 3]);
+    assert_eq!(read(&mut file_of(&body).as_slice()).unwrap(), profile);
+}
+
+#[test]
+fn another_format_version_is_named() {
+    let mut file = write(&Profile::default()).unwrap();
+    file[8] = 7;
+    let error = read(&mut file.as_slice()).unwrap_err();
+    assert!(matches!(error, ReadError::Version { found: 7, known: 1 }));
+}
+
+#[test]
+fn text_and_nothing_are_not_profiles() {
+    for other in [&b""[..], b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01"] {
+        let error = read(&mut &*other).unwrap_err();
+        assert!(matches!(error, ReadError::NotAProfile), "{error}");
+    }
+}
+
+#[test]
+fn indices_that_lead_nowhere_are_refused_before_writing() {
+    let with_node = |node: Node| Profile {
+        processes: vec![Process {
+            threads: vec![Thread {
+                nodes: vec![node],
+                ..Thread::default()
+            }],
+            ..Process::default()
+        }],
+        ..realistic(0)
+    };
+    assert!(write(&with_node(Node::default())).is_ok());
+
+    let no_function = Node {
+        function: 3000,
+        ..Node::default()
+    };
+    assert!(matches!(
+        write(&with_node(no_function)),
+        Err(Invalid::FunctionOfNode { .. })
+    ));
+
+    let own_parent = Node {
+        parent: Some(0),
+        ..Node::default()
+    };
+    assert!(matches!(
+        write(&with_node(own_parent)),
+        Err(Invalid::ParentOfNode { .. })
+    ));
+
+    let no_module = Profile {
+        functions: vec![Function::default()],
+        ..Profile::default()
+    };
+    assert!(matches!(
+        write(&no_module),
+        Err(Invalid::ModuleOfFunction { .. })
+    ));
+}
