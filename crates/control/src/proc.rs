@@ -1,10 +1,33 @@
 //! What /proc says about a process: read before it is stopped, and without touching it.
+//!
+//! ```text
+//! preflight  every refusal that needs no ptrace          proc/preflight.rs
+//! status     status, stat, task, auxv, cmdline           proc/status.rs
+//! maps       the memory map                              proc/maps.rs
+//! file_of    the very file behind a mapping              proc/files.rs
+//! ```
+//!
+//! A process whose first thread has ended goes on with the others, but /proc/PID/{maps,exe,auxv,mem} are empty then:
+//! all readers here go through a living thread ([`living_dir`]).
 
+mod files;
+mod maps;
+mod preflight;
+mod status;
+
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+
+pub use files::file_of;
+pub use maps::{Mapping, Perms, maps};
+pub use preflight::preflight;
+pub(crate) use preflight::{diagnose_refusal, elf_check};
+pub use status::{Stat, Status, auxv, command, stat, status, tasks, thread_name, thread_stat};
+pub(crate) use status::{living_dir, wchan};
 
 /// A process id (a thread group's).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,37 +41,13 @@ pub struct Tid(pub i32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RemoteAddr(pub u64);
 
-/// `rwxp` of a mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Perms {
-    pub read: bool,
-    pub write: bool,
-    pub exec: bool,
-    pub shared: bool,
-}
-
-/// One line of /proc/PID/maps.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mapping {
-    pub start: RemoteAddr,
-    pub end: RemoteAddr,
-    pub perms: Perms,
-    /// Offset of `start` in the file.
-    pub offset: u64,
-    /// Major and minor number of the file's device.
-    pub dev: (u32, u32),
-    pub inode: u64,
-    /// `None` for anonymous memory; `[vdso]`, `[stack]` and the like are kept as they are written.
-    pub path: Option<PathBuf>,
-}
-
 /// A process that passed every check, as it was then.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub pid: Pid,
     pub name: String,
-    pub command: Vec<std::ffi::OsString>,
-    /// Where /proc/PID/exe points; display only.
+    pub command: Vec<OsString>,
+    /// Where /proc/PID/exe points; for display only, another file may have that name by now.
     pub exe: PathBuf,
     pub uid: u32,
     /// In clock ticks since boot: together with the id it names the process for good.
@@ -56,74 +55,55 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether the id still names the same process.
+    /// Whether the id still names the same process, and that has not ended.
     pub fn is_alive(&self) -> bool {
-        todo!()
+        match stat(self.pid) {
+            Ok(stat) => stat.start_ticks == self.start_ticks && living_dir(self.pid).is_ok(),
+            Err(_) => false,
+        }
     }
 }
 
-/// All memory mappings, by address.
-pub fn maps(pid: Pid) -> Result<Vec<Mapping>> {
-    let _ = pid;
-    todo!()
+/// Reads a file of /proc; a process that is gone gets its own error.
+fn slurp(pid: Pid, path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| gone_or_io(pid, path, source))
 }
 
-/// All threads, as /proc lists them now.
-pub fn tasks(pid: Pid) -> Result<Vec<Tid>> {
-    let _ = pid;
-    todo!()
+/// ENOENT and ESRCH from /proc mean that the process is gone.
+fn gone_or_io(pid: Pid, path: &Path, source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) if !Path::new(&format!("/proc/{pid}")).exists() => {
+            Error::NoSuchProcess { pid }
+        }
+        _ => Error::Io {
+            path: path.to_owned(),
+            source,
+        },
+    }
 }
 
-/// The auxiliary vector: (AT_ type, value), without AT_NULL.
-pub fn auxv(pid: Pid) -> Result<Vec<(u64, u64)>> {
-    let _ = pid;
-    todo!()
+impl From<Pid> for Tid {
+    /// The first thread of a process.
+    fn from(pid: Pid) -> Tid {
+        Tid(pid.0)
+    }
 }
 
-/// The name of a thread.
-pub fn thread_name(pid: Pid, tid: Tid) -> Result<String> {
-    let _ = (pid, tid);
-    todo!()
+macro_rules! shown_as {
+    ($type:ty, $format:literal) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
 }
 
-/// Every check that can be made without touching the process.
-pub fn preflight(pid: Pid) -> Result<Target> {
-    Err(Error::NoSuchProcess { pid })
-}
-
-/// Opens the very file that is mapped, never another one that has taken its name since.
-pub fn file_of(pid: Pid, mapping: &Mapping) -> Result<File> {
-    let _ = (pid, mapping);
-    todo!()
-}
-
-impl fmt::Display for Pid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-impl fmt::Debug for Pid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-impl fmt::Display for Tid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-impl fmt::Debug for Tid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-impl fmt::Display for RemoteAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-impl fmt::Debug for RemoteAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
+shown_as!(Pid, "{}");
+shown_as!(Tid, "{}");
+shown_as!(RemoteAddr, "{:#x}");

@@ -1,0 +1,256 @@
+//! Readers of the small files: status, stat, task/, auxv, cmdline, comm, wchan.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use super::{Pid, Tid, gone_or_io, slurp};
+use crate::error::{Error, Result};
+
+/// The fields of /proc/PID/status that decide whether and how a process may be traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub name: String,
+    pub state: char,
+    /// The process that this thread belongs to.
+    pub tgid: i32,
+    pub parent: i32,
+    /// 0: nobody traces it.
+    pub tracer: i32,
+    /// Real, effective, saved and file-system user.
+    pub uids: [u32; 4],
+    pub gids: [u32; 4],
+    pub threads: usize,
+    /// 0: none, 1: strict, 2: filter.
+    pub seccomp: u32,
+    pub cap_permitted: u64,
+    pub cap_effective: u64,
+    /// Signals pending for this thread, and for its process.
+    pub pending: u64,
+    pub shared_pending: u64,
+    pub blocked: u64,
+    pub ignored: u64,
+    pub caught: u64,
+}
+
+/// The fields of /proc/PID/stat that `status` lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    pub name: String,
+    pub state: char,
+    pub parent: i32,
+    /// The kernel's PF_ flags.
+    pub flags: u64,
+    pub threads: usize,
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+
+    pub fn is_kernel_thread(&self) -> bool {
+        self.flags & Self::PF_KTHREAD != 0
+    }
+
+    /// Ended, though still listed.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// /proc/PID/status of a process or of one of its threads.
+pub fn status(pid: Pid, tid: Tid) -> Result<Status> {
+    let path = PathBuf::from(format!("/proc/{pid}/task/{tid}/status"));
+    let bytes = slurp(pid, &path)?;
+    Ok(parse_status(&String::from_utf8_lossy(&bytes)))
+}
+
+/// /proc/PID/stat.
+pub fn stat(pid: Pid) -> Result<Stat> {
+    stat_at(pid, PathBuf::from(format!("/proc/{pid}/stat")))
+}
+
+/// The same of one thread.
+pub fn thread_stat(pid: Pid, tid: Tid) -> Result<Stat> {
+    stat_at(pid, PathBuf::from(format!("/proc/{pid}/task/{tid}/stat")))
+}
+
+fn stat_at(pid: Pid, path: PathBuf) -> Result<Stat> {
+    let bytes = slurp(pid, &path)?;
+    parse_stat(&String::from_utf8_lossy(&bytes)).ok_or_else(|| Error::Malformed {
+        path,
+        what: "a field is missing".into(),
+    })
+}
+
+/// All threads, as /proc lists them now; dead ones that nobody collected are among them.
+pub fn tasks(pid: Pid) -> Result<Vec<Tid>> {
+    let path = PathBuf::from(format!("/proc/{pid}/task"));
+    let dir = std::fs::read_dir(&path).map_err(|source| gone_or_io(pid, &path, source))?;
+    let mut tids = Vec::new();
+    for entry in dir {
+        let entry = entry.map_err(|source| gone_or_io(pid, &path, source))?;
+        if let Some(tid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            tids.push(Tid(tid));
+        }
+    }
+    Ok(tids)
+}
+
+/// The /proc directory of a living thread: of the first one unless that has ended before the others.
+pub(crate) fn living_dir(pid: Pid) -> Result<PathBuf> {
+    if !stat(pid)?.is_dead() {
+        return Ok(PathBuf::from(format!("/proc/{pid}")));
+    }
+    for tid in tasks(pid)? {
+        if thread_stat(pid, tid).is_ok_and(|stat| !stat.is_dead()) {
+            return Ok(PathBuf::from(format!("/proc/{pid}/task/{tid}")));
+        }
+    }
+    Err(Error::NoSuchProcess { pid })
+}
+
+/// The auxiliary vector: (AT_ type, value), without AT_NULL.
+pub fn auxv(pid: Pid) -> Result<Vec<(u64, u64)>> {
+    let bytes = slurp(pid, &living_dir(pid)?.join("auxv"))?;
+    let words: Vec<u64> = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .collect();
+    Ok(words
+        .chunks_exact(2)
+        .map(|pair| (pair[0], pair[1]))
+        .take_while(|(kind, _)| *kind != libc::AT_NULL)
+        .collect())
+}
+
+/// The command line as the process shows it; empty for kernel threads.
+pub fn command(pid: Pid) -> Result<Vec<OsString>> {
+    let bytes = slurp(pid, &living_dir(pid)?.join("cmdline"))?;
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(bytes
+        .split(|byte| *byte == 0)
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect())
+}
+
+/// The name of a thread.
+pub fn thread_name(pid: Pid, tid: Tid) -> Result<String> {
+    let bytes = slurp(pid, &PathBuf::from(format!("/proc/{pid}/task/{tid}/comm")))?;
+    Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
+}
+
+/// The kernel function that a thread sleeps in, where it may be known.
+pub(crate) fn wchan(pid: Pid, tid: Tid) -> String {
+    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")) {
+        Ok(name) if !matches!(name.trim(), "" | "0") => name.trim().to_owned(),
+        _ => "an unknown place".to_owned(),
+    }
+}
+
+fn parse_status(text: &str) -> Status {
+    fn ids(value: &str) -> [u32; 4] {
+        let mut ids = [u32::MAX; 4];
+        for (id, word) in ids.iter_mut().zip(value.split_whitespace()) {
+            *id = word.parse().unwrap_or(u32::MAX);
+        }
+        ids
+    }
+    let hex = |value: &str| u64::from_str_radix(value, 16).unwrap_or(0);
+    let mut status = Status {
+        state: '?',
+        uids: [u32::MAX; 4],
+        gids: [u32::MAX; 4],
+        ..Status::default()
+    };
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        match key {
+            "Name" => status.name = value.to_owned(),
+            "State" => status.state = value.chars().next().unwrap_or('?'),
+            "Tgid" => status.tgid = value.parse().unwrap_or(0),
+            "PPid" => status.parent = value.parse().unwrap_or(0),
+            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
+            "Uid" => status.uids = ids(value),
+            "Gid" => status.gids = ids(value),
+            "Threads" => status.threads = value.parse().unwrap_or(0),
+            "Seccomp" => status.seccomp = value.parse().unwrap_or(0),
+            "CapPrm" => status.cap_permitted = hex(value),
+            "CapEff" => status.cap_effective = hex(value),
+            "SigPnd" => status.pending = hex(value),
+            "ShdPnd" => status.shared_pending = hex(value),
+            "SigBlk" => status.blocked = hex(value),
+            "SigIgn" => status.ignored = hex(value),
+            "SigCgt" => status.caught = hex(value),
+            _ => {}
+        }
+    }
+    status
+}
+
+/// `41 (a (odd) name) S 1 ...`: the name may hold anything, so the fields count from the last parenthesis.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let open = text.find('(')?;
+    let close = text.rfind(')')?;
+    let name = text.get(open + 1..close)?.to_owned();
+    let fields: Vec<&str> = text[close + 1..].split_whitespace().collect();
+    Some(Stat {
+        name,
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        flags: fields.get(6)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
+        start_ticks: fields.get(19)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields_of_stat() {
+        let text = "41 (a) S (b) R 7 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 3 0 991 1 1";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!(stat.name, "a) S (b");
+        assert_eq!((stat.state, stat.parent), ('R', 7));
+        assert_eq!((stat.threads, stat.start_ticks), (3, 991));
+    }
+
+    #[test]
+    fn a_cut_off_stat_is_no_panic() {
+        for text in ["", "1", ")(", "1 (x", "1 (x) R 2 3"] {
+            assert_eq!(parse_stat(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn our_own_status_is_read() {
+        let pid = Pid(std::process::id() as i32);
+        let status = status(pid, pid.into()).unwrap();
+        assert_eq!(status.tgid, pid.0);
+        assert!(status.threads >= 1);
+        // SAFETY: geteuid has no preconditions.
+        assert_eq!(status.uids[1], unsafe { libc::geteuid() });
+        assert!(tasks(pid).unwrap().contains(&pid.into()));
+        assert!(!command(pid).unwrap().is_empty());
+        assert!(
+            auxv(pid)
+                .unwrap()
+                .iter()
+                .any(|(kind, _)| *kind == libc::AT_PHDR)
+        );
+    }
+}
