@@ -1,1 +1,59 @@
-//! (to come)
+//! What a profile says: questions asked of the trees, each answered in a file of its own.
+//!
+//! Between the model and what people see: [`Profile`](thalweg_model::Profile) -> analysis -> reports.
+//! Nothing here changes a profile, and no figure is counted twice under recursion:
+//!
+//! ```text
+//! calls(f) = sum of calls over all nodes of f
+//! base(f)  = sum of base  over all nodes of f
+//! cum(f)   = sum of cum   over the nodes of f that have no f above them (recursion = 0)
+//! ```
+//!
+//! Folded nodes, which stand under no parent, count in all three.
+#![forbid(unsafe_code)]
+
+mod edges;
+mod flat;
+mod summary;
+mod tree;
+
+pub use edges::{Caller, Edge, edges};
+pub use flat::{FunctionTotals, flat};
+pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
+pub use tree::{Tree, Weight};
+
+use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
+
+/// Every thread with the process it belongs to.
+pub fn threads(profile: &Profile) -> impl Iterator<Item = (&Process, &Thread)> {
+    profile
+        .processes
+        .iter()
+        .flat_map(|process| process.threads.iter().map(move |thread| (process, thread)))
+}
+
+/// The part of a node's cum that belongs into a sum over functions.
+fn outermost_cum(node: &Node) -> u64 {
+    let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
+    if counts { node.cum } else { 0 }
+}
+
+/// Shortest and longest call over several nodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extremes {
+    min: Option<u64>,
+    max: u64,
+}
+
+impl Extremes {
+    /// A node none of whose calls has ended yet has max 0, and its min says nothing.
+    fn add(&mut self, node: &Node) {
+        if node.calls > 0 && node.max > 0 {
+            self.min = Some(self.min.map_or(node.min, |min| min.min(node.min)));
+            self.max = self.max.max(node.max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod fixture;

@@ -78,11 +78,11 @@ fn file_of(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_of_a_large_tree_takes_about_ten_bytes() {
+fn a_node_of_a_large_tree_takes_less_than_eight_bytes() {
     let count = 100_000;
     let bytes = write(&realistic(count)).unwrap();
     let per_node = bytes.len() as f64 / count as f64;
-    assert!(per_node < 11.0, "{per_node:.2} bytes a node");
+    assert!(per_node < 8.0, "{per_node:.2} bytes a node");
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Small profiles whose figures can be checked in the head.
+
+use thalweg_model::{Function, Module, Node, NodeFlags, Process, Profile, Thread};
+
+pub const MAIN: u32 = 0;
+pub const A: u32 = 1;
+pub const B: u32 = 3;
+
+/// One thread in which each function calls the next once, given with its base.
+pub fn chain(calls: &[(u32, u64)]) -> Profile {
+    let parents: Vec<Option<u32>> = (0..calls.len() as u32).map(|i| i.checked_sub(1)).collect();
+    tree(calls, &parents)
+}
+
+/// main 1 -> { a 10 -> b 20, b 50 }
+pub fn branching() -> Profile {
+    tree(
+        &[(MAIN, 1), (A, 10), (B, 20), (B, 50)],
+        &[None, Some(0), Some(1), Some(0)],
+    )
+}
+
+fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
+    let mut nodes: Vec<Node> = Vec::new();
+    for (&(function, base), &parent) in calls.iter().zip(parents) {
+        let ancestors = std::iter::successors(parent, |&node| nodes[node as usize].parent);
+        let same = ancestors.filter(|&node| nodes[node as usize].function == function);
+        let recursion = same.count() as u32;
+        nodes.push(Node {
+            parent,
+            function,
+            calls: 1,
+            base,
+            cum: base,
+            elapsed: base,
+            min: base,
+            max: base,
+            recursion,
+            flags: NodeFlags::empty(),
+        });
+    }
+    for index in (1..nodes.len()).rev() {
+        let cum = nodes[index].cum;
+        if let Some(parent) = nodes[index].parent {
+            nodes[parent as usize].cum += cum;
+        }
+    }
+    let mut profile = Profile {
+        modules: vec![Module::default()],
+        functions: ["main", "a", "unseen", "b"]
+            .map(|name| Function {
+                name: name.to_string(),
+                ..Function::default()
+            })
+            .to_vec(),
+        processes: vec![Process {
+            threads: vec![Thread {
+                nodes,
+                ..Thread::default()
+            }],
+            ..Process::default()
+        }],
+        ..Profile::default()
+    };
+    profile.meta.timed = true;
+    profile
+}
+
+/// Adds calls that found no room in the tree.
+pub fn fold(profile: &mut Profile, function: u32, calls: u64, time: u64) {
+    let thread = &mut profile.processes[0].threads[0];
+    thread.folded_calls += calls;
+    thread.nodes.push(Node {
+        parent: None,
+        function,
+        calls,
+        base: time,
+        cum: time,
+        elapsed: time,
+        min: 1,
+        max: time,
+        recursion: 0,
+        flags: NodeFlags::FOLDED,
+    });
+}

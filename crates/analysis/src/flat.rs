@@ -1,0 +1,129 @@
+//! One row per function: everything it did, wherever it was called from.
+
+use thalweg_model::{NodeFlags, Profile};
+
+use crate::{Extremes, outermost_cum, threads};
+
+/// A function over all threads and contexts. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FunctionTotals {
+    /// Index into the profile's functions.
+    pub function: u32,
+    pub calls: u64,
+    pub base: u64,
+    pub cum: u64,
+    pub min: u64,
+    pub max: u64,
+    /// In how many threads it was seen, and in how many contexts.
+    pub threads: u32,
+    pub contexts: u64,
+    /// Of `calls`, those whose context is not known.
+    pub folded_calls: u64,
+    /// Deepest recursion seen: 0 when it never called itself, directly or through others.
+    pub recursion: u32,
+    /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
+    pub on_stack_at_attach: bool,
+}
+
+/// The functions that were seen, in the order of the profile's functions.
+pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
+    let mut rows = vec![FunctionTotals::default(); profile.functions.len()];
+    let mut extremes = vec![Extremes::default(); profile.functions.len()];
+    // Number, from 1, of the thread that a function was last seen in: spares a set per function.
+    let mut last_thread = vec![0u32; profile.functions.len()];
+
+    for (number, (_, thread)) in (1..).zip(threads(profile)) {
+        for node in &thread.nodes {
+            let function = node.function as usize;
+            let row = &mut rows[function];
+            row.calls = row.calls.saturating_add(node.calls);
+            row.base = row.base.saturating_add(node.base);
+            row.cum = row.cum.saturating_add(outermost_cum(node));
+            row.recursion = row.recursion.max(node.recursion);
+            row.contexts += 1;
+            if node.flags.contains(NodeFlags::FOLDED) {
+                row.folded_calls = row.folded_calls.saturating_add(node.calls);
+            }
+            row.on_stack_at_attach |= node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH);
+            extremes[function].add(node);
+            if last_thread[function] != number {
+                last_thread[function] = number;
+                row.threads += 1;
+            }
+        }
+    }
+
+    (0..)
+        .zip(rows.into_iter().zip(extremes))
+        .filter(|(_, (row, _))| row.contexts > 0)
+        .map(|(function, (row, extremes))| FunctionTotals {
+            function,
+            min: extremes.min.unwrap_or(0),
+            max: extremes.max,
+            ..row
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, A, B, MAIN};
+
+    fn row(profile: &Profile, function: u32) -> FunctionTotals {
+        let rows = flat(profile);
+        *rows.iter().find(|row| row.function == function).unwrap()
+    }
+
+    #[test]
+    fn recursion_adds_calls_and_base_but_its_time_counts_once() {
+        // main 1 -> a 10 -> a 20 -> b 5 -> a 40: a's outermost call lasted 75 in all.
+        let profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20), (B, 5), (A, 40)]);
+        let a = row(&profile, A);
+        assert_eq!((a.calls, a.base, a.cum), (3, 70, 75));
+        assert_eq!((a.min, a.max, a.recursion, a.contexts), (10, 40, 2, 3));
+        let main = row(&profile, MAIN);
+        assert_eq!((main.calls, main.base, main.cum), (1, 1, 76));
+    }
+
+    #[test]
+    fn folded_calls_count_in_the_totals_and_are_named() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10)]);
+        fixture::fold(&mut profile, A, 7, 30);
+        let a = row(&profile, A);
+        assert_eq!((a.calls, a.base, a.cum, a.folded_calls), (8, 40, 40, 7));
+    }
+
+    #[test]
+    fn a_function_is_counted_once_per_thread_that_saw_it() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20)]);
+        let second = profile.processes[0].threads[0].clone();
+        profile.processes[0].threads.push(second);
+        let a = row(&profile, A);
+        assert_eq!((a.threads, a.calls, a.cum), (2, 4, 60));
+    }
+
+    #[test]
+    fn functions_that_were_never_seen_have_no_row() {
+        let profile = fixture::chain(&[(MAIN, 1), (B, 2)]);
+        let seen: Vec<u32> = flat(&profile).iter().map(|row| row.function).collect();
+        assert_eq!(seen, [MAIN, B]);
+    }
+
+    #[test]
+    fn a_call_that_has_not_ended_has_no_shortest_time() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5), (A, 20)]);
+        let open = &mut profile.processes[0].threads[0].nodes[3];
+        (open.min, open.max) = (0, 0);
+        assert_eq!(row(&profile, A).min, 10);
+    }
+
+    #[test]
+    fn hostile_figures_saturate() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5), (A, 20)]);
+        for node in &mut profile.processes[0].threads[0].nodes {
+            (node.calls, node.base, node.cum) = (u64::MAX, u64::MAX, u64::MAX);
+        }
+        assert_eq!(row(&profile, A).calls, u64::MAX);
+    }
+}
