@@ -2,9 +2,37 @@
 //!
 //! First station of the way of the data: ELF file -> `Module` -> patch planner. All addresses are the module's own
 //! (ELF virtual addresses, no load bias); the controller adds the bias.
+//!
+//! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind information,
+//! `pointers` collects what points into code, `functions` makes one list of all of it, `kinds` says what may be probed.
+//! `lines` and `unwind` serve the reports and the moment of attaching.
 #![forbid(unsafe_code)]
 
+mod bytes;
+mod cfi;
+mod debugfile;
+mod elf;
+mod frames;
+mod functions;
+mod kinds;
+mod lines;
+mod lsda;
+mod module;
+mod names;
+mod padding;
+mod pointers;
+mod symtab;
+
+pub use cfi::CfiTable;
+pub use debugfile::DebugLookup;
+pub use elf::Error;
+pub use lines::Lines;
+pub use names::demangle;
+
+use std::ops::Range;
+
 /// One ELF file, analysed once.
+#[derive(Default)]
 pub struct Module {
     /// File name only: `libc.so.6`.
     pub name: String,
@@ -15,7 +43,7 @@ pub struct Module {
     pub entry: u64,
     /// PT_LOAD segments in address order.
     pub segments: Vec<Segment>,
-    /// Allocated sections (or, with no section headers, one per PT_LOAD), address order.
+    /// Allocated sections that have contents (or, with no section headers, one per PT_LOAD), address order.
     pub sections: Vec<Section>,
     /// Sorted by `start`; ranges do not overlap.
     pub functions: Vec<Function>,
@@ -23,14 +51,21 @@ pub struct Module {
     /// disassembler sees: relocation addends and values of pointers in data, landing pads of exceptions, symbols,
     /// starts of FDEs, .init_array, the entry point. Over-approximation is fine, a missing one is not.
     pub code_pointers: Vec<u64>,
+    /// Executable ranges that hold something other than padding and belong to no function: assembler code without
+    /// symbol and unwind information, data among code. Start and end, address order.
+    pub gaps: Vec<(u64, u64)>,
     /// CFA rules; see `cfa_is_rsp_plus_8`.
     pub cfi: CfiTable,
+    /// Where the unwind information lies.
+    pub eh_frame: Option<Range<u64>>,
+    pub eh_frame_hdr: Option<Range<u64>>,
     /// The file is the dynamic loader (has `_dl_debug_state`/SONAME ld-linux*, ld-musl*).
     pub is_loader: bool,
     /// Was linked statically (no PT_INTERP, no PT_DYNAMIC needed libs) and is an executable.
     pub is_static: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub vaddr: u64,
     pub mem_size: u64,
@@ -48,6 +83,12 @@ pub struct Section {
     pub writable: bool,
 }
 
+impl Section {
+    pub fn end(&self) -> u64 {
+        self.vaddr + self.bytes.len() as u64
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub start: u64,
@@ -55,7 +96,7 @@ pub struct Function {
     pub end: u64,
     /// Demangled, or `sub_1a2b0` where there is no name.
     pub name: String,
-    /// As in the symbol table.
+    /// As in the symbol table, without the symbol's version.
     pub linkage_name: Option<String>,
     pub kind: FunctionKind,
     pub found_in: FoundIn,
@@ -77,14 +118,11 @@ pub enum FunctionKind {
     Untouchable(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FoundIn { Symtab, Dynsym, DebugData, DebugLink, EhFrame }
-
-/// For every code address covered by .eh_frame: is the canonical frame address `rsp + 8` there?
-#[derive(Default)]
-pub struct CfiTable { _private: () }
-
-impl CfiTable {
-    /// `None`: no unwind information covers the address.
-    pub fn cfa_is_rsp_plus_8(&self, _addr: u64) -> Option<bool> { None }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FoundIn {
+    Symtab,
+    Dynsym,
+    DebugData,
+    DebugLink,
+    EhFrame,
 }

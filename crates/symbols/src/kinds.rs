@@ -1,0 +1,235 @@
+//! Which code may be probed, and for what reason not.
+
+use crate::FunctionKind;
+
+const RESTORER: &str = "signal restorer: the kernel and unwinders know it by its bytes";
+const NEW_TASK: &str = "starts a thread or process that shares this stack or memory";
+const CONTEXT: &str = "switches to another stack or context";
+const THUNK: &str = "return or indirect-branch thunk";
+const LOADER: &str = "runs inside the dynamic loader's own calling convention";
+const CANCELLATION: &str = "cancellation range: the C library compares addresses with it";
+pub(crate) const RSEQ: &str = "restartable sequence: the kernel compares addresses with it";
+const OUTERMOST: &str = "outermost frame: it never returns to a caller";
+
+/// What is known of one function when its kind is decided.
+pub(crate) struct Facts<'a> {
+    pub name: Option<&'a str>,
+    /// From its first byte up to two bytes past its end: unwind information may stop just before a `syscall`.
+    pub code: &'a [u8],
+    pub is_entry: bool,
+    pub is_resolver: bool,
+    pub signal_frame: bool,
+    pub outermost: bool,
+    pub starts_like_a_call: Option<bool>,
+    pub in_rseq: bool,
+}
+
+pub(crate) fn kind(facts: &Facts<'_>) -> FunctionKind {
+    if let Some(reason) = facts.name.and_then(untouchable_name) {
+        return FunctionKind::Untouchable(reason);
+    }
+    if facts.signal_frame || is_restorer(facts.code) {
+        return FunctionKind::Untouchable(RESTORER);
+    }
+    if facts.in_rseq {
+        return FunctionKind::Untouchable(RSEQ);
+    }
+    if makes_task(facts.code) {
+        return FunctionKind::Untouchable(NEW_TASK);
+    }
+    if is_long_jump(facts.code) {
+        return FunctionKind::Untouchable(CONTEXT);
+    }
+    if facts.is_entry || facts.name == Some("_start") {
+        return FunctionKind::EntryCode;
+    }
+    if facts.is_resolver {
+        return FunctionKind::IfuncResolver;
+    }
+    if facts.name.is_some_and(is_cold) || facts.starts_like_a_call == Some(false) {
+        return FunctionKind::Fragment;
+    }
+    if facts.outermost {
+        return FunctionKind::Untouchable(OUTERMOST);
+    }
+    FunctionKind::Normal
+}
+
+fn untouchable_name(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "__restore_rt" | "__restore" => RESTORER,
+        "clone" | "__clone" | "clone3" | "__clone3" | "vfork" | "__vfork" | "__libc_vfork" => {
+            NEW_TASK
+        }
+        "__longjmp"
+        | "____longjmp_chk"
+        | "setcontext"
+        | "swapcontext"
+        | "getcontext"
+        | "__setcontext"
+        | "__swapcontext"
+        | "__getcontext"
+        | "__start_context"
+        | "__push___start_context" => CONTEXT,
+        "_dl_relocate_static_pie"
+        | "__tls_get_addr"
+        | "___tls_get_addr"
+        | "__tls_get_addr_slow"
+        | "__libc_setup_tls"
+        | "_dl_start"
+        | "_dlstart"
+        | "_dlstart_c" => LOADER,
+        "__syscall_cp_asm"
+        | "__syscall_cancel_arch"
+        | "__cp_begin"
+        | "__cp_end"
+        | "__cp_cancel" => CANCELLATION,
+        _ if name.starts_with("_dl_runtime_resolve")
+            || name.starts_with("_dl_runtime_profile")
+            || name.starts_with("_dl_tlsdesc_") =>
+        {
+            LOADER
+        }
+        "__x86_return_thunk" => THUNK,
+        _ if name.starts_with("__x86_indirect_thunk")
+            || name.starts_with("__llvm_retpoline_")
+            || name.starts_with("__llvm_lvi_thunk_")
+            || name.starts_with("__x86_indirect_call_thunk")
+            || name.starts_with("__x86_indirect_jump_thunk") =>
+        {
+            THUNK
+        }
+        _ => return None,
+    })
+}
+
+/// `foo.cold`, `foo.cold.3`: GCC's name for the unlikely part of a function.
+pub(crate) fn is_cold(name: &str) -> bool {
+    match name.rfind(".cold") {
+        Some(at) if at > 0 => {
+            let rest = &name[at + 5..];
+            rest.is_empty()
+                || rest
+                    .strip_prefix('.')
+                    .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        }
+        _ => false,
+    }
+}
+
+/// `mov $15,%rax; syscall`, with the four-byte move that musl uses too.
+fn is_restorer(code: &[u8]) -> bool {
+    code.starts_with(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])
+        || code.starts_with(&[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05])
+}
+
+/// `mov $clone|$vfork|$clone3,%eax; syscall` anywhere in it, except glibc's plain fork, whose child gets a copy of
+/// everything.
+fn makes_task(code: &[u8]) -> bool {
+    const CLONE: u32 = 56;
+    const VFORK: u32 = 58;
+    const CLONE3: u32 = 435;
+    // mov $CLONE_CHILD_SETTID|CLONE_CHILD_CLEARTID|SIGCHLD,%edi
+    const FORK_FLAGS: [u8; 5] = [0xbf, 0x11, 0x00, 0x20, 0x01];
+    code.windows(7).enumerate().any(|(at, w)| {
+        if w[5..] != [0x0f, 0x05] || w[0] != 0xb8 {
+            return false;
+        }
+        let number = u32::from_le_bytes([w[1], w[2], w[3], w[4]]);
+        let before = &code[at.saturating_sub(40)..at];
+        let is_fork = before.windows(5).any(|w| w == FORK_FLAGS);
+        matches!(number, VFORK | CLONE3) || number == CLONE && !is_fork
+    })
+}
+
+/// glibc's `__longjmp`: `mov %r8,%rsp; mov %r9,%rbp; jmp *%rdx` (or with a shadow-stack probe in between).
+fn is_long_jump(code: &[u8]) -> bool {
+    code.len() < 1024
+        && code
+            .windows(8)
+            .any(|w| w == [0x4c, 0x89, 0xc4, 0x4c, 0x89, 0xcd, 0xff, 0xe2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts<'a>(name: Option<&'a str>, code: &'a [u8]) -> Facts<'a> {
+        Facts {
+            name,
+            code,
+            is_entry: false,
+            is_resolver: false,
+            signal_frame: false,
+            outermost: false,
+            starts_like_a_call: Some(true),
+            in_rseq: false,
+        }
+    }
+
+    #[test]
+    fn cold_parts_are_known_by_name() {
+        for name in [
+            "foo.cold",
+            "foo.cold.1",
+            "_ZN3fooEv.cold",
+            "foo.isra.0.cold",
+        ] {
+            assert!(is_cold(name), "{name}");
+        }
+        for name in [
+            "cold",
+            "foo.colder",
+            "foo.cold.x",
+            "foo.cold.",
+            ".cold",
+            "cold.foo",
+        ] {
+            assert!(!is_cold(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn clone_is_recognised_without_a_name_and_fork_is_not_mistaken_for_it() {
+        let clone = [0x4d, 0x89, 0xc2, 0xb8, 56, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(
+            kind(&facts(None, &clone)),
+            FunctionKind::Untouchable(NEW_TASK)
+        );
+        let fork = [
+            0xbf, 0x11, 0x00, 0x20, 0x01, 0x31, 0xf6, 0xb8, 56, 0, 0, 0, 0x0f, 0x05,
+        ];
+        assert_eq!(kind(&facts(None, &fork)), FunctionKind::Normal);
+        let write = [0xb8, 1, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(kind(&facts(None, &write)), FunctionKind::Normal);
+    }
+
+    #[test]
+    fn what_must_not_be_probed_is_not_normal() {
+        for name in [
+            "__restore_rt",
+            "vfork",
+            "__x86_indirect_thunk_rax",
+            "_dl_runtime_resolve_xsavec",
+            "swapcontext",
+        ] {
+            assert!(
+                matches!(
+                    kind(&facts(Some(name), &[0xc3])),
+                    FunctionKind::Untouchable(_)
+                ),
+                "{name}"
+            );
+        }
+        let restorer = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(
+            kind(&facts(None, &restorer)),
+            FunctionKind::Untouchable(RESTORER)
+        );
+        assert_eq!(
+            kind(&facts(Some("_start"), &[0x31, 0xed])),
+            FunctionKind::EntryCode
+        );
+        assert_eq!(kind(&facts(Some("_init"), &[0xc3])), FunctionKind::Normal);
+    }
+}

@@ -1,0 +1,2 @@
+//! Source lines of functions that appear in a profile.
+pub struct Lines;

@@ -1,0 +1,133 @@
+//! The route from a file to a `Module`: headers, symbols from everywhere, frames, pointers, functions.
+
+use crate::debugfile::{self, DebugLookup};
+use crate::elf::{Elf, Error};
+use crate::pointers::CodeRanges;
+use crate::symtab::Symbol;
+use crate::{FoundIn, Module, frames, functions, pointers, symtab};
+use std::path::Path;
+
+impl Module {
+    /// Reads and analyses the file at `path`, with the symbols of its separate debug file if there is one.
+    pub fn load(path: &Path) -> Result<Module, Error> {
+        let shown = path.display().to_string();
+        let read_error = |source| Error::Read {
+            path: shown.clone(),
+            source,
+        };
+        let metadata = std::fs::metadata(path).map_err(read_error)?;
+        if !metadata.is_file() {
+            return Err(Error::NotElf { name: shown });
+        }
+        let data = std::fs::read(path).map_err(read_error)?;
+        let name = path
+            .file_name()
+            .map_or_else(|| shown.clone(), |n| n.to_string_lossy().into_owned());
+        Module::parse(&name, &data, &DebugLookup::for_path(path))
+    }
+
+    /// Analyses the contents of a file that somebody else has opened; `name` is what reports call it.
+    pub fn parse(name: &str, data: &[u8], lookup: &DebugLookup) -> Result<Module, Error> {
+        let elf = Elf::parse(name, data)?;
+        elf.check_loadable(name)?;
+        let dynamic = elf.dynamic_entries();
+        let debug_data = debugfile::embedded(&elf);
+        let debug_link = debugfile::find(&elf, lookup);
+        let mut symbols = symtab::read(&elf, &dynamic, FoundIn::Symtab);
+        add_foreign(debug_data.as_deref(), FoundIn::DebugData, &mut symbols);
+        add_foreign(debug_link.as_deref(), FoundIn::DebugLink, &mut symbols);
+
+        let sections = elf.load_sections();
+        let code = CodeRanges::new(&sections);
+        let frames = frames::read(&elf);
+        let relocations = pointers::relocations(&elf, &dynamic, &code);
+        let rseq = pointers::rseq_ranges(&sections, &relocations, &code);
+        let (functions, gaps) = functions::build(&functions::Sources {
+            sections: &sections,
+            symbols: &symbols,
+            fdes: &frames.fdes,
+            cfi: &frames.cfi,
+            resolvers: &relocations.resolvers,
+            rseq: &rseq,
+            entry: elf.entry,
+            name_budget: data.len().saturating_mul(8).saturating_add(1 << 20),
+        });
+        let code_pointers = pointers::collect(&pointers::Sources {
+            elf: &elf,
+            dynamic: &dynamic,
+            sections: &sections,
+            symbols: &symbols,
+            fdes: &frames.fdes,
+            relocations: &relocations,
+            code: &code,
+        });
+        let soname = elf.soname(&dynamic).unwrap_or_default();
+        let is_loader = soname.starts_with("ld-linux")
+            || soname.starts_with("ld-musl")
+            || symbols
+                .iter()
+                .any(|s| s.found_in == FoundIn::Dynsym && s.name == b"_dl_debug_state");
+        Ok(Module {
+            name: name.to_owned(),
+            build_id: elf.build_id(),
+            position_independent: elf.position_independent(),
+            entry: elf.entry,
+            is_static: elf.is_static_executable(&dynamic),
+            is_loader,
+            eh_frame: frames.eh_frame,
+            eh_frame_hdr: elf.eh_frame_hdr.clone(),
+            segments: elf.segments,
+            sections,
+            functions,
+            code_pointers,
+            gaps,
+            cfi: frames.cfi,
+        })
+    }
+
+    /// The function that `address` belongs to.
+    pub fn function_at(&self, address: u64) -> Option<usize> {
+        let next = self.functions.partition_point(|f| f.start <= address);
+        let index = next.checked_sub(1)?;
+        (address < self.functions[index].end).then_some(index)
+    }
+
+    /// The section that holds `address`.
+    pub fn section_at(&self, address: u64) -> Option<&crate::Section> {
+        let next = self.sections.partition_point(|s| s.vaddr <= address);
+        self.sections[..next].last().filter(|s| address < s.end())
+    }
+
+    /// `len` bytes at `address`, if one section holds them all.
+    pub fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
+        let section = self.section_at(address)?;
+        crate::bytes::slice(&section.bytes, address - section.vaddr, len)
+    }
+}
+
+fn add_foreign<'d>(data: Option<&'d [u8]>, found_in: FoundIn, symbols: &mut Vec<Symbol<'d>>) {
+    if let Some(elf) = data.and_then(|data| Elf::parse("", data).ok()) {
+        symbols.extend(symtab::read(&elf, &[], found_in));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::PathBuf;
+
+    /// A shared library of this machine.
+    pub(crate) fn library(name: &str) -> PathBuf {
+        let directories = [
+            "/usr/lib/x86_64-linux-gnu",
+            "/lib/x86_64-linux-gnu",
+            "/usr/lib64",
+            "/lib64",
+            "/usr/lib",
+        ];
+        directories
+            .iter()
+            .map(|d| PathBuf::from(d).join(name))
+            .find(|p| p.exists())
+            .expect("a library of this machine")
+    }
+}

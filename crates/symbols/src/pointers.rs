@@ -1,0 +1,311 @@
+//! Everything in a file that points into code without being an instruction.
+//!
+//! The patch planner must not move an instruction that somebody reaches through such a pointer, so a missed one is a
+//! crash and a false one only costs a little coverage.
+
+use crate::bytes::{slice, u32_at, u64_at};
+use crate::elf::{
+    DT_FINI, DT_INIT, DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, DT_SYMTAB,
+    Elf, SHF_ALLOC, SHT_RELA, SHT_RELR,
+};
+use crate::frames::Fde;
+use crate::symtab::Symbol;
+use crate::{Section, lsda};
+use std::collections::HashMap;
+
+const R_X86_64_64: u32 = 1;
+const R_X86_64_GLOB_DAT: u32 = 6;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+const R_X86_64_RELATIVE: u32 = 8;
+const R_X86_64_IRELATIVE: u32 = 37;
+const R_X86_64_RELATIVE64: u32 = 38;
+
+/// The executable sections, to ask whether an address is code.
+pub(crate) struct CodeRanges {
+    ranges: Vec<(u64, u64)>,
+    low: u64,
+    high: u64,
+}
+
+impl CodeRanges {
+    pub(crate) fn new(sections: &[Section]) -> Self {
+        let ranges: Vec<_> = sections
+            .iter()
+            .filter(|s| s.executable)
+            .map(|s| (s.vaddr, s.end()))
+            .collect();
+        let low = ranges.first().map_or(0, |r| r.0);
+        let high = ranges.last().map_or(0, |r| r.1);
+        CodeRanges { ranges, low, high }
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        if address < self.low || address >= self.high {
+            return false;
+        }
+        let next = self.ranges.partition_point(|r| r.0 <= address);
+        self.ranges[..next].last().is_some_and(|r| address < r.1)
+    }
+}
+
+/// What the loader writes, as far as it leads into code.
+#[derive(Default)]
+pub(crate) struct Relocations {
+    /// Place and value.
+    pub words: HashMap<u64, u64>,
+    pub resolvers: Vec<u64>,
+}
+
+pub(crate) fn relocations(elf: &Elf<'_>, dynamic: &[(u64, u64)], code: &CodeRanges) -> Relocations {
+    let tag = |wanted| dynamic.iter().find(|d| d.0 == wanted).map(|d| d.1);
+    let by_tags = |at, size| elf.bytes(tag(at)?, tag(size)?);
+    let mut out = Relocations::default();
+    let symbols = tag(DT_SYMTAB)
+        .and_then(|at| elf.bytes_from(at))
+        .unwrap_or(&[]);
+
+    let mut add_all = |table: &[u8]| {
+        for entry in table.chunks_exact(24) {
+            add_relocation(elf, entry, symbols, code, &mut out);
+        }
+    };
+    let rela = by_tags(DT_RELA, DT_RELASZ);
+    let plt = by_tags(DT_JMPREL, DT_PLTRELSZ);
+    for table in [rela, plt].into_iter().flatten() {
+        add_all(table);
+    }
+    // Static executables apply their few relocations themselves and have no dynamic table.
+    if rela.is_none() || plt.is_none() {
+        for header in elf
+            .headers
+            .iter()
+            .filter(|h| h.kind == SHT_RELA && h.flags & SHF_ALLOC != 0)
+        {
+            add_all(elf.contents(header).unwrap_or(&[]));
+        }
+    }
+    let relr_header = elf
+        .headers
+        .iter()
+        .find(|h| h.kind == SHT_RELR && h.flags & SHF_ALLOC != 0);
+    if let Some(table) = by_tags(DT_RELR, DT_RELRSZ).or_else(|| elf.contents(relr_header?)) {
+        packed(table, |place| {
+            let value = elf.bytes(place, 8).and_then(|b| u64_at(b, 0));
+            if let Some(value) = value.filter(|&v| code.contains(v)) {
+                out.words.insert(place, value);
+            }
+        });
+    }
+    out.resolvers.sort_unstable();
+    out.resolvers.dedup();
+    out
+}
+
+fn add_relocation(
+    elf: &Elf<'_>,
+    entry: &[u8],
+    symbols: &[u8],
+    code: &CodeRanges,
+    out: &mut Relocations,
+) -> Option<()> {
+    let place = u64_at(entry, 0)?;
+    let info = u64_at(entry, 8)?;
+    let addend = u64_at(entry, 16)?;
+    let symbol = || {
+        let at = (info >> 32).checked_mul(24)?;
+        let symbol = slice(symbols, at, 24)?;
+        u64_at(symbol, 8).filter(|&value| value != 0)
+    };
+    let value = match info as u32 {
+        R_X86_64_RELATIVE | R_X86_64_RELATIVE64 => addend,
+        R_X86_64_IRELATIVE => {
+            if code.contains(addend) {
+                out.resolvers.push(addend);
+            }
+            addend
+        }
+        R_X86_64_64 => symbol()?.wrapping_add(addend),
+        R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
+            // Until it is bound, the slot holds the way back into the PLT.
+            let unbound = elf.bytes(place, 8).and_then(|b| u64_at(b, 0));
+            symbol().or(unbound)?
+        }
+        _ => return None,
+    };
+    if code.contains(value) {
+        out.words.insert(place, value);
+    }
+    Some(())
+}
+
+/// DT_RELR: an even word is a place, an odd one a bitmap of the 63 words after the last place.
+fn packed(table: &[u8], mut place: impl FnMut(u64)) {
+    let mut next = 0u64;
+    for word in table.chunks_exact(8).filter_map(|b| u64_at(b, 0)) {
+        if word & 1 == 0 {
+            place(word);
+            next = word.wrapping_add(8);
+            continue;
+        }
+        for bit in 1..64 {
+            if word >> bit & 1 == 1 {
+                place(next.wrapping_add((bit - 1) * 8));
+            }
+        }
+        next = next.wrapping_add(63 * 8);
+    }
+}
+
+pub(crate) struct Sources<'a, 'd> {
+    pub elf: &'a Elf<'d>,
+    pub dynamic: &'a [(u64, u64)],
+    pub sections: &'a [Section],
+    pub symbols: &'a [Symbol<'d>],
+    pub fdes: &'a [Fde],
+    pub relocations: &'a Relocations,
+    pub code: &'a CodeRanges,
+}
+
+/// Sorted and deduplicated; see `Module::code_pointers`.
+pub(crate) fn collect(from: &Sources<'_, '_>) -> Vec<u64> {
+    let code = from.code;
+    let mut out: Vec<u64> = from.relocations.words.values().copied().collect();
+    out.extend(&from.relocations.resolvers);
+    out.extend(from.symbols.iter().map(|s| s.address));
+    out.extend(
+        from.dynamic
+            .iter()
+            .filter(|d| d.0 == DT_INIT || d.0 == DT_FINI)
+            .map(|d| d.1),
+    );
+    out.push(from.elf.entry);
+    for fde in from.fdes {
+        out.push(fde.start);
+        if let Some(at) = fde.lsda {
+            lsda::landing_pads(from.elf, at, fde.start, &mut out);
+        }
+    }
+    if !from.elf.position_independent() {
+        for section in from
+            .sections
+            .iter()
+            .filter(|s| !s.executable && may_hold_pointers(&s.name))
+        {
+            words(section, code, &mut out);
+        }
+    }
+    out.retain(|&address| code.contains(address));
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// Tables of the linker's, which hold no pointer that the program follows by itself.
+fn may_hold_pointers(section: &str) -> bool {
+    const TABLES: [&str; 11] = [
+        ".dynsym",
+        ".dynstr",
+        ".hash",
+        ".gnu.hash",
+        ".gnu.version",
+        ".gnu.version_r",
+        ".gnu.version_d",
+        ".eh_frame",
+        ".eh_frame_hdr",
+        ".gcc_except_table",
+        ".gopclntab",
+    ];
+    !TABLES.contains(&section) && !section.starts_with(".rela") && !section.starts_with(".note")
+}
+
+/// In a file that is always loaded at its own address, every word may be a pointer, and tables of 4-byte ones exist.
+fn words(section: &Section, code: &CodeRanges, out: &mut Vec<u64>) {
+    let skip = (section.vaddr.wrapping_neg() & 3) as usize;
+    let mut at = skip;
+    while let Some(low) = u32_at(&section.bytes, at) {
+        if code.contains(u64::from(low)) {
+            out.push(u64::from(low));
+        }
+        if (section.vaddr + at as u64).is_multiple_of(8)
+            && let Some(word) = u64_at(&section.bytes, at)
+            && code.contains(word)
+        {
+            out.push(word);
+        }
+        at += 4;
+    }
+}
+
+/// Restartable sequences (`struct rseq_cs` in section `__rseq_cs`): the kernel compares the interrupted address with
+/// them, so that nothing in them may run elsewhere.
+pub(crate) fn rseq_ranges(
+    sections: &[Section],
+    relocations: &Relocations,
+    code: &CodeRanges,
+) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    for section in sections.iter().filter(|s| s.name == "__rseq_cs") {
+        for (index, entry) in section.bytes.chunks_exact(32).enumerate() {
+            let place = section.vaddr + index as u64 * 32;
+            let word = |offset: usize| {
+                relocations
+                    .words
+                    .get(&(place + offset as u64))
+                    .copied()
+                    .or(u64_at(entry, offset))
+            };
+            let (Some(start), Some(length), Some(abort)) = (word(8), u64_at(entry, 16), word(24))
+            else {
+                continue;
+            };
+            if code.contains(start) {
+                out.push((start, start.saturating_add(length)));
+            }
+            if code.contains(abort) {
+                // The kernel checks the signature in the four bytes before the abort address.
+                out.push((abort.saturating_sub(4), abort + 1));
+            }
+        }
+    }
+    out.sort_unstable();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_relocations_unfold_as_the_standard_says() {
+        let words: [u64; 4] = [0x1000, 0b1011, 0b11, 0x2000];
+        let table: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let mut places = Vec::new();
+        packed(&table, |p| places.push(p));
+        assert_eq!(places, [0x1000, 0x1008, 0x1018, 0x1008 + 63 * 8, 0x2000]);
+    }
+
+    #[test]
+    fn fixed_address_data_gives_eight_and_four_byte_pointers() {
+        let code = CodeRanges {
+            ranges: vec![(0x40_0000, 0x40_1000)],
+            low: 0x40_0000,
+            high: 0x40_1000,
+        };
+        let mut bytes = Vec::new();
+        bytes.extend(0x40_0010u64.to_le_bytes());
+        bytes.extend(7u32.to_le_bytes());
+        bytes.extend(0x40_0020u32.to_le_bytes());
+        bytes.extend(0x40_1000u64.to_le_bytes());
+        let section = Section {
+            name: ".rodata".into(),
+            vaddr: 0x50_0000,
+            bytes,
+            executable: false,
+            writable: false,
+        };
+        let mut out = Vec::new();
+        words(&section, &code, &mut out);
+        out.dedup();
+        assert_eq!(out, [0x40_0010, 0x40_0020]);
+    }
+}
