@@ -1,0 +1,27 @@
+//! What every end-to-end test stands on: targets are compiled here, run with and without thalweg, and what
+//! thalweg says about them is put beside what two independent references say.
+
+pub mod build;
+pub mod callgrind;
+pub mod counts;
+pub mod instrumented;
+pub mod live;
+pub mod many;
+pub mod profile;
+pub mod scratch;
+pub mod text;
+pub mod thalweg;
+
+/// The parts of `all.c`, each with its sources.
+pub const PARTS: &[(&str, &[&str])] = &[
+    ("recursion", &["recursion.c"]),
+    ("tail", &["tail.c", "tail_lib.c"]),
+    ("interp", &["interp.c"]),
+    ("tiny", &["tiny.c", "tiny_asm.S"]),
+    ("abi", &["abi.c"]),
+    ("avx", &["avx.c"]),
+    ("regs", &["regs.c", "regs_asm.S"]),
+    ("jumps", &["jumps.c"]),
+    ("callbacks", &["callbacks.c"]),
+    ("threads", &["threads.c"]),
+];

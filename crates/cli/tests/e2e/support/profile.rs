@@ -1,0 +1,242 @@
+//! Reads what `thalweg export --format json` writes, by the contract that other tools rely on.
+
+use super::build::Program;
+use super::counts::{Context, Forest};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone)]
+pub struct Function {
+    pub name: String,
+    pub module: String,
+    pub address: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub parent: Option<usize>,
+    pub function: usize,
+    pub calls: u64,
+    pub base: u64,
+    pub cum: u64,
+    pub elapsed: u64,
+    pub min: u64,
+    pub max: u64,
+    pub recursion: u64,
+    pub on_stack_at_attach: bool,
+    pub folded: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Thread {
+    pub tid: u64,
+    pub name: String,
+    pub nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub functions: Vec<Function>,
+    pub threads: Vec<Thread>,
+    /// (module, name, reason)
+    pub skipped: Vec<(String, String, String)>,
+}
+
+impl Profile {
+    pub fn parse(text: &str) -> Profile {
+        let json: Value =
+            serde_json::from_str(text).unwrap_or_else(|e| panic!("export is not JSON: {e}"));
+        assert_eq!(json["schema"], "thalweg.profile/1");
+        assert_eq!(json["clock"], "ns");
+        let functions = list(&json["functions"])
+            .iter()
+            .enumerate()
+            .map(|(at, f)| function(at, f))
+            .collect::<Vec<_>>();
+        let mut threads = Vec::new();
+        for process in list(&json["processes"]) {
+            for item in list(&process["threads"]) {
+                threads.push(thread(item, functions.len()));
+            }
+        }
+        let skipped = list(&json["skipped"])
+            .iter()
+            .map(|s| {
+                (
+                    string(&s["module"]),
+                    string(&s["name"]),
+                    string(&s["reason"]),
+                )
+            })
+            .collect();
+        Profile {
+            functions,
+            threads,
+            skipped,
+        }
+    }
+
+    /// All threads' trees, with the names of the program's own functions.
+    pub fn forest(&self, program: &Program) -> Forest {
+        let mut forest = Forest::default();
+        let names: Vec<Option<String>> = self
+            .functions
+            .iter()
+            .map(|f| {
+                program
+                    .modules
+                    .get(&f.module)
+                    .and_then(|m| m.get(&f.address))
+                    .cloned()
+            })
+            .collect();
+        for thread in &self.threads {
+            let first = forest.nodes.len();
+            for node in &thread.nodes {
+                forest.nodes.push(Context {
+                    parent: node.parent.map(|parent| first + parent),
+                    name: names[node.function].clone(),
+                    calls: node.calls,
+                });
+            }
+        }
+        forest
+    }
+
+    /// Calls by the name that thalweg gives, over all threads.
+    pub fn calls_by_name(&self) -> BTreeMap<String, u64> {
+        let mut calls = BTreeMap::new();
+        for node in self.threads.iter().flat_map(|t| &t.nodes) {
+            *calls
+                .entry(self.functions[node.function].name.clone())
+                .or_default() += node.calls;
+        }
+        calls.retain(|_, count| *count > 0);
+        calls
+    }
+
+    pub fn modules_called(&self) -> BTreeSet<String> {
+        let nodes = self.threads.iter().flat_map(|t| &t.nodes);
+        nodes
+            .filter(|n| n.calls > 0)
+            .map(|n| self.functions[n.function].module.clone())
+            .collect()
+    }
+
+    pub fn total_calls(&self) -> u64 {
+        self.threads
+            .iter()
+            .flat_map(|t| &t.nodes)
+            .map(|n| n.calls)
+            .sum()
+    }
+
+    /// (thread, node) of every context that ends in a function of this name.
+    pub fn nodes_named<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a Thread, &'a Node)> {
+        self.threads
+            .iter()
+            .flat_map(|t| t.nodes.iter().map(move |n| (t, n)))
+            .filter(move |(_, n)| self.functions[n.function].name == name)
+    }
+
+    /// Names from a thread's outermost function down to this node.
+    pub fn path(&self, thread: &Thread, node: &Node) -> Vec<String> {
+        let mut path = vec![self.functions[node.function].name.clone()];
+        let mut at = node.parent;
+        while let Some(parent) = at {
+            path.push(self.functions[thread.nodes[parent].function].name.clone());
+            at = thread.nodes[parent].parent;
+        }
+        path.reverse();
+        path
+    }
+
+    /// No function of the program's own may be missing from the profile's sight.
+    #[track_caller]
+    pub fn assert_nothing_skipped(&self, program: &Program, allowed: &[&str]) {
+        let own = program.functions();
+        let missing: Vec<_> = self
+            .skipped
+            .iter()
+            .filter(|(module, name, _)| {
+                program.modules.contains_key(module)
+                    && own.contains(name)
+                    && !allowed.contains(&name.as_str())
+            })
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "skipped functions of the target's own: {missing:#?}"
+        );
+    }
+}
+
+fn function(at: usize, json: &Value) -> Function {
+    assert_eq!(
+        number(&json["id"]),
+        at as u64,
+        "function ids count up from 0"
+    );
+    let address = string(&json["address"]);
+    let address =
+        u64::from_str_radix(address.strip_prefix("0x").expect("0x"), 16).expect("hexadecimal");
+    Function {
+        name: string(&json["name"]),
+        module: string(&json["module"]),
+        address,
+    }
+}
+
+fn thread(json: &Value, functions: usize) -> Thread {
+    let mut nodes = Vec::new();
+    for (at, item) in list(&json["nodes"]).iter().enumerate() {
+        assert_eq!(number(&item["id"]), at as u64, "node ids count up from 0");
+        let parent = item["parent"].as_u64().map(|parent| parent as usize);
+        assert!(
+            parent.is_none_or(|parent| parent < at),
+            "a node's parent comes before it"
+        );
+        let function = number(&item["function"]) as usize;
+        assert!(
+            function < functions,
+            "node {at} names function {function} of {functions}"
+        );
+        nodes.push(Node {
+            parent,
+            function,
+            calls: number(&item["calls"]),
+            base: number(&item["base"]),
+            cum: number(&item["cum"]),
+            elapsed: number(&item["elapsed"]),
+            min: number(&item["min"]),
+            max: number(&item["max"]),
+            recursion: number(&item["recursion"]),
+            on_stack_at_attach: item["on_stack_at_attach"].as_bool().unwrap_or(false),
+            folded: item["folded"].as_bool().unwrap_or(false),
+        });
+    }
+    Thread {
+        tid: number(&json["tid"]),
+        name: string(&json["name"]),
+        nodes,
+    }
+}
+
+fn list(json: &Value) -> &Vec<Value> {
+    json.as_array()
+        .unwrap_or_else(|| panic!("expected a list, found {json}"))
+}
+
+fn string(json: &Value) -> String {
+    json.as_str()
+        .unwrap_or_else(|| panic!("expected text, found {json}"))
+        .to_owned()
+}
+
+fn number(json: &Value) -> u64 {
+    json.as_u64()
+        .unwrap_or_else(|| panic!("expected a count, found {json}"))
+}
