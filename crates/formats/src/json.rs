@@ -1,0 +1,284 @@
+//! The stable contract that other tools rely on: JSON, schema `thalweg.profile/1`.
+//!
+//! ```json
+//! {"schema":"thalweg.profile/1","clock":"ns",
+//!  "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7}],
+//!  "processes":[{"pid":41,"parent":null,"command":["./fib"],"threads":[
+//!     {"tid":41,"name":"fib","created_by":null,
+//!      "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"base":10,"cum":900,"elapsed":900,
+//!                "min":10,"max":10,"recursion":0}]}]}],
+//!  "skipped":[{"name":"_start","module":"fib","reason":"entry code"}]}
+//! ```
+//!
+//! Fields may be added, never changed. Those added to the above so far: `meta`, `modules` and `notes` of a profile; `start`,
+//! `end` and `folded_calls` of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
+//! `folded` and `open` of a node.
+//!
+//! Everything is written as it is met: the text of a million nodes never stands in memory.
+
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
+use thalweg_model::{Creator, NodeFlags, Process, Profile, Thread};
+
+pub const SCHEMA: &str = "thalweg.profile/1";
+
+/// Writes the whole profile and a final line break. Many small writes: give it something buffered.
+pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut out, &Document::of(profile))?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// A JSON array whose elements are made one by one while it is written.
+struct Each<F>(F);
+
+impl<F, I> Serialize for Each<F>
+where
+    F: Fn() -> I,
+    I: IntoIterator,
+    I::Item: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a, M, F, P, S> {
+    schema: &'static str,
+    clock: &'static str,
+    meta: Meta<'a>,
+    modules: M,
+    functions: F,
+    processes: P,
+    skipped: S,
+    notes: &'a [String],
+}
+
+impl Document<'_, (), (), (), ()> {
+    fn of(profile: &Profile) -> impl Serialize + '_ {
+        Document {
+            schema: SCHEMA,
+            clock: "ns",
+            meta: Meta::of(profile),
+            modules: Each(|| profile.modules.iter().map(Module::of)),
+            functions: Each(|| {
+                (0..)
+                    .zip(&profile.functions)
+                    .map(|(id, _)| Function::of(profile, id))
+            }),
+            processes: Each(|| profile.processes.iter().map(process)),
+            skipped: Each(|| profile.skipped.iter().map(Skipped::of)),
+            notes: &profile.notes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Meta<'a> {
+    version: &'a str,
+    created_unix_ns: u64,
+    duration_ns: u64,
+    timed: bool,
+    attached: bool,
+    command: &'a [String],
+    clock_hz: f64,
+    overhead_ns_per_call: f64,
+    memory_bytes: u64,
+    memory_limit: u64,
+}
+
+impl Meta<'_> {
+    fn of(profile: &Profile) -> Meta<'_> {
+        let meta = &profile.meta;
+        Meta {
+            version: &meta.version,
+            created_unix_ns: meta.created_unix_ns,
+            duration_ns: meta.duration_ns,
+            timed: meta.timed,
+            attached: meta.attached,
+            command: &meta.command,
+            clock_hz: meta.clock_hz,
+            overhead_ns_per_call: meta.overhead_ns_per_call,
+            memory_bytes: meta.memory_bytes,
+            memory_limit: meta.memory_limit,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Module<'a> {
+    name: &'a str,
+    path: &'a str,
+    build_id: Option<&'a str>,
+    functions_total: u32,
+    functions_patched: u32,
+}
+
+impl Module<'_> {
+    fn of(module: &thalweg_model::Module) -> Module<'_> {
+        Module {
+            name: &module.name,
+            path: &module.path,
+            build_id: Some(module.build_id.as_str()).filter(|id| !id.is_empty()),
+            functions_total: module.functions_total,
+            functions_patched: module.functions_patched,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    id: u32,
+    name: &'a str,
+    module: &'a str,
+    address: Address,
+    file: Option<&'a str>,
+    line: Option<u32>,
+}
+
+impl Function<'_> {
+    fn of(profile: &Profile, id: u32) -> Function<'_> {
+        let function = &profile.functions[id as usize];
+        Function {
+            id,
+            name: &function.name,
+            module: &profile.modules[function.module as usize].name,
+            address: Address(function.address),
+            file: function.file.as_deref(),
+            line: Some(function.line).filter(|&line| line > 0),
+        }
+    }
+}
+
+/// As text, since JSON's numbers are floats to many readers.
+struct Address(u64);
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:#x}", self.0))
+    }
+}
+
+fn process(process: &Process) -> impl Serialize + '_ {
+    #[derive(Serialize)]
+    struct Wire<'a, T> {
+        pid: u32,
+        parent: Option<u32>,
+        command: &'a [String],
+        threads: T,
+    }
+    Wire {
+        pid: process.pid,
+        parent: process.parent,
+        command: &process.command,
+        threads: Each(|| process.threads.iter().map(thread)),
+    }
+}
+
+fn thread(thread: &Thread) -> impl Serialize + '_ {
+    #[derive(Serialize)]
+    struct Wire<'a, N> {
+        tid: u32,
+        name: &'a str,
+        created_by: Option<CreatedBy>,
+        start: u64,
+        end: u64,
+        folded_calls: u64,
+        nodes: N,
+    }
+    Wire {
+        tid: thread.tid,
+        name: &thread.name,
+        created_by: thread.created_by.map(CreatedBy::of),
+        start: thread.start_ns,
+        end: thread.end_ns,
+        folded_calls: thread.folded_calls,
+        nodes: Each(|| {
+            (0..)
+                .zip(&thread.nodes)
+                .map(|(id, node)| Node::of(id, node))
+        }),
+    }
+}
+
+#[derive(Serialize)]
+struct CreatedBy {
+    pid: u32,
+    tid: u32,
+    function: Option<u32>,
+}
+
+impl CreatedBy {
+    fn of(creator: Creator) -> CreatedBy {
+        CreatedBy {
+            pid: creator.pid,
+            tid: creator.tid,
+            function: creator.function,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Node {
+    id: u32,
+    parent: Option<u32>,
+    function: u32,
+    calls: u64,
+    base: u64,
+    cum: u64,
+    elapsed: u64,
+    min: u64,
+    max: u64,
+    recursion: u32,
+    #[serde(skip_serializing_if = "is_false")]
+    on_stack_at_attach: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    folded: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    open: bool,
+}
+
+impl Node {
+    fn of(id: u32, node: &thalweg_model::Node) -> Node {
+        Node {
+            id,
+            parent: node.parent,
+            function: node.function,
+            calls: node.calls,
+            base: node.base,
+            cum: node.cum,
+            elapsed: node.elapsed,
+            min: node.min,
+            max: node.max,
+            recursion: node.recursion,
+            on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
+            folded: node.flags.contains(NodeFlags::FOLDED),
+            open: node.flags.contains(NodeFlags::OPEN),
+        }
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[derive(Serialize)]
+struct Skipped<'a> {
+    name: &'a str,
+    module: &'a str,
+    address: Address,
+    reason: &'a str,
+}
+
+impl Skipped<'_> {
+    fn of(skipped: &thalweg_model::Skipped) -> Skipped<'_> {
+        Skipped {
+            name: &skipped.name,
+            module: &skipped.module,
+            address: Address(skipped.address),
+            reason: &skipped.reason,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The JSON that other tools rely on: fields may be added, none may go or change.
+
+use serde_json::{Value, json};
+use thalweg_formats::json;
+use thalweg_model::{
+    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+};
+
+/// The very example of the contract, and one thread more.
+fn fib() -> Profile {
+    Profile {
+        meta: Meta {
+            timed: true,
+            ..Meta::default()
+        },
+        modules: vec![Module {
+            name: "fib".into(),
+            path: "/home/me/fib".into(),
+            ..Module::default()
+        }],
+        functions: vec![
+            Function {
+                name: "main".into(),
+                module: 0,
+                address: 0x1139,
+                file: Some("fib.c".into()),
+                line: 7,
+            },
+            Function {
+                name: "sub_1200".into(),
+                address: 0x1200,
+                ..Function::default()
+            },
+        ],
+        processes: vec![Process {
+            pid: 41,
+            parent: None,
+            command: vec!["./fib".into()],
+            threads: vec![
+                Thread {
+                    tid: 41,
+                    name: "fib".into(),
+                    nodes: vec![node(None, 0)],
+                    ..Thread::default()
+                },
+                Thread {
+                    tid: 42,
+                    name: "worker \"1\"\n".into(),
+                    created_by: Some(Creator {
+                        pid: 41,
+                        tid: 41,
+                        function: Some(0),
+                    }),
+                    nodes: vec![
+                        Node {
+                            flags: NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN,
+                            ..node(None, 1)
+                        },
+                        node(Some(0), 1),
+                    ],
+                    ..Thread::default()
+                },
+            ],
+        }],
+        skipped: vec![Skipped {
+            name: "_start".into(),
+            module: "fib".into(),
+            address: 0x1040,
+            reason: "entry code".into(),
+        }],
+        notes: vec![],
+    }
+}
+
+fn node(parent: Option<u32>, function: u32) -> Node {
+    Node {
+        parent,
+        function,
+        calls: 1,
+        base: 10,
+        cum: 900,
+        elapsed: 900,
+        min: 10,
+        max: 10,
+        recursion: 0,
+        flags: NodeFlags::empty(),
+    }
+}
+
+fn text(profile: &Profile) -> String {
+    let mut bytes = Vec::new();
+    json::write(profile, &mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn parsed(profile: &Profile) -> Value {
+    serde_json::from_str(&text(profile)).unwrap()
+}
+
+/// Everything in `wanted` is in `found` with the same value; objects may have more.
+fn assert_contains(found: &Value, wanted: &Value, at: &str) {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            for (key, value) in wanted {
+                let at = format!("{at}.{key}");
+                let inner = found.get(key).unwrap_or_else(|| panic!("{at} is missing"));
+                assert_contains(inner, value, &at);
+            }
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            assert_eq!(found.len(), wanted.len(), "length of {at}");
+            for (index, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+                assert_contains(found, wanted, &format!("{at}[{index}]"));
+            }
+        }
+        _ => assert_eq!(found, wanted, "{at}"),
+    }
+}
+
+#[test]
+fn the_contract_holds() {
+    let mut profile = fib();
+    profile.functions.truncate(1);
+    profile.processes[0].threads.truncate(1);
+    let contract: Value = serde_json::from_str(
+        r#"{"schema":"thalweg.profile/1","clock":"ns",
+            "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7}],
+            "processes":[{"pid":41,"parent":null,"command":["./fib"],"threads":[
+              {"tid":41,"name":"fib","created_by":null,
+               "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"base":10,"cum":900,"elapsed":900,
+                         "min":10,"max":10,"recursion":0}]}]}],
+            "skipped":[{"name":"_start","module":"fib","reason":"entry code"}]}"#,
+    )
+    .unwrap();
+    assert_contains(&parsed(&profile), &contract, "profile");
+}
+
+#[test]
+fn what_is_unknown_is_null() {
+    let value = parsed(&fib());
+    let unnamed = &value["functions"][1];
+    assert_eq!(unnamed["file"], Value::Null);
+    assert_eq!(unnamed["line"], Value::Null);
+    assert_eq!(value["modules"][0]["build_id"], Value::Null);
+}
+
+#[test]
+fn a_thread_names_its_creator() {
+    let value = parsed(&fib());
+    let worker = &value["processes"][0]["threads"][1];
+    assert_eq!(
+        worker["created_by"],
+        json!({"pid": 41, "tid": 41, "function": 0})
+    );
+    assert_eq!(worker["name"], "worker \"1\"\n");
+    assert_eq!(worker["nodes"][1]["parent"], 0);
+}
+
+#[test]
+fn flags_stand_only_where_they_are_true() {
+    let value = parsed(&fib());
+    let nodes = &value["processes"][0]["threads"][1]["nodes"];
+    assert_eq!(nodes[0]["on_stack_at_attach"], true);
+    assert_eq!(nodes[0]["open"], true);
+    assert_eq!(nodes[0].get("folded"), None);
+    assert_eq!(nodes[1].get("open"), None);
+}
+
+#[test]
+fn large_counts_keep_every_digit() {
+    let mut profile = fib();
+    profile.processes[0].threads[0].nodes[0].calls = u64::MAX;
+    assert!(text(&profile).contains("\"calls\":18446744073709551615,"));
+}
+
+#[test]
+fn the_text_is_written_piece_by_piece() {
+    struct LargestWrite(usize);
+    impl std::io::Write for LargestWrite {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.max(bytes.len());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut profile = fib();
+    profile.processes[0].threads[0].nodes = vec![node(None, 0); 10_000];
+    let mut out = LargestWrite(0);
+    json::write(&profile, &mut out).unwrap();
+    assert!(out.0 < 1000, "one write had {} bytes", out.0);
+}
+
+#[test]
+fn an_error_of_the_output_keeps_its_kind() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = json::write(&fib(), Closed).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
