@@ -1,2 +1,85 @@
-//! Source lines of functions that appear in a profile.
-pub struct Lines;
+//! Source lines, for the functions that appear in a profile.
+//!
+//! Reads DWARF of the module or of its separate debug file, on demand: a stripped module costs one look at its headers.
+
+use crate::debugfile::{self, DebugLookup};
+use crate::elf::Elf;
+use gimli::{EndianArcSlice, LittleEndian};
+use object::{Object, ObjectSection};
+use std::path::Path;
+use std::sync::Arc;
+
+type Reader = EndianArcSlice<LittleEndian>;
+
+/// What all debug sections together may unpack to.
+const UNPACKED_LIMIT: u64 = 4 << 30;
+
+/// The line table of one module; empty where there is none.
+#[derive(Default)]
+pub struct Lines {
+    context: Option<addr2line::Context<Reader>>,
+}
+
+impl Lines {
+    /// Never fails: a module without usable DWARF has no lines.
+    pub fn load(path: &Path) -> Lines {
+        let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+        match std::fs::read(path) {
+            Ok(data) if is_file => Lines::parse(&data, &DebugLookup::for_path(path)),
+            _ => Lines::default(),
+        }
+    }
+
+    pub fn parse(data: &[u8], lookup: &DebugLookup) -> Lines {
+        let Ok(elf) = Elf::parse("", data) else {
+            return Lines::default();
+        };
+        let context = if has_lines(&elf) {
+            context(data)
+        } else {
+            debugfile::find(&elf, lookup).and_then(|debug| context(&debug))
+        };
+        Lines { context }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.context.is_none()
+    }
+
+    /// File and line of the code at `address` (the module's own, without load bias).
+    pub fn lookup(&self, address: u64) -> Option<(String, u32)> {
+        let location = self.context.as_ref()?.find_location(address).ok()??;
+        Some((location.file?.to_owned(), location.line?))
+    }
+}
+
+fn has_lines(elf: &Elf<'_>) -> bool {
+    elf.header(".debug_line")
+        .or_else(|| elf.header(".zdebug_line"))
+        .is_some_and(|h| h.size > 0)
+}
+
+fn context(data: &[u8]) -> Option<addr2line::Context<Reader>> {
+    let file = object::File::parse(data).ok()?;
+    let mut budget = UNPACKED_LIMIT;
+    let mut load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+        let bytes = section(&file, id.name(), &mut budget).unwrap_or_default();
+        Ok(Reader::new(bytes, LittleEndian))
+    };
+    let dwarf = gimli::Dwarf::load(&mut load).ok()?;
+    addr2line::Context::from_dwarf(dwarf).ok()
+}
+
+fn section(file: &object::File<'_>, name: &str, budget: &mut u64) -> Option<Arc<[u8]>> {
+    let section = file.section_by_name(name)?;
+    let packed = section.compressed_data().ok()?;
+    // zlib and zstd cannot unpack much beyond a thousandfold; a header that promises more is a lie.
+    let plausible = (packed.data.len() as u64)
+        .saturating_mul(2048)
+        .saturating_add(1 << 16);
+    if packed.uncompressed_size > plausible {
+        return None;
+    }
+    *budget = budget.checked_sub(packed.uncompressed_size)?;
+    Some(Arc::from(packed.decompress().ok()?.into_owned()))
+}
