@@ -8,6 +8,15 @@
 pub struct CfiTable {
     /// Each entry holds from its address to that of the next one; address order.
     rows: Vec<(u64, Option<bool>)>,
+    /// Start, end and place in .eh_frame of each frame description, address order: `unwind` finds them by this.
+    pub(crate) entries: Vec<FrameEntry>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct FrameEntry {
+    pub start: u64,
+    pub end: u64,
+    pub offset: usize,
 }
 
 impl CfiTable {

@@ -2,7 +2,7 @@
 //!
 //! Present in nearly every stripped file, since unwinding needs it at run time: here stripped code gets its functions.
 
-use crate::cfi::CfiTable;
+use crate::cfi::{CfiTable, FrameEntry};
 use crate::elf::Elf;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr,
@@ -12,7 +12,7 @@ use gimli::{
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-type Bytes<'d> = EndianSlice<'d, LittleEndian>;
+pub(crate) type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
 /// One frame description: a contiguous piece of code.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Fde {
     /// The return address is undefined at the first instruction: an outermost frame.
     pub outermost: bool,
     pub lsda: Option<u64>,
+    /// Where in .eh_frame it is.
+    offset: usize,
 }
 
 #[derive(Default)]
@@ -203,6 +205,7 @@ impl<'d> Reader<'_, 'd> {
             signal: fde.is_signal_trampoline(),
             outermost: outermost.unwrap_or(row.return_address_undefined),
             lsda,
+            offset: fde.offset(),
         };
         self.found.push((described, rows));
     }
@@ -217,6 +220,8 @@ impl<'d> Reader<'_, 'd> {
                 frames.cfi.open(at, plus_8);
             }
             frames.cfi.close(fde.end);
+            let (start, end, offset) = (fde.start, fde.end, fde.offset);
+            frames.cfi.entries.push(FrameEntry { start, end, offset });
             frames.fdes.push(*fde);
         }
         frames

@@ -22,12 +22,14 @@ mod names;
 mod padding;
 mod pointers;
 mod symtab;
+mod unwind;
 
 pub use cfi::CfiTable;
 pub use debugfile::DebugLookup;
 pub use elf::Error;
 pub use lines::Lines;
 pub use names::demangle;
+pub use unwind::{Frame, Unwinder};
 
 use std::ops::Range;
 
