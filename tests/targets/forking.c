@@ -14,7 +14,9 @@ FN unsigned fib(unsigned n)
         return n;
     unsigned a = fib(n - 1);
     KEEP;
-    return a + fib(n - 2);
+    unsigned b = fib(n - 2);
+    KEEP;
+    return a + b;
 }
 
 FN void *child_thread(void *unused)
