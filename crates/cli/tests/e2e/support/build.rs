@@ -289,6 +289,42 @@ impl Build {
     }
 }
 
+/// A Rust program of one file; its own functions are those whose mangled name holds the crate's.
+pub fn rust_program(source: &str, flags: &[&str]) -> Program {
+    let path = targets().join(source);
+    let text = fs::read(&path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
+    let name = source.split('.').next().expect("split gives one part");
+    let mut command = Command::new("rustc");
+    command
+        .args(["--edition", "2024", "-g"])
+        .args(flags)
+        .arg(&path);
+    let key = hash(&(format!("{command:?}"), text));
+    let built = scratch::root()
+        .join("built")
+        .join(format!("{key:016x}"))
+        .join(name);
+    make(&built, |temporary| {
+        run(command.arg("-o").arg(temporary));
+    });
+    let own = format!("{}{name}", name.len());
+    let names = symbols(&built)
+        .into_iter()
+        .filter(|(_, kind, _)| is_code(*kind))
+        .map(|(_, _, name)| name);
+    let names: BTreeSet<String> = names.filter(|name| name.contains(&own)).collect();
+    let mut canonical = BTreeMap::new();
+    let modules = [(name.to_owned(), addresses(&built, &names, &mut canonical))].into();
+    Program {
+        path: built.clone(),
+        with_symbols: built,
+        libraries: Vec::new(),
+        modules,
+        canonical,
+        compiled: BTreeSet::new(),
+    }
+}
+
 impl Program {
     pub fn module(&self) -> String {
         file_name(&self.path)

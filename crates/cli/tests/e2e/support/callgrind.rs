@@ -199,3 +199,14 @@ cob=/lib/libc.so.6\ncfi=???\ncfn=qsort\ncalls=1 0\n9 9\nfe=a.c\ncfn=work\ncalls=
     );
     assert_eq!(without_recursion_level("work'2"), "work");
 }
+
+/// Calls of every function of one module (a file name), loops and fragments as callgrind sees them.
+pub fn calls_of_module(text: &str, module: &str) -> Calls {
+    let mut calls = Calls::new();
+    for ((_, callee), count) in parse(text) {
+        if callee.object.rsplit('/').next() == Some(module) {
+            *calls.entry(callee.name).or_default() += count;
+        }
+    }
+    calls
+}

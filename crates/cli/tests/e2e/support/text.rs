@@ -1,7 +1,7 @@
 //! The bytes of a process's executable mappings, read from outside: what must be the same before an attach
 //! and after a detach.
 
-use super::build::hash;
+use super::build::{Program, hash};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -73,4 +73,33 @@ pub fn assert_patched(before: &TextMap, now: &TextMap) {
         !changed.is_empty(),
         "no executable mapping changed: nothing was patched"
     );
+}
+
+/// The bytes that one of the program's own functions has in a running process.
+pub fn function_bytes(program: &Program, pid: u32, name: &str) -> Vec<u8> {
+    let module = program.module();
+    let own = &program.modules[&module];
+    let (address, _) = own
+        .iter()
+        .find(|(_, n)| *n == name)
+        .unwrap_or_else(|| panic!("no function {name}"));
+    let end = own
+        .range(address + 1..)
+        .next()
+        .map_or(address + 32, |(next, _)| *next);
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("target lives");
+    // The lowest mapping of a position-independent program is its address 0.
+    let path = program.path.canonicalize().expect("program exists");
+    let line = maps
+        .lines()
+        .find(|line| line.ends_with(path.to_str().expect("UTF-8")))
+        .expect("program is mapped");
+    let base =
+        u64::from_str_radix(line.split('-').next().expect("start"), 16).expect("hexadecimal");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("target's memory is readable");
+    let mut bytes = vec![0; (end - address) as usize];
+    memory
+        .read_exact_at(&mut bytes, base + address)
+        .expect("function is mapped");
+    bytes
 }

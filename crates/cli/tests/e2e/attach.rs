@@ -1,0 +1,285 @@
+//! Attaching to a process that is already running, looking, and leaving it as it was.
+
+use crate::support::build::Build;
+use crate::support::live::Live;
+use crate::support::scratch::Scratch;
+use crate::support::text::{assert_patched, assert_restored};
+use crate::support::thalweg::{command, export, refuse, succeed, text};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn torture() -> Live {
+    Live::ready(&Build::simple("torture.c").path, &[])
+}
+
+#[track_caller]
+fn assert_ends_well(mut live: Live) {
+    live.assert_healthy();
+    let (words, status) = live.terminate();
+    assert!(
+        status.success() && words.starts_with("OK "),
+        "{status}: {words}"
+    );
+}
+
+#[test]
+fn attach_status_checkpoint_detach() {
+    let mut live = torture();
+    let scratch = Scratch::new();
+    let file = |name: &str| scratch.join(name).to_str().expect("UTF-8").to_owned();
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    live.assert_healthy();
+    assert_patched(&before, &live.text());
+    std::thread::sleep(Duration::from_millis(300));
+    let status = succeed(&["status", &live.id()]);
+    assert!(status.contains(&live.id()), "{status}");
+    succeed(&["checkpoint", &live.id(), "-o", &file("a.thalweg")]);
+    std::thread::sleep(Duration::from_millis(300));
+    succeed(&["checkpoint", &live.id(), "-o", &file("b.thalweg")]);
+    succeed(&["detach", &live.id(), "-o", &file("c.thalweg")]);
+    assert_restored(&before, &live.text());
+    let counts = ["a.thalweg", "b.thalweg", "c.thalweg"]
+        .map(|name| export(&scratch.join(name)).calls_by_name());
+    for name in ["fib", "ping", "pong", "compare", "hash", "on_signal"] {
+        let [a, b, c] = counts
+            .each_ref()
+            .map(|calls| calls.get(name).copied().unwrap_or(0));
+        assert!(
+            0 < a && a < b && b <= c,
+            "{name}: {a}, {b}, {c} calls in three readings one after the other"
+        );
+    }
+    assert_ends_well(live);
+}
+
+#[test]
+fn record_a_process_for_a_while() {
+    let live = torture();
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let before = live.text();
+    let started = Instant::now();
+    let output = command()
+        .args(["record", "-p", &live.id(), "-d", "500ms", "-o"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(started.elapsed() >= Duration::from_millis(500));
+    assert!(
+        output.stdout.is_empty(),
+        "thalweg writes to stderr only: {}",
+        text(&output)
+    );
+    let summary = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        summary.contains("fib"),
+        "the summary names the hottest functions: {summary}"
+    );
+    assert_restored(&before, &live.text());
+    let profile = export(&file);
+    assert!(profile.calls_by_name()["fib"] > 1000);
+    assert_eq!(
+        scratch.list(),
+        ["out.thalweg"],
+        "nothing else is left in the folder"
+    );
+    assert_ends_well(live);
+}
+
+#[test]
+fn only_chosen_threads_are_counted() {
+    let live = torture();
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let threads = live.threads();
+    let chosen = [threads[1], threads[2]];
+    let (first, second) = (chosen[0].to_string(), chosen[1].to_string());
+    let arguments = [
+        "record",
+        "-p",
+        &live.id(),
+        "-t",
+        &first,
+        "-t",
+        &second,
+        "-d",
+        "400ms",
+        "--no-report",
+        "-o",
+    ];
+    let output = command()
+        .args(arguments)
+        .arg(&file)
+        .output()
+        .expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let profile = export(&file);
+    let counted: BTreeSet<u64> = profile
+        .threads
+        .iter()
+        .filter(|t| t.nodes.iter().any(|n| n.calls > 0))
+        .map(|t| t.tid)
+        .collect();
+    assert_eq!(counted, chosen.map(u64::from).into_iter().collect());
+    let calls = profile.calls_by_name();
+    assert!(
+        calls.contains_key("fib") && calls.contains_key("compare"),
+        "the first two threads compute and sort"
+    );
+    assert!(
+        !calls.contains_key("on_signal"),
+        "the last one is not counted"
+    );
+    assert_ends_well(live);
+}
+
+#[test]
+fn a_thread_that_is_not_there_is_refused() {
+    let live = torture();
+    let before = live.text();
+    let message = refuse(&["record", "-p", &live.id(), "-t", "1", "-d", "100ms"]);
+    assert!(
+        message.contains('1') && message.contains("thread"),
+        "{message}"
+    );
+    assert_restored(&before, &live.text());
+    assert_ends_well(live);
+}
+
+#[test]
+fn a_second_attach_is_refused_and_leaves_the_first_alone() {
+    let live = torture();
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    let message = refuse(&["attach", &live.id()]);
+    assert!(message.contains("already"), "{message}");
+    let message = refuse(&["record", "-p", &live.id(), "-d", "100ms"]);
+    assert!(message.contains("already"), "{message}");
+    succeed(&["status", &live.id()]);
+    succeed(&["detach", &live.id()]);
+    assert_restored(&before, &live.text());
+    assert_ends_well(live);
+}
+
+#[test]
+fn commands_on_a_process_that_is_not_attached_are_refused() {
+    let live = torture();
+    for arguments in [
+        vec!["status", &live.id()],
+        vec!["detach", &live.id()],
+        vec!["checkpoint", &live.id(), "-o", "never"],
+    ] {
+        let message = refuse(&arguments);
+        assert!(message.contains("not attached"), "{arguments:?}: {message}");
+    }
+    assert_ends_well(live);
+}
+
+/// Starts `record -p` in the background and waits until the target is patched.
+fn recording(live: &Live, file: &std::path::Path) -> std::process::Child {
+    let before = live.text();
+    let child = command()
+        .args(["record", "-p", &live.id(), "-o"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("thalweg starts");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while live.text() == before {
+        assert!(
+            Instant::now() < deadline,
+            "nothing is patched after ten seconds"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    child
+}
+
+#[test]
+fn an_interrupt_detaches_saves_and_reports() {
+    let live = torture();
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let before = live.text();
+    let child = recording(&live, &file);
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("thalweg runs");
+    let output = child.wait_with_output().expect("thalweg ends");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("fib"),
+        "{}",
+        text(&output)
+    );
+    assert_restored(&before, &live.text());
+    assert!(export(&file).calls_by_name()["fib"] > 0);
+    assert_ends_well(live);
+}
+
+#[test]
+fn two_interrupts_leave_no_patched_target_behind() {
+    for gap in [0, 1, 5, 20] {
+        let live = torture();
+        let scratch = Scratch::new();
+        let before = live.text();
+        let child = recording(&live, &scratch.join("out.thalweg"));
+        let pid = Pid::from_raw(child.id() as i32);
+        kill(pid, Signal::SIGINT).expect("thalweg runs");
+        std::thread::sleep(Duration::from_millis(gap));
+        // It may have ended already, which is as good.
+        let _ = kill(pid, Signal::SIGINT);
+        child.wait_with_output().expect("thalweg ends");
+        assert_restored(&before, &live.text());
+        assert_ends_well(live);
+    }
+}
+
+#[test]
+fn a_target_that_ends_while_recorded_leaves_its_profile() {
+    let live = torture();
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let child = recording(&live, &file);
+    let (words, status) = live.terminate();
+    assert!(
+        status.success() && words.starts_with("OK "),
+        "{status}: {words}"
+    );
+    let output = child.wait_with_output().expect("thalweg ends");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(export(&file).calls_by_name()["fib"] > 0);
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let live = torture();
+    let before = live.text();
+    live.send(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(100));
+    succeed(&["attach", &live.id()]);
+    let state =
+        std::fs::read_to_string(format!("/proc/{}/stat", live.pid())).expect("target lives");
+    assert!(
+        state.contains(") T "),
+        "still stopped after the attach: {state}"
+    );
+    succeed(&["detach", &live.id()]);
+    let state =
+        std::fs::read_to_string(format!("/proc/{}/stat", live.pid())).expect("target lives");
+    assert!(
+        state.contains(") T "),
+        "still stopped after the detach: {state}"
+    );
+    live.send(Signal::SIGCONT);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_restored(&before, &live.text());
+    assert_ends_well(live);
+}

@@ -1,0 +1,170 @@
+//! Torture: many attaches and detaches, and controllers that are killed at any moment.
+
+use crate::support::build::{Build, Program};
+use crate::support::live::Live;
+use crate::support::many::many_functions;
+use crate::support::text::{assert_restored, compare};
+use crate::support::thalweg::{command, succeed, text, thalweg};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A small generator, so that a failing run can be repeated by its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// `THALWEG_CYCLES` makes a run longer or shorter.
+fn cycles(default: u64) -> u64 {
+    std::env::var("THALWEG_CYCLES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+fn torture() -> Program {
+    Build::simple("torture.c")
+}
+
+#[test]
+fn five_hundred_cycles_on_a_busy_program() {
+    let mut live = Live::ready(&torture().path, &[]);
+    let before = live.text();
+    let mut random = Random(0x9e3779b97f4a7c15);
+    for cycle in 0..cycles(500) {
+        let mut arguments = vec!["attach".to_owned(), live.id()];
+        if cycle % 3 == 1 {
+            arguments.extend(["--no-lib", "^libm"].map(str::to_owned));
+        }
+        if cycle % 5 == 2 {
+            arguments.push("--no-clock".to_owned());
+        }
+        succeed(&arguments);
+        live.assert_healthy();
+        std::thread::sleep(Duration::from_millis(random.below(30)));
+        succeed(&["detach", &live.id()]);
+        live.assert_healthy();
+        let after = live.text();
+        let (changed, added) = compare(&before, &after);
+        assert!(
+            changed.is_empty() && added.is_empty(),
+            "cycle {cycle}: changed {changed:#?}, left behind {added:#?}"
+        );
+    }
+    let (words, status) = live.terminate();
+    assert!(
+        status.success() && words.starts_with("OK "),
+        "{status}: {words}"
+    );
+}
+
+#[test]
+fn a_hundred_killed_controllers() {
+    let mut live = Live::ready(&torture().path, &[]);
+    let before = live.text();
+    let mut random = Random(0x853c49e6748fea9b);
+    let mut patched = 0;
+    // How long an attach takes here, so that kills fall into every part of it.
+    let started = Instant::now();
+    succeed(&["attach", &live.id()]);
+    let span = started.elapsed().as_millis() as u64;
+    succeed(&["detach", &live.id()]);
+    for round in 0..cycles(100) {
+        let mut child = command()
+            .args([
+                "record",
+                "-p",
+                &live.id(),
+                "-d",
+                "10s",
+                "--no-report",
+                "-o",
+                "/dev/null",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("thalweg starts");
+        std::thread::sleep(Duration::from_millis(random.below(span * 2 + 20)));
+        child.kill().expect("thalweg can be killed");
+        child.wait().expect("thalweg ends");
+        std::thread::sleep(Duration::from_millis(20));
+        live.assert_healthy();
+        let (changed, added) = compare(&before, &live.text());
+        let output = thalweg(&["detach", &live.id()]);
+        if !changed.is_empty() || !added.is_empty() {
+            patched += 1;
+            assert!(
+                output.status.success(),
+                "round {round}: a later detach cleans up: {}",
+                text(&output)
+            );
+        } else {
+            assert!(
+                matches!(output.status.code(), Some(0 | 2)),
+                "round {round}: {}",
+                text(&output)
+            );
+        }
+        assert_restored(&before, &live.text());
+        live.assert_healthy();
+    }
+    assert!(patched > 0, "no kill came while the target was patched");
+    let (words, status) = live.terminate();
+    assert!(
+        status.success() && words.starts_with("OK "),
+        "{status}: {words}"
+    );
+}
+
+/// The longest gap a spinning thread saw, over the best of several attaches: other load on the machine only adds.
+fn gaps(functions: u32, rounds: u32) -> (u64, u64, Duration) {
+    let program = many_functions(functions);
+    let mut live = Live::ready(&program.path, &[]);
+    std::thread::sleep(Duration::from_millis(100));
+    let (mut attach, mut detach, mut whole) = (u64::MAX, u64::MAX, Duration::MAX);
+    let before = live.text();
+    for _ in 0..rounds {
+        live.ask("reset");
+        let started = Instant::now();
+        succeed(&["attach", &live.id()]);
+        whole = whole.min(started.elapsed());
+        attach = attach.min(live.ask("gap").parse().expect("nanoseconds"));
+        live.ask("reset");
+        succeed(&["detach", &live.id()]);
+        detach = detach.min(live.ask("gap").parse().expect("nanoseconds"));
+        live.assert_healthy();
+    }
+    assert_restored(&before, &live.text());
+    (attach, detach, whole)
+}
+
+#[test]
+fn the_stop_is_short_with_ten_thousand_functions() {
+    let (attach, detach, _) = gaps(10_000, 7);
+    println!(
+        "longest gaps: attach {} us, detach {} us",
+        attach / 1000,
+        detach / 1000
+    );
+    assert!(attach < 20_000_000, "attach stops a thread for {attach} ns");
+    assert!(detach < 20_000_000, "detach stops a thread for {detach} ns");
+}
+
+#[test]
+fn a_hundred_thousand_functions_take_seconds() {
+    let (attach, detach, whole) = gaps(100_000, 2);
+    println!(
+        "attach takes {whole:?}; longest gaps {} us, {} us",
+        attach / 1000,
+        detach / 1000
+    );
+    assert!(whole < Duration::from_secs(8), "attach takes {whole:?}");
+}
