@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use thalweg_control::filter::{BadPattern, Filter};
+use thalweg_model::Profile;
 
 use crate::commands::{
     attach, checkpoint, completions, detach, export, man, probe, record, report, status,
@@ -98,6 +100,17 @@ impl InputArgs {
     pub fn path(&self) -> &Path {
         let given = self.file.as_deref().or(self.input.as_deref());
         given.unwrap_or(Path::new(DEFAULT_FILE))
+    }
+
+    pub fn read(&self) -> anyhow::Result<Profile> {
+        let path = self.path();
+        if self.file.is_none() && self.input.is_none() && !path.exists() {
+            bail!(
+                "there is no {DEFAULT_FILE} here: make one with 'thalweg record -- COMMAND', \
+                 or name a profile with -i"
+            );
+        }
+        Ok(thalweg_model::read_file(path)?)
     }
 }
 

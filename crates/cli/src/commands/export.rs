@@ -1,10 +1,12 @@
 //! `thalweg export`: write a profile in a format that other tools read.
 
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
 use clap::ValueEnum;
+use thalweg_formats::json;
+use thalweg_model::{OutputFile, Profile};
 
 use crate::args::InputArgs;
 
@@ -24,10 +26,24 @@ pub struct Args {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The stable contract, schema `thalweg.profile/1`
+    /// The stable contract, schema thalweg.profile/1
     Json,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    bail!("not built yet: {:?}", args.input.path())
+    let profile = args.input.read()?;
+    match args.output {
+        Some(path) => {
+            OutputFile::create(path)?.save_with(|file| write(args.format, &profile, file))?
+        }
+        None => write(args.format, &profile, io::stdout().lock())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(format: Format, profile: &Profile, out: impl Write) -> io::Result<()> {
+    let out = BufWriter::new(out);
+    match format {
+        Format::Json => json::write(profile, out),
+    }
 }

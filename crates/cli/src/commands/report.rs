@@ -1,11 +1,12 @@
 //! `thalweg report`: read a profile and show it as a summary, a flat table or a tree.
 
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use anyhow::bail;
-use clap::ValueEnum;
+use thalweg_control::filter::Filter;
 
 use crate::args::InputArgs;
+use crate::report::{self, Selection, SortKey, Style};
 
 /// Show a profile: a summary, every function (--flat), or every calling context (--tree)
 #[derive(clap::Args, Debug)]
@@ -17,23 +18,30 @@ pub struct Args {
     #[arg(long, conflicts_with = "tree")]
     pub flat: bool,
 
-    /// One row per calling context
+    /// One row per calling context: level, recursion level (RL), calls, times, indented name
     #[arg(long)]
     pub tree: bool,
 
-    /// Order of the rows: largest first, names from a to z
-    #[arg(short, long, value_enum, value_name = "KEY")]
+    /// Order of the rows, largest first, names from a to z [default: base, of a tree cum, calls when nothing was timed]
+    #[arg(
+        short,
+        long,
+        value_enum,
+        value_name = "KEY",
+        hide_possible_values = false
+    )]
     pub sort: Option<SortKey>,
 
-    /// Show at most this many rows
+    /// Show at most this many rows; of a tree, the heaviest contexts and what stands above them
     #[arg(short = 'n', long, value_name = "ROWS")]
     pub limit: Option<usize>,
 
-    /// Leave out contexts of the tree below this share of all time (of all calls when nothing was timed)
-    #[arg(long, value_name = "PERCENT", requires = "tree")]
+    /// Leave out contexts of the tree below this share of all time, or of all calls when nothing was timed
+    /// [default: 0.5 for text without -n]
+    #[arg(long, value_name = "PERCENT", requires = "tree", value_parser = parse_percent)]
     pub min_percent: Option<f64>,
 
-    /// Show only functions whose name matches
+    /// Show only functions whose name matches; a tree also shows what stands above them
     #[arg(short = 'F', long = "function", value_name = "REGEX")]
     pub keep: Vec<String>,
 
@@ -46,16 +54,46 @@ pub struct Args {
     pub json: bool,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortKey {
-    Base,
-    Cum,
-    Calls,
-    Min,
-    Max,
-    Name,
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let filter = Filter::new(&args.keep, &args.leave_out, &[], &[])?;
+    let profile = args.input.read()?;
+    let default = if args.tree {
+        SortKey::Cum
+    } else {
+        SortKey::Base
+    };
+    let mut selection = Selection::new(&profile, args.sort, default)?;
+    selection.filter = filter;
+    selection.limit = args.limit;
+    selection.min_percent = args.min_percent;
+
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let style = Style::for_stdout();
+    match (args.flat, args.tree) {
+        (true, _) if args.json => report::print_flat_json(&profile, &selection, &mut out)?,
+        (true, _) => report::print_flat(&profile, &selection, &mut out, style)?,
+        (_, true) if args.json => report::print_tree_json(&profile, &selection, &mut out)?,
+        (_, true) => {
+            selection.prune_for_reading();
+            report::print_tree(&profile, &selection, &mut out, style)?;
+        }
+        _ => {
+            selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
+            if args.json {
+                report::print_summary_json(&profile, &selection, &mut out)?;
+            } else {
+                report::print_summary_of(&profile, &selection, &mut out, style)?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    bail!("not built yet")
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "not a share: write a number from 0 to 100".to_string())
 }

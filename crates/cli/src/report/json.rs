@@ -1,0 +1,332 @@
+//! The reports for scripts: the same rows as the text, every figure whole, times in nanoseconds.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
+use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
+use thalweg_model::{NodeFlags, Profile};
+
+use super::tree::{Row, ThreadRows};
+use super::{LeftOut, Selection, flat, tree};
+
+pub fn print_summary_json(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema: &'static str,
+        command: &'a [String],
+        duration: u64,
+        timed: bool,
+        attached: bool,
+        processes: u64,
+        threads: u64,
+        calls: u64,
+        time: u64,
+        functions_seen: u64,
+        functions_patched: u64,
+        functions_total: u64,
+        skipped: u64,
+        contexts: u64,
+        deepest: u64,
+        folded_calls: u64,
+        memory_bytes: u64,
+        memory_limit: u64,
+        overhead_ns_per_call: f64,
+        notes: &'a [String],
+        hottest: Vec<Function<'a>>,
+        hottest_path: Option<Path<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Path<'a> {
+        pid: u32,
+        tid: u32,
+        steps: Vec<Step<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Step<'a> {
+        function: u32,
+        name: &'a str,
+        calls: u64,
+        weight: u64,
+    }
+
+    let figures = summary(profile);
+    let meta = &profile.meta;
+    let callers = Callers::of(profile);
+    let rows = flat::rows(profile, selection).rows;
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.report.summary/1",
+            command: &meta.command,
+            duration: meta.duration_ns,
+            timed: meta.timed,
+            attached: meta.attached,
+            processes: figures.processes,
+            threads: figures.threads,
+            calls: figures.calls,
+            time: figures.time,
+            functions_seen: figures.functions_seen,
+            functions_patched: figures.functions_patched,
+            functions_total: figures.functions_total,
+            skipped: figures.skipped,
+            contexts: figures.contexts,
+            deepest: figures.deepest,
+            folded_calls: figures.folded_calls,
+            memory_bytes: meta.memory_bytes,
+            memory_limit: meta.memory_limit,
+            overhead_ns_per_call: meta.overhead_ns_per_call,
+            notes: &profile.notes,
+            hottest: rows
+                .iter()
+                .map(|row| Function::of(profile, &callers, row))
+                .collect(),
+            hottest_path: hottest_path(profile).map(|path| Path {
+                pid: path.pid,
+                tid: path.tid,
+                steps: path
+                    .steps
+                    .iter()
+                    .map(|step| Step {
+                        function: step.function,
+                        name: &profile.functions[step.function as usize].name,
+                        calls: step.calls,
+                        weight: step.weight,
+                    })
+                    .collect(),
+            }),
+        },
+    )
+}
+
+pub fn print_flat_json(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema: &'static str,
+        timed: bool,
+        functions: Vec<Function<'a>>,
+        not_shown: NotShown,
+    }
+    let rows = flat::rows(profile, selection);
+    let callers = Callers::of(profile);
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.report.flat/1",
+            timed: profile.meta.timed,
+            functions: rows
+                .rows
+                .iter()
+                .map(|row| Function::of(profile, &callers, row))
+                .collect(),
+            not_shown: NotShown::of(rows.left_out),
+        },
+    )
+}
+
+pub fn print_tree_json(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<T> {
+        schema: &'static str,
+        timed: bool,
+        threads: Vec<T>,
+        not_shown: NotShown,
+    }
+    let rows = tree::rows(profile, selection);
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.report.tree/1",
+            timed: profile.meta.timed,
+            threads: rows
+                .threads
+                .iter()
+                .map(|rows| ThreadReport { profile, rows })
+                .collect(),
+            not_shown: NotShown::of(rows.left_out),
+        },
+    )
+}
+
+fn finish(out: &mut impl Write, report: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, report)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct NotShown {
+    rows: u64,
+    calls: u64,
+    base: u64,
+}
+
+impl NotShown {
+    fn of(left_out: LeftOut) -> NotShown {
+        NotShown {
+            rows: left_out.rows,
+            calls: left_out.calls,
+            base: left_out.base,
+        }
+    }
+}
+
+/// The edges of the whole profile by callee.
+struct Callers(HashMap<u32, Vec<Edge>>);
+
+impl Callers {
+    fn of(profile: &Profile) -> Callers {
+        let mut by_callee: HashMap<u32, Vec<Edge>> = HashMap::new();
+        for edge in edges(profile) {
+            by_callee.entry(edge.callee).or_default().push(edge);
+        }
+        Callers(by_callee)
+    }
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    function: u32,
+    name: &'a str,
+    module: &'a str,
+    calls: u64,
+    base: u64,
+    cum: u64,
+    min: u64,
+    max: u64,
+    recursion: u32,
+    threads: u32,
+    contexts: u64,
+    folded_calls: u64,
+    on_stack_at_attach: bool,
+    callers: Vec<CallerOf<'a>>,
+}
+
+#[derive(Serialize)]
+struct CallerOf<'a> {
+    /// `null` for the start of a thread or unpatched code; see `unknown`.
+    function: Option<u32>,
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unknown: bool,
+    calls: u64,
+    cum: u64,
+}
+
+impl<'a> Function<'a> {
+    fn of(profile: &'a Profile, callers: &Callers, row: &FunctionTotals) -> Function<'a> {
+        let function = &profile.functions[row.function as usize];
+        let edges = callers.0.get(&row.function).map_or(&[][..], Vec::as_slice);
+        Function {
+            function: row.function,
+            name: &function.name,
+            module: &profile.modules[function.module as usize].name,
+            calls: row.calls,
+            base: row.base,
+            cum: row.cum,
+            min: row.min,
+            max: row.max,
+            recursion: row.recursion,
+            threads: row.threads,
+            contexts: row.contexts,
+            folded_calls: row.folded_calls,
+            on_stack_at_attach: row.on_stack_at_attach,
+            callers: edges
+                .iter()
+                .map(|edge| {
+                    let caller = match edge.caller {
+                        Caller::Function(caller) => Some(caller),
+                        Caller::Outside | Caller::Unknown => None,
+                    };
+                    CallerOf {
+                        function: caller,
+                        name: caller.map(|caller| profile.functions[caller as usize].name.as_str()),
+                        unknown: edge.caller == Caller::Unknown,
+                        calls: edge.calls,
+                        cum: edge.cum,
+                    }
+                })
+                .collect(),
+        }
+    }
+}
+
+struct ThreadReport<'a> {
+    profile: &'a Profile,
+    rows: &'a ThreadRows<'a>,
+}
+
+impl Serialize for ThreadReport<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            pid: u32,
+            tid: u32,
+            name: &'a str,
+            rows: RowsReport<'a>,
+        }
+        Wire {
+            pid: self.rows.process.pid,
+            tid: self.rows.thread.tid,
+            name: &self.rows.thread.name,
+            rows: RowsReport(self),
+        }
+        .serialize(serializer)
+    }
+}
+
+struct RowsReport<'a>(&'a ThreadReport<'a>);
+
+impl Serialize for RowsReport<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            id: u32,
+            level: u32,
+            recursion: u32,
+            calls: u64,
+            base: u64,
+            cum: u64,
+            min: u64,
+            max: u64,
+            function: u32,
+            name: &'a str,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            on_stack_at_attach: bool,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            folded: bool,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            open: bool,
+        }
+        let ThreadReport { profile, rows } = self.0;
+        serializer.collect_seq(rows.rows.iter().map(|row: &Row| {
+            let node = &rows.thread.nodes[row.node as usize];
+            Wire {
+                id: row.node,
+                level: row.level,
+                recursion: node.recursion,
+                calls: node.calls,
+                base: node.base,
+                cum: node.cum,
+                min: node.min,
+                max: node.max,
+                function: node.function,
+                name: &profile.functions[node.function as usize].name,
+                on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
+                folded: node.flags.contains(NodeFlags::FOLDED),
+                open: node.flags.contains(NodeFlags::OPEN),
+            }
+        }))
+    }
+}

@@ -1,0 +1,270 @@
+//! `report` without options, and the end of `record`: the head, the hottest functions, the hottest path.
+
+use std::io::{self, Write};
+
+use thalweg_analysis::{HotPath, HotStep, Summary, hottest_path, summary};
+use thalweg_control::filter::Filter;
+use thalweg_model::Profile;
+
+use super::style::{Paint, Style};
+use super::text::{
+    TIME_WIDTH, bytes, command_line, count, counted, cut, printable, share, time, time_inline,
+};
+use super::{Selection, SortKey, flat};
+
+/// As many as fit on a screen together with the rest.
+pub const HOTTEST_FUNCTIONS: usize = 20;
+
+/// The summary in the order of its importance, for those who did not ask for anything special.
+pub fn print_summary(profile: &Profile, out: &mut impl Write, style: Style) -> io::Result<()> {
+    let sort = match profile.meta.timed {
+        true => SortKey::Base,
+        false => SortKey::Calls,
+    };
+    let selection = Selection {
+        sort,
+        limit: Some(HOTTEST_FUNCTIONS),
+        min_percent: None,
+        filter: Filter::default(),
+    };
+    print_summary_of(profile, &selection, out, style)
+}
+
+pub fn print_summary_of(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let figures = summary(profile);
+    print_head(profile, &figures, out, style)?;
+    if figures.contexts == 0 {
+        return writeln!(out, "\nNo call was seen.");
+    }
+    let rows = flat::rows(profile, selection);
+    let title = match (rows.rows.len() as u64, selection.sort) {
+        (shown, _) if shown == figures.functions_seen => "All functions".to_string(),
+        (shown, SortKey::Name) => format!("{shown} functions"),
+        (shown, key) => format!("The {shown} functions with most {}", key_name(key)),
+    };
+    writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
+    flat::print_top(profile, &rows.rows, out, style)?;
+    if let Some(path) = hottest_path(profile) {
+        print_path(profile, &figures, &path, out, style)?;
+    }
+    Ok(())
+}
+
+fn key_name(key: SortKey) -> &'static str {
+    match key {
+        SortKey::Base => "base time",
+        SortKey::Cum => "cumulative time",
+        SortKey::Calls => "calls",
+        SortKey::Min => "shortest time",
+        SortKey::Max => "longest time",
+        SortKey::Name => "name",
+    }
+}
+
+fn print_head(
+    profile: &Profile,
+    figures: &Summary,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let meta = &profile.meta;
+    let command = command_line(&meta.command);
+    let title = match style.width {
+        Some(width) => cut(&command, width).into_owned(),
+        None => command,
+    };
+    writeln!(out, "{}", style.paint(Paint::Title, &title))?;
+
+    let how = if meta.attached {
+        "attached for"
+    } else {
+        "ran for"
+    };
+    let clock = if meta.timed {
+        ""
+    } else {
+        ", counted without a clock"
+    };
+    let mut line = |label: &str, text: String| writeln!(out, "  {label:<10} {text}");
+    line(
+        "recorded",
+        format!("{how} {}{clock}", time_inline(meta.duration_ns)),
+    )?;
+    line(
+        "calls",
+        format!(
+            "{} in {} of {}",
+            count(figures.calls),
+            counted(figures.threads, "thread", "threads"),
+            counted(figures.processes, "process", "processes"),
+        ),
+    )?;
+    if meta.timed {
+        line(
+            "time",
+            format!("{}, all threads together", time_inline(figures.time)),
+        )?;
+    }
+    line(
+        "functions",
+        format!(
+            "{} seen, {} patched, {} skipped ('thalweg export' has the reasons)",
+            count(figures.functions_seen),
+            count(figures.functions_patched),
+            count(figures.skipped),
+        ),
+    )?;
+    line(
+        "contexts",
+        format!(
+            "{}, the deepest of {}",
+            count(figures.contexts),
+            counted(figures.deepest, "level", "levels"),
+        ),
+    )?;
+    if figures.folded_calls > 0 {
+        line(
+            "folded",
+            format!(
+                "{} found no room in the tree: totals are exact, callers unknown (more room: --memory)",
+                counted(figures.folded_calls, "call", "calls"),
+            ),
+        )?;
+    }
+    line(
+        "memory",
+        format!(
+            "{} of {}",
+            bytes(meta.memory_bytes),
+            bytes(meta.memory_limit)
+        ),
+    )?;
+    if meta.overhead_ns_per_call > 0.0 {
+        let total = meta.overhead_ns_per_call * figures.calls as f64;
+        line(
+            "overhead",
+            format!(
+                "about {:.1} ns a call, {} in all",
+                meta.overhead_ns_per_call,
+                time_inline(total as u64),
+            ),
+        )?;
+    }
+    for note in &profile.notes {
+        line("note", printable(note).into_owned())?;
+    }
+    Ok(())
+}
+
+/// Consecutive steps of one function, as recursion makes them.
+struct Run {
+    first: HotStep,
+    levels: usize,
+    calls: u64,
+}
+
+/// Of a long path the start and the end tell the most.
+const PATH_HEAD: usize = 12;
+const PATH_TAIL: usize = 12;
+
+fn print_path(
+    profile: &Profile,
+    figures: &Summary,
+    path: &HotPath,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let timed = profile.meta.timed;
+    let whole = if timed { figures.time } else { figures.calls };
+    let title = format!(
+        "Hottest path (thread {} {})",
+        path.tid,
+        printable(&path.thread_name)
+    );
+    writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
+
+    let runs = runs(&path.steps);
+    let calls_width = runs
+        .iter()
+        .map(|run| count(run.calls).len())
+        .fold("Calls".len(), usize::max);
+    let cum_head = if timed {
+        format!("{:>TIME_WIDTH$}  ", "Cum")
+    } else {
+        String::new()
+    };
+    let head = format!("{:>calls_width$}  {cum_head}{:>6}  Name", "Calls", "%");
+    writeln!(out, "{}", style.paint(Paint::Title, &head))?;
+
+    let before_name = calls_width + 2 + cum_head.len() + 8;
+    let hidden = hidden_part(runs.len());
+    for (number, run) in runs.iter().enumerate() {
+        if number == hidden.start && !hidden.is_empty() {
+            let text = format!("{:before_name$}... {} more levels ...", "", hidden.len());
+            writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
+        }
+        if hidden.contains(&number) {
+            continue;
+        }
+        let step = &run.first;
+        let cum = if timed {
+            format!("{}  ", time(step.weight))
+        } else {
+            String::new()
+        };
+        let share = share(step.weight, whole);
+        let indent = (number
+            - if number >= hidden.end {
+                hidden.len()
+            } else {
+                0
+            })
+        .min(PATH_HEAD + PATH_TAIL);
+        let mut name = printable(&profile.functions[step.function as usize].name).into_owned();
+        if run.levels > 1 {
+            name.push_str(&format!(" ({} levels)", count(run.levels as u64)));
+        }
+        if let Some(width) = style.width {
+            let room = width.saturating_sub(before_name + indent).max(16);
+            name = cut(&name, room).into_owned();
+        }
+        writeln!(
+            out,
+            "{:>calls_width$}  {cum}{share}  {:indent$}{name}",
+            count(run.calls),
+            "",
+        )?;
+    }
+    if path.spreads_over > 0 {
+        let callees = counted(path.spreads_over as u64, "callee", "callees");
+        let text = format!("{:before_name$}and from there into {callees}", "");
+        writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
+    }
+    Ok(())
+}
+
+fn runs(steps: &[HotStep]) -> Vec<Run> {
+    steps
+        .chunk_by(|a, b| a.function == b.function)
+        .map(|run| Run {
+            first: run[0],
+            levels: run.len(),
+            calls: run
+                .iter()
+                .fold(0, |sum, step| sum.saturating_add(step.calls)),
+        })
+        .collect()
+}
+
+fn hidden_part(steps: usize) -> std::ops::Range<usize> {
+    // A line that stands for one or two others saves nothing.
+    if steps <= PATH_HEAD + PATH_TAIL + 2 {
+        return steps..steps;
+    }
+    PATH_HEAD..steps - PATH_TAIL
+}

@@ -1,0 +1,349 @@
+//! `report --tree`: one row per calling context, threads one after the other.
+//!
+//! Level is the depth in the tree, RL the recursion level: how often the same function stands above.
+
+use std::cmp::{Ordering, Reverse};
+use std::io::{self, Write};
+
+use thalweg_analysis::{Tree, Weight, summary, threads};
+use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
+
+use super::style::{Paint, Style};
+use super::text::{TIME_WIDTH, count, counted, cut, printable, share, time, time_inline};
+use super::{LeftOut, Selection, SortKey};
+
+/// Without this a tree of a real program has more rows than anyone reads.
+pub const DEFAULT_MIN_PERCENT: f64 = 0.5;
+
+/// Below this a name says nothing; better that the terminal wraps.
+const MIN_NAME_WIDTH: usize = 10;
+
+/// The contexts to show and what else there is.
+pub struct Rows<'a> {
+    pub threads: Vec<ThreadRows<'a>>,
+    pub left_out: LeftOut,
+}
+
+pub struct ThreadRows<'a> {
+    pub process: &'a Process,
+    pub thread: &'a Thread,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub node: u32,
+    pub level: u32,
+    /// Shown only because something below it is.
+    pub for_context: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    No,
+    ForContext,
+    Chosen,
+}
+
+/// Contexts that pass the filter and weigh enough, of these the heaviest `limit`, and all that stand above them.
+pub fn rows<'a>(profile: &'a Profile, selection: &Selection) -> Rows<'a> {
+    let weight = match profile.meta.timed {
+        true => Weight::Time,
+        false => Weight::Calls,
+    };
+    let all: Vec<(&Process, &Thread)> = threads(profile).collect();
+    let trees: Vec<Tree> = all
+        .iter()
+        .map(|(_, thread)| Tree::new(thread, weight))
+        .collect();
+    let shown = choose(profile, selection, &trees);
+
+    let mut left_out = LeftOut::default();
+    let mut by_thread = Vec::new();
+    for (((process, thread), tree), shown) in all.into_iter().zip(&trees).zip(&shown) {
+        let hidden = thread
+            .nodes
+            .iter()
+            .zip(shown)
+            .filter(|(_, shown)| **shown == Shown::No);
+        hidden.for_each(|(node, _)| left_out.add(node.calls, node.base));
+        let order = tree.depth_first(|&a, &b| order(profile, selection.sort, tree, a, b));
+        let rows = order
+            .into_iter()
+            .filter(|&node| shown[node as usize] != Shown::No)
+            .map(|node| Row {
+                node,
+                level: tree.level(node),
+                for_context: shown[node as usize] == Shown::ForContext,
+            });
+        by_thread.push(ThreadRows {
+            process,
+            thread,
+            rows: rows.collect(),
+        });
+    }
+    Rows {
+        threads: by_thread,
+        left_out,
+    }
+}
+
+fn choose(profile: &Profile, selection: &Selection, trees: &[Tree]) -> Vec<Vec<Shown>> {
+    let whole = match profile.meta.timed {
+        true => summary(profile).time,
+        false => summary(profile).calls,
+    };
+    let least = selection
+        .min_percent
+        .map_or(0.0, |percent| whole as f64 * percent / 100.0);
+    let passes: Vec<bool> = profile
+        .functions
+        .iter()
+        .map(|function| selection.filter.keeps_function(&function.name, None))
+        .collect();
+
+    let mut candidates: Vec<(Reverse<u64>, usize, u32)> = Vec::new();
+    for (number, tree) in trees.iter().enumerate() {
+        for (index, node) in (0..).zip(tree.nodes) {
+            if passes[node.function as usize] && tree.weight(index) as f64 >= least {
+                candidates.push((Reverse(tree.weight(index)), number, index));
+            }
+        }
+    }
+    if let Some(limit) = selection.limit.filter(|&limit| limit < candidates.len()) {
+        if limit > 0 {
+            candidates.select_nth_unstable(limit - 1);
+        }
+        candidates.truncate(limit);
+    }
+
+    let mut shown: Vec<Vec<Shown>> = trees
+        .iter()
+        .map(|tree| vec![Shown::No; tree.nodes.len()])
+        .collect();
+    for (_, number, index) in candidates {
+        let shown = &mut shown[number];
+        shown[index as usize] = Shown::Chosen;
+        let mut above = trees[number].nodes[index as usize].parent;
+        while let Some(parent) = above.filter(|&parent| shown[parent as usize] == Shown::No) {
+            shown[parent as usize] = Shown::ForContext;
+            above = trees[number].nodes[parent as usize].parent;
+        }
+    }
+    shown
+}
+
+fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Ordering {
+    let (left, right) = (&tree.nodes[a as usize], &tree.nodes[b as usize]);
+    let name = |node: &Node| profile.functions[node.function as usize].name.as_str();
+    match key {
+        SortKey::Base => right.base.cmp(&left.base),
+        SortKey::Cum => right.cum.cmp(&left.cum),
+        SortKey::Calls => right.calls.cmp(&left.calls),
+        SortKey::Min => right.min.cmp(&left.min),
+        SortKey::Max => right.max.cmp(&left.max),
+        SortKey::Name => Ordering::Equal,
+    }
+    .then_with(|| name(left).cmp(name(right)))
+    .then(a.cmp(&b))
+}
+
+pub fn print_tree(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let rows = rows(profile, selection);
+    let widths = Widths::of(&rows, profile.meta.timed, style);
+    let whole = summary(profile).time;
+    for (number, thread) in rows
+        .threads
+        .iter()
+        .filter(|t| !t.rows.is_empty())
+        .enumerate()
+    {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        let title = thread_title(profile, thread.process, thread.thread);
+        writeln!(out, "{}", style.paint(Paint::Title, &title))?;
+        writeln!(out, "{}", style.paint(Paint::Title, &widths.head()))?;
+        for row in &thread.rows {
+            print_row(profile, thread.thread, row, whole, &widths, out, style)?;
+        }
+    }
+    print_left_out(profile, selection, &rows.left_out, out, style)
+}
+
+fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String {
+    let mut title = format!("Thread {} {}", thread.tid, printable(&thread.name));
+    if profile.processes.len() > 1 || process.pid != thread.tid {
+        title.push_str(&format!(" of process {}", process.pid));
+    }
+    if let Some(creator) = thread.created_by {
+        title.push_str(&format!(", created by thread {}", creator.tid));
+        if let Some(function) = creator.function {
+            let name = &profile.functions[function as usize].name;
+            title.push_str(&format!(" in {}", printable(name)));
+        }
+    }
+    title
+}
+
+struct Widths {
+    timed: bool,
+    level: usize,
+    recursion: usize,
+    calls: usize,
+    /// Columns for the indented name; `None`: as many as it takes.
+    name: Option<usize>,
+}
+
+impl Widths {
+    fn of(rows: &Rows, timed: bool, style: Style) -> Widths {
+        let (mut level, mut recursion, mut calls) = (0, 0, 0);
+        for thread in &rows.threads {
+            for row in &thread.rows {
+                let node = &thread.thread.nodes[row.node as usize];
+                level = level.max(row.level);
+                recursion = recursion.max(node.recursion);
+                calls = calls.max(node.calls);
+            }
+        }
+        let level = level.to_string().len().max("Level".len());
+        let recursion = recursion.to_string().len().max("RL".len());
+        let calls = count(calls).len().max("Calls".len());
+        let times = if timed { 2 * (TIME_WIDTH + 2) + 7 } else { 0 };
+        let before = level + 2 + recursion + 2 + calls + 2 + times;
+        Widths {
+            timed,
+            level,
+            recursion,
+            calls,
+            name: style
+                .width
+                .map(|width| width.saturating_sub(before).max(20)),
+        }
+    }
+
+    fn head(&self) -> String {
+        let (level, recursion, calls) = (self.level, self.recursion, self.calls);
+        let counts = format!(
+            "{:>level$}  {:>recursion$}  {:>calls$}",
+            "Level", "RL", "Calls"
+        );
+        if self.timed {
+            format!(
+                "{counts}  {:>TIME_WIDTH$}  {:>TIME_WIDTH$} {:>6}  Indent",
+                "Base", "Cum", "%"
+            )
+        } else {
+            format!("{counts}  Indent")
+        }
+    }
+
+    /// Two blanks a level, until they would push the names out of sight; the Level column goes on telling.
+    fn indent(&self, level: u32) -> usize {
+        let most = self.name.map_or(60, |width| width / 2);
+        (level as usize * 2).min(most)
+    }
+}
+
+fn print_row(
+    profile: &Profile,
+    thread: &Thread,
+    row: &Row,
+    whole: u64,
+    widths: &Widths,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let node = &thread.nodes[row.node as usize];
+    write!(
+        out,
+        "{:>level$}  {:>recursion$}  {:>calls$}  ",
+        row.level,
+        node.recursion,
+        count(node.calls),
+        level = widths.level,
+        recursion = widths.recursion,
+        calls = widths.calls,
+    )?;
+    if widths.timed {
+        let cum_share = share(node.cum, whole);
+        write!(
+            out,
+            "{}  {} {}  ",
+            time(node.base),
+            time(node.cum),
+            style.heat(node.base, whole, &cum_share),
+        )?;
+    }
+    let indent = widths.indent(row.level);
+    let name = printable(&profile.functions[node.function as usize].name);
+    let marks = marks(node);
+    let name = match widths.name {
+        None => format!("{name}{marks}"),
+        Some(width) if width < indent + marks.len() + MIN_NAME_WIDTH => {
+            cut(&format!("{name}{marks}"), width - indent).into_owned()
+        }
+        Some(width) => format!("{}{marks}", cut(&name, width - indent - marks.len())),
+    };
+    let paint = if row.for_context {
+        Paint::Aside
+    } else {
+        Paint::Plain
+    };
+    writeln!(out, "{:indent$}{}", "", style.paint(paint, &name))
+}
+
+fn marks(node: &Node) -> &'static str {
+    if node.flags.contains(NodeFlags::FOLDED) {
+        " [folded: callers unknown]"
+    } else if node
+        .flags
+        .contains(NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN)
+    {
+        " [on stack at attach, running]"
+    } else if node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH) {
+        " [on stack at attach]"
+    } else if node.flags.contains(NodeFlags::OPEN) {
+        " [running]"
+    } else {
+        ""
+    }
+}
+
+fn print_left_out(
+    profile: &Profile,
+    selection: &Selection,
+    left_out: &LeftOut,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    if left_out.rows == 0 {
+        return Ok(());
+    }
+    let mut why = Vec::new();
+    if let Some(percent) = selection.min_percent {
+        why.push(format!("below {percent}%"));
+    }
+    if let Some(limit) = selection.limit {
+        why.push(format!("not among the {} heaviest", count(limit as u64)));
+    }
+    if !selection.filter.is_empty() {
+        why.push("filtered by name".to_string());
+    }
+    let base = match profile.meta.timed {
+        true => format!(", {} of base", time_inline(left_out.base)),
+        false => String::new(),
+    };
+    let text = format!(
+        "not shown: {} ({}{base}), {}",
+        counted(left_out.rows, "context", "contexts"),
+        counted(left_out.calls, "call", "calls"),
+        why.join(" or "),
+    );
+    writeln!(out, "\n{}", style.paint(Paint::Aside, &text))
+}
