@@ -1,13 +1,363 @@
 //! From a plan to bytes: the stubs, the patches, and the maps of program counters.
+//!
+//! ```text
+//!   text                            stub of a window
+//!   start:  jmp stub   ---------->  [entry probe]
+//!           (dead)                  copies of the displaced instructions, re-encoded for their new place;
+//!                                   before a return or a jump out: its probe
+//!   end:    ...        <----------  jmp end          (where the last one can fall through)
+//! ```
 
-use crate::interface::{EmitError, Emitted, ModulePlan, Placement};
+use crate::image::Image;
+use crate::insn::{Flow, Insn, decode_one};
+use crate::interface::{
+    EmitError, Emitted, Event, ModulePlan, Patch, PatchForm, Placement, Probe, Window,
+};
+use crate::plan::plt_slot;
+use crate::relocate::{self, Piece};
 use thalweg_symbols::Module;
 
 /// Realises `plan` for one place in an address space.
-pub fn emit(
-    _module: &Module,
-    _plan: &ModulePlan,
-    _place: &Placement,
-) -> Result<Emitted, EmitError> {
-    Ok(Emitted::default())
+pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emitted, EmitError> {
+    let image = Image::new(module);
+    let mut emitter = Emitter {
+        image: &image,
+        place,
+        out: Emitted::default(),
+        fixups: Vec::new(),
+        copies: Vec::new(),
+        ranked: Vec::new(),
+    };
+    emitter
+        .out
+        .stubs
+        .reserve(usize::try_from(plan.stub_size_bound()).unwrap_or(0) / 2);
+    let functions = plan.functions.iter().map(|f| (&f.windows, f.keep_flags));
+    let fragments = plan.fragments.iter().map(|f| (&f.windows, f.keep_flags));
+    for (windows, keep_flags) in functions.chain(fragments) {
+        emitter.windows(windows, keep_flags)?;
+    }
+    emitter.finish()
+}
+
+/// A 32-bit displacement to fill in once all copies of the function have their place.
+struct Fixup {
+    /// Offset of the displacement in the stubs; the instruction ends `tail` bytes behind it.
+    at: usize,
+    tail: u8,
+    goal: Goal,
+}
+
+#[derive(Clone, Copy)]
+enum Goal {
+    /// The copy of a module address if there is one, else the address itself.
+    Code(u64),
+    /// The module address itself.
+    Original(u64),
+}
+
+struct Emitter<'a, 'm> {
+    image: &'a Image<'m>,
+    place: &'a Placement<'a>,
+    out: Emitted,
+    fixups: Vec<Fixup>,
+    /// (module address, offset of its copy), per function, sorted before use.
+    copies: Vec<(u64, usize)>,
+    /// Patches with their place in the order of writing; a springboard goes before its window's.
+    ranked: Vec<(u32, u8, Patch)>,
+}
+
+impl Emitter<'_, '_> {
+    fn here(&self) -> u64 {
+        self.place
+            .stub_base
+            .wrapping_add(self.out.stubs.len() as u64)
+    }
+
+    fn runtime(&self, addr: u64) -> u64 {
+        addr.wrapping_add(self.place.bias)
+    }
+
+    fn windows(&mut self, windows: &[Window], keep_flags: bool) -> Result<(), EmitError> {
+        self.copies.clear();
+        self.fixups.clear();
+        for window in windows {
+            self.window(window, keep_flags)?;
+        }
+        self.copies.sort_unstable();
+        for i in 0..self.fixups.len() {
+            let Fixup { at, tail, goal } = self.fixups[i];
+            let to = match goal {
+                Goal::Original(addr) => self.runtime(addr),
+                Goal::Code(addr) => match self.copies.binary_search_by_key(&addr, |c| c.0) {
+                    Ok(copy) => self
+                        .place
+                        .stub_base
+                        .wrapping_add(self.copies[copy].1 as u64),
+                    Err(_) => self.runtime(addr),
+                },
+            };
+            let from = self
+                .place
+                .stub_base
+                .wrapping_add(at as u64 + 4 + u64::from(tail));
+            let displacement = reach(from, to)?;
+            self.out.stubs[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn window(&mut self, window: &Window, keep_flags: bool) -> Result<(), EmitError> {
+        let stub = self.here();
+        self.patch(window, stub)?;
+        let mut at = window.start;
+        let mut events = window.events.iter().copied().peekable();
+        if let Some(&Event {
+            probe: probe @ Probe::Entry { .. },
+            ..
+        }) = events.peek()
+        {
+            events.next();
+            self.map_back(window.start);
+            self.probe(probe, keep_flags);
+            // Behind endbr64 jumps to the function's start come here as well; from inside they are loops.
+            if let Some(endbr) = window.start.checked_sub(4)
+                && self.image.code_range(endbr, window.start) == Some(&[0xf3, 0x0f, 0x1e, 0xfa])
+            {
+                self.copies.push((endbr, self.out.stubs.len()));
+            }
+        }
+        let mut falls_through = true;
+        while at < window.end {
+            let bytes = self.image.code_range(at, window.end);
+            let decoded = bytes.and_then(|b| Some((b, decode_one(b, at)?)));
+            let Some((bytes, insn)) = decoded.and_then(|(b, i)| Some((b, Insn::from_iced(&i)?)))
+            else {
+                return Err(EmitError::ForeignPlan { address: at });
+            };
+            self.copies.push((at, self.out.stubs.len()));
+            if at != window.start {
+                self.out.moves.push((self.runtime(at), self.here()));
+            }
+            let event = events.next_if(|e| e.at == at);
+            self.instruction(&insn, &bytes[..usize::from(insn.len)], event, keep_flags)?;
+            falls_through = !insn.closed();
+            at = insn.end();
+            if insn.closed() && at < window.end {
+                at = window
+                    .padding
+                    .iter()
+                    .find(|p| p.0 == at)
+                    .map_or(at, |p| p.1);
+            }
+        }
+        if let Some(event) = events.next_if(|e| e.at == window.end) {
+            self.map_back(window.end);
+            self.probe(event.probe, keep_flags);
+        }
+        if events.next().is_some() {
+            return Err(EmitError::ForeignPlan {
+                address: window.start,
+            });
+        }
+        if falls_through {
+            self.map_back(window.end);
+            self.branch(&[0xe9], Goal::Original(window.end));
+        }
+        Ok(())
+    }
+
+    fn instruction(
+        &mut self,
+        insn: &Insn,
+        bytes: &[u8],
+        event: Option<Event>,
+        keep_flags: bool,
+    ) -> Result<(), EmitError> {
+        let at = insn.addr;
+        let foreign = EmitError::ForeignPlan { address: at };
+        self.map_back(at);
+        match (insn.flow, event.map(|e| e.probe)) {
+            (Flow::Return, Some(Probe::Return)) => self.probe(Probe::Return, keep_flags),
+            (Flow::Jump(target), probe) => {
+                if let Some(probe) = probe {
+                    self.store_plt_target(at, probe)?;
+                    self.probe(probe, keep_flags);
+                    self.map_back(target);
+                }
+                self.branch(&[0xe9], Goal::Code(target));
+            }
+            (Flow::Branch(target), None) => {
+                let condition = relocate::condition(bytes).ok_or(foreign)?;
+                self.branch(&[0x0f, 0x80 | condition], Goal::Code(target));
+            }
+            (Flow::Branch(target), Some(probe)) => {
+                let condition = relocate::condition(bytes).ok_or(foreign)?;
+                self.out
+                    .stubs
+                    .extend([0x0f, 0x80 | condition ^ 1, 0, 0, 0, 0]);
+                let skip = self.out.stubs.len();
+                self.map_back(target);
+                self.store_plt_target(at, probe)?;
+                self.probe(probe, keep_flags);
+                self.map_back(target);
+                self.branch(&[0xe9], Goal::Code(target));
+                let length = (self.out.stubs.len() - skip) as u32;
+                self.out.stubs[skip - 4..skip].copy_from_slice(&length.to_le_bytes());
+            }
+            (Flow::CountBranch(target), None) => {
+                let opcode = relocate::count_branch(bytes).ok_or(foreign)?;
+                self.out.stubs.extend(opcode);
+                self.out.stubs.push(2);
+                self.map_back(insn.end());
+                self.out.stubs.extend([0xeb, 5]);
+                self.map_back(target);
+                self.branch(&[0xe9], Goal::Code(target));
+            }
+            (Flow::Call(target), None) => {
+                self.push_return_address(insn.end());
+                self.map_back(target);
+                self.branch(&[0xe9], Goal::Original(target));
+            }
+            (Flow::CallIndirect, None) => {
+                self.push_return_address(insn.end());
+                let piece = relocate::call_to_jump(bytes, at).ok_or(foreign)?;
+                self.piece(&piece);
+            }
+            (Flow::JumpIndirect, Some(Probe::TailUnknown)) => {
+                for piece in relocate::store_target(bytes, at).ok_or(foreign)? {
+                    self.piece(&piece);
+                }
+                self.probe(Probe::TailUnknown, keep_flags);
+                self.map_back(at);
+                self.piece(
+                    &relocate::copy(bytes, at).ok_or(EmitError::ForeignPlan { address: at })?,
+                );
+            }
+            (Flow::ReturnPop, Some(Probe::Exit)) => {
+                self.probe(Probe::Exit, keep_flags);
+                self.map_back(at);
+                self.out.stubs.extend(bytes);
+            }
+            (_, None) if insn.movable() => self.piece(&relocate::copy(bytes, at).ok_or(foreign)?),
+            _ => return Err(foreign),
+        }
+        Ok(())
+    }
+
+    /// `call $+5`, and the address it pushed becomes the one the original call would have pushed.
+    fn push_return_address(&mut self, addr: u64) {
+        let addr = self.runtime(addr);
+        self.out.stubs.extend([0xe8, 0, 0, 0, 0]);
+        self.out.stubs.extend([0xc7, 0x04, 0x24]);
+        self.out.stubs.extend((addr as u32).to_le_bytes());
+        self.out.stubs.extend([0xc7, 0x44, 0x24, 0x04]);
+        self.out.stubs.extend(((addr >> 32) as u32).to_le_bytes());
+    }
+
+    /// Before a jump to a PLT entry: where that entry will jump to.
+    fn store_plt_target(&mut self, jump: u64, probe: Probe) -> Result<(), EmitError> {
+        if probe == Probe::TailUnknown {
+            let slot =
+                plt_slot(self.image, jump).ok_or(EmitError::ForeignPlan { address: jump })?;
+            for piece in relocate::store_pointer(slot) {
+                self.piece(&piece);
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, probe: Probe, keep_flags: bool) {
+        let at = self.here();
+        self.place
+            .encoder
+            .encode(probe, keep_flags, at, &mut self.out.stubs);
+    }
+
+    fn map_back(&mut self, original: u64) {
+        let entry = (self.here(), self.runtime(original));
+        if self.out.back.last().map(|b| b.0) != Some(entry.0) {
+            self.out.back.push(entry);
+        }
+    }
+
+    fn branch(&mut self, opcode: &[u8], goal: Goal) {
+        self.out.stubs.extend(opcode);
+        self.fixups.push(Fixup {
+            at: self.out.stubs.len(),
+            tail: 0,
+            goal,
+        });
+        self.out.stubs.extend([0; 4]);
+    }
+
+    fn piece(&mut self, piece: &Piece) {
+        let base = self.out.stubs.len();
+        self.out.stubs.extend(&piece.bytes);
+        if let Some((offset, target)) = piece.relative {
+            let tail = (piece.bytes.len() - offset - 4) as u8;
+            self.fixups.push(Fixup {
+                at: base + offset,
+                tail,
+                goal: Goal::Original(target),
+            });
+        }
+    }
+
+    fn patch(&mut self, window: &Window, stub: u64) -> Result<(), EmitError> {
+        let start = self.runtime(window.start);
+        match window.patch {
+            PatchForm::Near => self.near(window.rank, 1, window.start, stub),
+            PatchForm::Short { springboard } => {
+                self.near(window.rank, 0, springboard, stub)?;
+                let to = self.runtime(springboard);
+                let displacement = to.wrapping_sub(start + 2) as i64;
+                let displacement = i8::try_from(displacement)
+                    .map_err(|_| EmitError::OutOfReach { from: start, to })?;
+                self.change(window.rank, 1, window.start, vec![0xeb, displacement as u8])
+            }
+        }
+    }
+
+    fn near(&mut self, rank: u32, turn: u8, addr: u64, to: u64) -> Result<(), EmitError> {
+        let displacement = reach(self.runtime(addr) + 5, to)?;
+        let mut jump = vec![0xe9];
+        jump.extend(displacement.to_le_bytes());
+        self.change(rank, turn, addr, jump)
+    }
+
+    fn change(
+        &mut self,
+        rank: u32,
+        turn: u8,
+        addr: u64,
+        replacement: Vec<u8>,
+    ) -> Result<(), EmitError> {
+        let original = self.image.code_range(addr, addr + replacement.len() as u64);
+        let original = original
+            .ok_or(EmitError::ForeignPlan { address: addr })?
+            .to_vec();
+        let address = self.runtime(addr);
+        self.ranked.push((
+            rank,
+            turn,
+            Patch {
+                address,
+                original,
+                replacement,
+            },
+        ));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Emitted, EmitError> {
+        self.ranked.sort_by_key(|&(rank, turn, _)| (rank, turn));
+        self.out.patches = self.ranked.into_iter().map(|(_, _, patch)| patch).collect();
+        self.out.moves.sort_unstable();
+        Ok(self.out)
+    }
+}
+
+fn reach(from: u64, to: u64) -> Result<i32, EmitError> {
+    i32::try_from(to.wrapping_sub(from) as i64).map_err(|_| EmitError::OutOfReach { from, to })
 }

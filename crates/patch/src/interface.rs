@@ -82,12 +82,16 @@ pub struct Window {
     pub patch: PatchForm,
     /// Probes in the copy, in address order.
     pub events: Vec<Event>,
+    /// Padding between displaced instructions, in address order: not copied.
+    pub(crate) padding: Vec<(u64, u64)>,
+    /// Place in the order of writing.
+    pub(crate) rank: u32,
 }
 
 impl Window {
     /// End of the bytes that change at `start`.
     pub fn patch_end(&self) -> u64 {
-        self.start + self.patch.len()
+        self.start + self.patch.bytes()
     }
 }
 
@@ -101,7 +105,7 @@ pub enum PatchForm {
 
 impl PatchForm {
     /// How many bytes change at the window's start.
-    pub fn len(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         match self {
             PatchForm::Near => 5,
             PatchForm::Short { .. } => 2,

@@ -16,17 +16,22 @@
 #![forbid(unsafe_code)]
 
 mod emit;
+mod flags;
+mod flow;
+mod image;
+mod insn;
 mod interface;
+mod plan;
+mod relocate;
+mod solve;
+mod space;
+mod targets;
+pub mod verify;
 
 pub use emit::emit;
 pub use interface::{
     EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,
     Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, Window,
 };
-
-use thalweg_symbols::Module;
-
-/// Plans every function of `module` whose flag in `selected` (parallel to `module.functions`) is set.
-pub fn plan(_module: &Module, _selected: &[bool]) -> ModulePlan {
-    ModulePlan::default()
-}
+pub use plan::plan;
+pub use verify::verify;

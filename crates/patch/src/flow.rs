@@ -1,0 +1,484 @@
+//! One function's code: the instructions that can run, who jumps where inside it, and how it is left.
+
+use crate::image::Image;
+use crate::insn::{Flow, Insn, decode_one, decoder, padding_len};
+use crate::interface::SkipReason;
+use crate::targets::Targets;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use thalweg_symbols::FunctionKind;
+
+/// How a function is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitKind {
+    Return,
+    ReturnPop,
+    /// Jump to a thunk that does nothing but return.
+    Thunk,
+    /// Jump to the start of another function, or to code that belongs to none.
+    Tail(Option<usize>),
+    TailPlt,
+    TailIndirect,
+    /// The last instruction runs on into the function behind.
+    FallThrough(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exit {
+    /// Index into `Body::insns`.
+    pub insn: usize,
+    pub kind: ExitKind,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub start: u64,
+    pub end: u64,
+    /// In address order. Consecutive ones touch, except around padding, unreached code and overlaps.
+    pub insns: Vec<Insn>,
+    /// (target, index of the jump), sorted: direct jumps within the function.
+    pub soft: Vec<(u64, usize)>,
+    /// Sorted: more addresses inside that nothing may cover.
+    pub blocked: Vec<u64>,
+    /// Padding inside the function that nobody runs.
+    pub free: Vec<(u64, u64)>,
+    pub exits: Vec<Exit>,
+    /// Functions and fragments in whose middle this one goes on: their exits are its exits too.
+    pub continues_in: Vec<usize>,
+    /// Index of the instruction that the entry patch displaces first.
+    pub entry: usize,
+}
+
+impl Body {
+    pub fn index_of(&self, addr: u64) -> Option<usize> {
+        self.insns.binary_search_by_key(&addr, |i| i.addr).ok()
+    }
+
+    /// Indices of the jumps to `target`.
+    pub fn sources(&self, target: u64) -> impl Iterator<Item = usize> + '_ {
+        let first = self.soft.partition_point(|&(t, _)| t < target);
+        self.soft[first..]
+            .iter()
+            .take_while(move |&&(t, _)| t == target)
+            .map(|&(_, source)| source)
+    }
+
+    /// Distinct targets of own jumps in `[from, to)`.
+    pub fn soft_in(&self, from: u64, to: u64) -> Vec<u64> {
+        let first = self.soft.partition_point(|&(t, _)| t < from);
+        let mut found: Vec<u64> = self.soft[first..]
+            .iter()
+            .map(|&(t, _)| t)
+            .take_while(|&t| t < to)
+            .collect();
+        found.dedup();
+        found
+    }
+}
+
+const UNSEEN: u32 = 0;
+const INSIDE: u32 = u32::MAX;
+
+struct Walk<'m> {
+    start: u64,
+    end: u64,
+    bytes: &'m [u8],
+    /// Per byte: `UNSEEN`, 1 + index of the instruction that starts there, or `INSIDE` of one.
+    seen: Vec<u32>,
+    insns: Vec<Insn>,
+    blocked: Vec<u64>,
+}
+
+/// Follows `function`'s code from its start and from every known target inside.
+pub(crate) fn body_of(
+    image: &Image,
+    targets: &Targets,
+    function: usize,
+) -> Result<Body, SkipReason> {
+    let f = &image.module.functions[function];
+    let bytes = image
+        .code_range(f.start, f.end)
+        .filter(|b| !b.is_empty())
+        .ok_or(SkipReason::NoCode)?;
+    let mut walk = Walk {
+        start: f.start,
+        end: f.end,
+        bytes,
+        seen: vec![UNSEEN; bytes.len()],
+        insns: Vec::with_capacity(bytes.len() / 4),
+        blocked: Vec::new(),
+    };
+    walk.follow(f.start)?;
+    for &root in targets.in_range(f.start, f.end) {
+        if walk.seen[(root - f.start) as usize] != UNSEEN {
+            continue;
+        }
+        let (insns, blocked) = (walk.insns.len(), walk.blocked.len());
+        // What does not decode was no code: a constant that looks like an address.
+        if walk.follow(root).is_err() {
+            walk.undo(insns, blocked);
+        }
+    }
+    let mut body = walk.finish(targets);
+    classify(image, targets, function, &mut body)?;
+    Ok(body)
+}
+
+impl Walk<'_> {
+    fn follow(&mut self, root: u64) -> Result<(), SkipReason> {
+        let mut work = vec![(root, false)];
+        while let Some((mut at, mut after_call)) = work.pop() {
+            while (self.start..self.end).contains(&at) {
+                let offset = (at - self.start) as usize;
+                match self.seen[offset] {
+                    UNSEEN => {}
+                    INSIDE => {
+                        self.overlap(at)?;
+                        break;
+                    }
+                    _ => break,
+                }
+                let decoded =
+                    decode_one(&self.bytes[offset..], at).and_then(|i| Insn::from_iced(&i));
+                let Some(insn) = decoded else {
+                    if after_call {
+                        // The call does not return.
+                        break;
+                    }
+                    return Err(SkipReason::Undecodable { at });
+                };
+                let span = offset + 1..offset + usize::from(insn.len);
+                if let Some(other) = self.seen[span.clone()].iter().position(|&s| s != UNSEEN) {
+                    // Reached the prefix after what it prefixes: same rule as the other way round.
+                    let inner = at + 1 + other as u64;
+                    if !self.lock_prefix(at, inner) {
+                        return Err(SkipReason::Overlapping { at });
+                    }
+                    self.blocked.push(inner);
+                    self.blocked.push(at);
+                    self.seen[offset] = INSIDE;
+                    break;
+                }
+                self.insns.push(insn);
+                self.seen[offset] = self.insns.len() as u32;
+                self.seen[span].fill(INSIDE);
+                after_call = matches!(insn.flow, Flow::Call(_) | Flow::CallIndirect);
+                if let Some(target) = insn.jump_target() {
+                    work.push((target, false));
+                }
+                if let Flow::Transaction(target) = insn.flow {
+                    self.blocked.push(target);
+                    work.push((target, false));
+                }
+                if insn.closed() {
+                    break;
+                }
+                if insn.flow == Flow::Unmovable {
+                    return Err(SkipReason::Undecodable { at });
+                }
+                at = insn.end();
+            }
+        }
+        Ok(())
+    }
+
+    /// A jump into the middle of an instruction is known only in one form: past a `lock` prefix.
+    fn overlap(&mut self, at: u64) -> Result<(), SkipReason> {
+        let before = (at - self.start)
+            .checked_sub(1)
+            .map(|b| self.seen[b as usize]);
+        match before {
+            Some(index) if index != UNSEEN && index != INSIDE && self.lock_prefix(at - 1, at) => {
+                self.blocked.push(at);
+                Ok(())
+            }
+            _ if self.blocked.contains(&at) => Ok(()),
+            _ => Err(SkipReason::Overlapping { at }),
+        }
+    }
+
+    fn lock_prefix(&self, prefix: u64, inner: u64) -> bool {
+        let offset = (prefix - self.start) as usize;
+        inner == prefix + 1 && self.bytes.get(offset) == Some(&0xf0)
+    }
+
+    fn undo(&mut self, insns: usize, blocked: usize) {
+        for insn in self.insns.drain(insns..) {
+            let offset = (insn.addr - self.start) as usize;
+            self.seen[offset..offset + usize::from(insn.len)].fill(UNSEEN);
+        }
+        self.blocked.truncate(blocked);
+    }
+
+    fn finish(mut self, targets: &Targets) -> Body {
+        self.insns.sort_unstable_by_key(|i| i.addr);
+        let mut free = Vec::new();
+        for i in 0..self.insns.len() {
+            let from = self.insns[i].end();
+            let to = self.insns.get(i + 1).map_or(self.end, |n| n.addr);
+            if from >= to || !(self.start..=self.end).contains(&from) {
+                continue;
+            }
+            let gap = &self.bytes[(from - self.start) as usize..(to - self.start) as usize];
+            let padding = padding_len(gap, from) as u64;
+            if self.insns[i].closed() && !targets.any_in(from, from + padding) && padding > 0 {
+                free.push((from, from + padding));
+            }
+            if padding < to - from {
+                self.unreached(from + padding, to);
+            }
+        }
+        let mut soft: Vec<(u64, usize)> = self
+            .insns
+            .iter()
+            .enumerate()
+            .filter_map(|(i, insn)| Some((insn.jump_target()?, i)))
+            .filter(|(t, _)| (self.start..self.end).contains(t))
+            .collect();
+        soft.sort_unstable();
+        self.blocked.sort_unstable();
+        self.blocked.dedup();
+        let endbr = self.insns.first().is_some_and(|i| i.fixed) && self.insns.len() > 1;
+        Body {
+            start: self.start,
+            end: self.end,
+            insns: self.insns,
+            soft,
+            blocked: self.blocked,
+            free,
+            entry: usize::from(endbr),
+            ..Body::default()
+        }
+    }
+
+    /// Code that no known way leads to: its jumps still count, in case a way was missed.
+    fn unreached(&mut self, from: u64, to: u64) {
+        let bytes = &self.bytes[(from - self.start) as usize..(to - self.start) as usize];
+        for instruction in &mut decoder(bytes, from) {
+            if let Some(target) = Insn::from_iced(&instruction).and_then(|i| i.jump_target()) {
+                self.blocked.push(target);
+            }
+        }
+        self.blocked.push(from);
+    }
+}
+
+/// Finds the exits, and refuses what is not understood.
+fn classify(
+    image: &Image,
+    targets: &Targets,
+    function: usize,
+    body: &mut Body,
+) -> Result<(), SkipReason> {
+    let module = image.module;
+    let mut exits = Vec::new();
+    let mut continues_in = Vec::new();
+    for index in 0..body.insns.len() {
+        let insn = body.insns[index];
+        let at = insn.addr;
+        let kind = match insn.flow {
+            Flow::Return => {
+                check_return(image, body, index)?;
+                ExitKind::Return
+            }
+            Flow::ReturnPop => ExitKind::ReturnPop,
+            Flow::JumpIndirect => match indirect(image, targets, function, body, index)? {
+                true => ExitKind::TailIndirect,
+                false => continue,
+            },
+            Flow::Jump(t) | Flow::Branch(t) | Flow::CountBranch(t)
+                if !(body.start..body.end).contains(&t) =>
+            {
+                let to = image.function_at(t);
+                let leaves = frame_gone(image, body, index);
+                let kind = match to.map(|g| (g, &module.functions[g])) {
+                    None if leaves => ExitKind::Tail(None),
+                    None => return Err(SkipReason::OddJump { at }),
+                    Some((_, g)) if is_return_thunk(image, g) => ExitKind::Thunk,
+                    Some((_, g)) if g.kind == FunctionKind::Plt && leaves => ExitKind::TailPlt,
+                    Some((g, other))
+                        if t == other.start && other.kind != FunctionKind::Fragment =>
+                    {
+                        if !leaves {
+                            return Err(SkipReason::OddJump { at });
+                        }
+                        ExitKind::Tail(Some(g))
+                    }
+                    Some((g, _)) => {
+                        continues_in.push(g);
+                        continue;
+                    }
+                };
+                if matches!(insn.flow, Flow::CountBranch(_)) {
+                    return Err(SkipReason::OddJump { at });
+                }
+                kind
+            }
+            Flow::Next | Flow::Branch(_) | Flow::CountBranch(_) | Flow::Kernel
+                if insn.end() == body.end && !insn.nop =>
+            {
+                match image.function_at(body.end) {
+                    Some(next) if insn.flow == Flow::Next && !image.is_fragment(next) => {
+                        ExitKind::FallThrough(next)
+                    }
+                    _ => return Err(SkipReason::FallsThrough { at }),
+                }
+            }
+            _ => continue,
+        };
+        exits.push(Exit { insn: index, kind });
+    }
+    continues_in.sort_unstable();
+    continues_in.dedup();
+    body.exits = exits;
+    body.continues_in = continues_in;
+    Ok(())
+}
+
+/// At a jump out or a return: is the return address on top of the stack?
+///
+/// Unwind information decides where it is right. Some compilers leave epilogues out of it, so an instruction that gives
+/// up the frame just before counts as well.
+fn frame_gone(image: &Image, body: &Body, index: usize) -> bool {
+    match image.module.cfi.cfa_is_rsp_plus_8(body.insns[index].addr) {
+        Some(true) | None => true,
+        Some(false) => previous(image, body, index).is_some_and(|i| gives_up_frame(&i)),
+    }
+}
+
+fn gives_up_frame(i: &Instruction) -> bool {
+    let to_rsp =
+        i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::RSP;
+    match i.mnemonic() {
+        Mnemonic::Pop | Mnemonic::Leave => true,
+        Mnemonic::Add | Mnemonic::Lea | Mnemonic::Mov => to_rsp,
+        _ => false,
+    }
+}
+
+fn previous(image: &Image, body: &Body, index: usize) -> Option<Instruction> {
+    let before = body.insns[index.checked_sub(1)?];
+    (before.end() == body.insns[index].addr).then_some(())?;
+    decode_one(image.code_at(before.addr)?, before.addr)
+}
+
+/// Refuses a `ret` that jumps somewhere inside (`push target; ret`, retpolines).
+fn check_return(image: &Image, body: &Body, index: usize) -> Result<(), SkipReason> {
+    let at = body.insns[index].addr;
+    let odd = Err(SkipReason::OddReturn { at });
+    match previous(image, body, index) {
+        Some(i) if i.mnemonic() == Mnemonic::Push => odd,
+        Some(i)
+            if i.op_count() == 2
+                && i.op0_kind() == OpKind::Memory
+                && i.memory_base() == Register::RSP
+                && i.memory_index() == Register::None
+                && i.memory_displacement64() == 0
+                && i.mnemonic() == Mnemonic::Mov =>
+        {
+            odd
+        }
+        _ if frame_gone(image, body, index) => Ok(()),
+        _ => odd,
+    }
+}
+
+fn is_return_thunk(image: &Image, f: &thalweg_symbols::Function) -> bool {
+    if f.linkage_name.as_deref() == Some("__x86_return_thunk") || f.name == "__x86_return_thunk" {
+        return true;
+    }
+    let Some(code) = image.code_at(f.start) else {
+        return false;
+    };
+    // call 1f; 2: pause; lfence; jmp 2b; 1: lea rsp, [rsp+8]; ret (or add rsp, 8; ret)
+    let spin = [0xf3, 0x90, 0x0f, 0xae, 0xe8];
+    let retpoline = code.first() == Some(&0xe8)
+        && code.get(5..10) == Some(&spin)
+        && code.get(10..48).is_some_and(|tail| {
+            let ends: [&[u8]; 2] = [
+                &[0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3],
+                &[0x48, 0x83, 0xc4, 0x08, 0xc3],
+            ];
+            ends.iter()
+                .any(|end| tail.windows(end.len()).any(|w| w == *end))
+        });
+    let untouchable_ret =
+        matches!(f.kind, FunctionKind::Untouchable(_)) && code.first() == Some(&0xc3);
+    retpoline || untouchable_ret
+}
+
+/// Does the indirect jump at `index` leave the function? `Err` when it may go to places inside that nobody told.
+fn indirect(
+    image: &Image,
+    targets: &Targets,
+    function: usize,
+    body: &Body,
+    index: usize,
+) -> Result<bool, SkipReason> {
+    let at = body.insns[index].addr;
+    let unresolved = Err(SkipReason::UnresolvedJump { at });
+    let Some(jump) = image.code_at(at).and_then(|b| decode_one(b, at)) else {
+        return unresolved;
+    };
+    let inner_targets = targets.any_in(body.insns[body.entry].addr + 1, body.end);
+    let resolved = targets.with_tables.contains(&function) || inner_targets;
+    let computed = match jump.op0_kind() {
+        OpKind::Register => definition(image, body, index, jump.op0_register()),
+        _ => Some(jump),
+    };
+    let from_table =
+        |i: &Instruction| i.memory_index() != Register::None && i.memory_index_scale() == 8;
+    let local = match &computed {
+        // Register that came in from elsewhere: a pointer to a function.
+        None => false,
+        Some(i) => match i.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Jmp if i.op_count() > 0 && has_memory(i) => {
+                from_table(i) && inner_targets
+            }
+            Mnemonic::Mov | Mnemonic::Cmove | Mnemonic::Cmovne | Mnemonic::Xchg | Mnemonic::Pop => {
+                false
+            }
+            _ => {
+                return if resolved { Ok(false) } else { unresolved };
+            }
+        },
+    };
+    if local {
+        return Ok(false);
+    }
+    if frame_gone(image, body, index) {
+        return Ok(true);
+    }
+    // With a frame on the stack it stays inside, and somebody must have told where.
+    if resolved { Ok(false) } else { unresolved }
+}
+
+fn has_memory(i: &Instruction) -> bool {
+    (0..i.op_count()).any(|op| i.op_kind(op) == OpKind::Memory)
+}
+
+/// The last instruction before `index`, in straight line, that sets `register`.
+fn definition(image: &Image, body: &Body, index: usize, register: Register) -> Option<Instruction> {
+    let mut i = index;
+    for _ in 0..16 {
+        let before = *body.insns.get(i.checked_sub(1)?)?;
+        if before.end() != body.insns[i].addr || before.closed() {
+            return None;
+        }
+        if matches!(before.flow, Flow::Call(_) | Flow::CallIndirect) {
+            return None;
+        }
+        let instruction = decode_one(image.code_at(before.addr)?, before.addr)?;
+        let writes = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().full_register() == register.full_register()
+            && !matches!(
+                instruction.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt
+            );
+        if writes {
+            return Some(instruction);
+        }
+        i -= 1;
+    }
+    None
+}

@@ -1,0 +1,437 @@
+//! Plans a whole module: every function on its own first, then what they owe each other.
+
+use crate::flags::read_before_set;
+use crate::flow::{Body, ExitKind, body_of};
+use crate::image::Image;
+use crate::insn::Flow;
+use crate::interface::{
+    Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, Probe,
+    SkipReason, Skipped, Window,
+};
+use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
+use crate::space::{Byte, JUMP, Space};
+use crate::targets::{Targets, collect};
+use std::collections::HashSet;
+use thalweg_symbols::{FunctionKind, Module};
+
+/// What is known of one function so far.
+enum State {
+    /// Not asked for.
+    Untouched,
+    Waiting,
+    Failed(SkipReason),
+    Planned(Box<Planned>),
+}
+
+struct Planned {
+    windows: Vec<Window>,
+    /// Parallel to the windows' events: how the function is left there.
+    exits: Vec<(u64, ExitKind)>,
+    /// Indices of functions whose plans this one needs in force.
+    needs: Vec<(usize, Need)>,
+    loops: bool,
+    method: Method,
+    stub_bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Code goes on there, so its exits must be probed.
+    Exits,
+    /// A springboard stands in bytes that the other's window displaced.
+    Bytes,
+}
+
+struct Planner<'a, 'm> {
+    image: &'a Image<'m>,
+    targets: Targets,
+    space: Space,
+    states: Vec<State>,
+    /// Rank of the next window in the order of writing.
+    rank: u32,
+    /// Dead bytes by the function whose window displaced them: (start, end, function), unsorted.
+    hosts: Vec<(u64, u64, usize)>,
+}
+
+/// Plans every function of `module` whose flag in `selected` (parallel to `module.functions`) is set.
+pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
+    let image = Image::new(module);
+    let targets = collect(&image);
+    let mut space = Space::new(&image);
+    for &(start, end) in &targets.padding {
+        space.free(start, end);
+    }
+    let states = module
+        .functions
+        .iter()
+        .enumerate()
+        .map(|(i, f)| match f.kind {
+            _ if !selected.get(i).copied().unwrap_or(false) => State::Untouched,
+            FunctionKind::Normal => State::Waiting,
+            FunctionKind::Fragment => State::Untouched,
+            FunctionKind::Plt => State::Failed(SkipReason::Plt),
+            FunctionKind::IfuncResolver => State::Failed(SkipReason::IfuncResolver),
+            FunctionKind::EntryCode => State::Failed(SkipReason::EntryCode),
+            FunctionKind::Untouchable(why) => State::Failed(SkipReason::Untouchable(why)),
+        })
+        .collect();
+    let mut planner = Planner {
+        image: &image,
+        targets,
+        space,
+        states,
+        rank: 0,
+        hosts: Vec::new(),
+    };
+    planner.run();
+    planner.finish()
+}
+
+impl Planner<'_, '_> {
+    fn run(&mut self) {
+        let mut queue: Vec<usize> = (0..self.states.len())
+            .filter(|&i| matches!(self.states[i], State::Waiting))
+            .collect();
+        let mut hard_ones = Vec::new();
+        let mut next = 0;
+        while let Some(&function) = queue.get(next) {
+            next += 1;
+            let body = match body_of(self.image, &self.targets, function) {
+                Ok(body) => body,
+                Err(reason) => {
+                    self.states[function] = State::Failed(reason);
+                    continue;
+                }
+            };
+            for &(start, end) in &body.free {
+                self.space.free(start, end);
+            }
+            for &other in &body.continues_in {
+                if self.image.is_fragment(other) && matches!(self.states[other], State::Untouched) {
+                    self.states[other] = State::Waiting;
+                    queue.push(other);
+                }
+            }
+            if self.attempt(function, &body, QUICK).is_err() {
+                hard_ones.push(function);
+            }
+        }
+        for function in hard_ones {
+            let Ok(body) = body_of(self.image, &self.targets, function) else {
+                continue;
+            };
+            if let Err(reason) = self.attempt(function, &body, THOROUGH) {
+                self.states[function] = State::Failed(reason);
+            }
+        }
+    }
+
+    fn attempt(&mut self, function: usize, body: &Body, effort: Effort) -> Result<(), SkipReason> {
+        let fragment = self.image.is_fragment(function);
+        let drafts = Solver::new(body, &self.targets, &self.space, fragment, effort).solve()?;
+        let planned = self.commit(function, body, &drafts, fragment);
+        self.states[function] = State::Planned(Box::new(planned));
+        Ok(())
+    }
+
+    /// Takes the bytes that `drafts` ask for.
+    fn commit(
+        &mut self,
+        function: usize,
+        body: &Body,
+        drafts: &[Draft],
+        fragment: bool,
+    ) -> Planned {
+        let mut needs: Vec<(usize, Need)> = body
+            .continues_in
+            .iter()
+            .map(|&g| (g, Need::Exits))
+            .collect();
+        for draft in drafts {
+            if let PatchForm::Short { springboard } = draft.patch {
+                let end = springboard + JUMP;
+                let host =
+                    |&&(s, e, h): &&(u64, u64, usize)| s < end && springboard < e && h != function;
+                needs.extend(
+                    self.hosts
+                        .iter()
+                        .filter(host)
+                        .map(|&(_, _, h)| (h, Need::Bytes)),
+                );
+            }
+        }
+        for draft in drafts {
+            self.space.set(draft.start, draft.patch_end(), Byte::Taken);
+            if draft.end > draft.patch_end() {
+                self.space.set(draft.patch_end(), draft.end, Byte::Dead);
+                if draft.end - draft.patch_end() >= JUMP {
+                    self.hosts.push((draft.patch_end(), draft.end, function));
+                }
+            }
+        }
+        for draft in drafts {
+            if let PatchForm::Short { springboard } = draft.patch {
+                self.space.set(springboard, springboard + JUMP, Byte::Taken);
+            }
+        }
+        let mut planned = Planned {
+            windows: Vec::with_capacity(drafts.len()),
+            exits: Vec::with_capacity(body.exits.len()),
+            needs,
+            loops: false,
+            method: method(body, drafts, fragment),
+            stub_bytes: 0,
+        };
+        for exit in &body.exits {
+            let insn = &body.insns[exit.insn];
+            let at = if let ExitKind::FallThrough(_) = exit.kind {
+                insn.end()
+            } else {
+                insn.addr
+            };
+            planned.exits.push((at, exit.kind));
+        }
+        if !fragment {
+            // Jumps that run in a stub go past the entry probe.
+            let entry = body.insns[body.entry].addr;
+            planned.loops = body
+                .sources(body.start)
+                .chain(body.sources(entry))
+                .any(|source| !drafts.iter().any(|d| (d.first..=d.last).contains(&source)));
+        }
+        for draft in drafts {
+            planned.stub_bytes += stub_bytes(body, draft);
+            planned.windows.push(Window {
+                start: draft.start,
+                end: draft.end,
+                patch: draft.patch,
+                events: Vec::new(),
+                padding: body.insns[draft.first..=draft.last]
+                    .windows(2)
+                    .filter(|pair| pair[0].end() < pair[1].addr)
+                    .map(|pair| (pair[0].end(), pair[1].addr))
+                    .collect(),
+                rank: self.rank,
+            });
+            self.rank += 1;
+        }
+        planned.stub_bytes += MAX_PROBE_BYTES * (1 + planned.exits.len() as u64);
+        planned
+    }
+
+    /// Gives up functions that rely on others that failed, until nothing changes.
+    fn settle(&mut self) {
+        loop {
+            let mut changed = false;
+            for i in 0..self.states.len() {
+                let State::Planned(planned) = &self.states[i] else {
+                    continue;
+                };
+                let missing = planned
+                    .needs
+                    .iter()
+                    .find(|(g, _)| !matches!(self.states[*g], State::Planned(_)));
+                let Some(&(other, need)) = missing else {
+                    continue;
+                };
+                let other = self.image.module.functions[other].start;
+                self.states[i] = State::Failed(match need {
+                    Need::Exits => SkipReason::Continuation { other },
+                    Need::Bytes => SkipReason::SharedBytes { other },
+                });
+                changed = true;
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Functions whose probes must not touch the flags.
+    fn keep_flags(&self) -> HashSet<usize> {
+        let mut keep = HashSet::new();
+        let mut edges: Vec<(usize, usize)> = Vec::new();
+        for (i, state) in self.states.iter().enumerate() {
+            let State::Planned(planned) = state else {
+                continue;
+            };
+            let f = &self.image.module.functions[i];
+            let fragment = self.image.is_fragment(i);
+            if self.targets.flags_read_after.contains(&f.start)
+                || !fragment && read_before_set(self.image, f.start, f.end)
+            {
+                keep.insert(i);
+            }
+            for (_, kind) in &planned.exits {
+                if let ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) = kind {
+                    edges.push((i, *g));
+                }
+            }
+            edges.extend(
+                planned
+                    .needs
+                    .iter()
+                    .filter(|n| n.1 == Need::Exits)
+                    .map(|n| (i, n.0)),
+            );
+        }
+        // Flags pass unharmed along tail jumps in both directions: to a target that reads them, back to a caller that does.
+        let mut grown = !keep.is_empty();
+        while grown {
+            let before = keep.len();
+            for &(a, b) in &edges {
+                if keep.contains(&a) || keep.contains(&b) {
+                    keep.extend([a, b]);
+                }
+            }
+            grown = keep.len() > before;
+        }
+        keep
+    }
+
+    fn finish(mut self) -> ModulePlan {
+        self.settle();
+        let keep = self.keep_flags();
+        let probed: Vec<bool> = self
+            .states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| matches!(s, State::Planned(_)) && !self.image.is_fragment(i))
+            .collect();
+        let mut plan = ModulePlan::default();
+        for (function, state) in self.states.into_iter().enumerate() {
+            match state {
+                State::Untouched | State::Waiting => {}
+                State::Failed(reason) if !self.image.is_fragment(function) => {
+                    plan.skipped.push(Skipped { function, reason });
+                }
+                State::Failed(_) => {}
+                State::Planned(planned) => {
+                    let mut planned = *planned;
+                    planned.windows.sort_unstable_by_key(|w| w.start);
+                    let keep_flags = keep.contains(&function);
+                    let fragment = self.image.is_fragment(function);
+                    plan.stub_bytes += planned.stub_bytes;
+                    place_events(
+                        self.image,
+                        &mut planned,
+                        &probed,
+                        (!fragment).then_some(function),
+                    );
+                    if fragment {
+                        plan.fragments.push(FragmentPlan {
+                            function,
+                            keep_flags,
+                            windows: planned.windows,
+                        });
+                    } else {
+                        plan.functions.push(FunctionPlan {
+                            function,
+                            keep_flags,
+                            method: planned.method,
+                            exits: planned.exits.len(),
+                            windows: planned.windows,
+                        });
+                    }
+                }
+            }
+        }
+        plan
+    }
+}
+
+fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Option<usize>) {
+    if let (Some(function), Some(window)) = (entry, planned.windows.first_mut()) {
+        let probe = Probe::Entry {
+            function,
+            loops: planned.loops,
+        };
+        window.events.push(Event {
+            at: window.start,
+            probe,
+        });
+    }
+    for &(at, kind) in &planned.exits {
+        let probe = match kind {
+            ExitKind::Return => Probe::Return,
+            ExitKind::ReturnPop | ExitKind::Thunk | ExitKind::Tail(None) => Probe::Exit,
+            ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) => {
+                if probed[g] {
+                    Probe::TailMark
+                } else {
+                    Probe::Exit
+                }
+            }
+            ExitKind::TailPlt => match plt_slot(image, at) {
+                Some(_) => Probe::TailUnknown,
+                None => Probe::Exit,
+            },
+            ExitKind::TailIndirect => Probe::TailUnknown,
+        };
+        let end_of = matches!(kind, ExitKind::FallThrough(_));
+        let window = planned.windows.iter_mut().find(|w| {
+            if end_of {
+                w.end == at
+            } else {
+                (w.start..w.end).contains(&at)
+            }
+        });
+        if let Some(window) = window {
+            window.events.push(Event { at, probe });
+        }
+    }
+}
+
+/// The address of the pointer through which the PLT entry that the jump at `jump` goes to will jump.
+pub(crate) fn plt_slot(image: &Image, jump: u64) -> Option<u64> {
+    let target = crate::insn::decode_one(image.code_at(jump)?, jump)?.near_branch_target();
+    let mut at = target;
+    for _ in 0..2 {
+        let instruction = crate::insn::decode_one(image.code_at(at)?, at)?;
+        let insn = crate::insn::Insn::from_iced(&instruction)?;
+        if insn.flow == Flow::JumpIndirect {
+            return instruction
+                .is_ip_rel_memory_operand()
+                .then(|| instruction.ip_rel_memory_address());
+        }
+        if !insn.fixed {
+            return None;
+        }
+        at = insn.end();
+    }
+    None
+}
+
+fn method(body: &Body, drafts: &[Draft], fragment: bool) -> Method {
+    let insns = &body.insns;
+    let whole = |d: &Draft| d.first == body.entry && d.last == insns.len() - 1;
+    let inner_jump = |d: &Draft| !body.soft_in(d.start + 1, d.end).is_empty();
+    if !fragment && drafts.len() == 1 && whole(&drafts[0]) && inner_jump(&drafts[0]) {
+        Method::Relocated
+    } else if drafts.iter().any(inner_jump) {
+        Method::Retargeted
+    } else if drafts
+        .iter()
+        .any(|d| matches!(insns[d.last].flow, Flow::Call(_) | Flow::CallIndirect))
+    {
+        Method::CallMoved
+    } else if drafts.iter().any(|d| d.patch != PatchForm::Near) {
+        Method::Springboard
+    } else {
+        Method::Direct
+    }
+}
+
+/// No copy of `draft` is longer, probes not counted.
+fn stub_bytes(body: &Body, draft: &Draft) -> u64 {
+    let insns = &body.insns[draft.first..=draft.last];
+    let copies: u64 = insns
+        .iter()
+        .map(|insn| match insn.flow {
+            Flow::Next | Flow::Return | Flow::ReturnPop => u64::from(insn.len),
+            // Stored target of an indirect jump, condition, displacement: see the emitter.
+            _ => u64::from(insn.len) + 48,
+        })
+        .sum();
+    copies + JUMP
+}

@@ -1,0 +1,412 @@
+//! Finds windows for one function: a run of instructions around its entry and around each exit.
+//!
+//! The one rule behind everything here: a byte that changes, or that is to be run only in a stub, must not be the target of
+//! anything that still goes there. A direct jump of the same function may go to the middle of a window if the
+//! jump itself is in a window, for there it is sent to the copy. So a lone `ret` with no room around it can be
+//! served by moving the jumps to it, and a leaf function as a whole.
+
+use crate::flow::{Body, ExitKind};
+use crate::insn::Flow;
+use crate::interface::{PatchForm, SkipReason};
+use crate::space::{Byte, JUMP, SHORT_JUMP, Space, in_one_page};
+use crate::targets::Targets;
+
+/// A window in the making. `first..=last` index `Body::insns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub first: usize,
+    pub last: usize,
+    pub start: u64,
+    pub end: u64,
+    pub patch: PatchForm,
+}
+
+impl Draft {
+    pub fn patch_end(&self) -> u64 {
+        self.start + self.patch.bytes()
+    }
+
+    fn covers(&self, insn: usize) -> bool {
+        (self.first..=self.last).contains(&insn)
+    }
+
+    fn board(&self) -> Option<u64> {
+        match self.patch {
+            PatchForm::Near => None,
+            PatchForm::Short { springboard } => Some(springboard),
+        }
+    }
+}
+
+/// How far a search may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub springboards: bool,
+    /// How many jumps may have to be moved for each other.
+    pub depth: u32,
+    /// Instructions to take along on either side.
+    pub reach: usize,
+    /// Windows to try in all.
+    pub budget: u32,
+}
+
+pub(crate) const QUICK: Effort = Effort {
+    springboards: false,
+    depth: 0,
+    reach: 6,
+    budget: 100_000,
+};
+pub(crate) const THOROUGH: Effort = Effort {
+    springboards: true,
+    depth: 4,
+    reach: 12,
+    budget: 60_000,
+};
+
+/// No window is longer, but for whole bodies.
+const LONGEST: u64 = 96;
+/// A body up to this size may run in a stub as a whole.
+const LONGEST_BODY: u64 = 1024;
+
+pub(crate) struct Solver<'a> {
+    pub body: &'a Body,
+    pub targets: &'a Targets,
+    pub space: &'a Space,
+    pub effort: Effort,
+    pub drafts: Vec<Draft>,
+    pub fragment: bool,
+    /// The entry's window may end with a call.
+    move_calls: bool,
+}
+
+impl<'a> Solver<'a> {
+    pub fn new(
+        body: &'a Body,
+        targets: &'a Targets,
+        space: &'a Space,
+        fragment: bool,
+        effort: Effort,
+    ) -> Self {
+        Solver {
+            body,
+            targets,
+            space,
+            effort,
+            drafts: Vec::new(),
+            fragment,
+            move_calls: false,
+        }
+    }
+
+    /// Windows for the entry and every exit, in the order in which they have to be written.
+    pub fn solve(mut self) -> Result<Vec<Draft>, SkipReason> {
+        let pieces = self.pieces();
+        let tried = match pieces {
+            Ok(()) => self.ordered(),
+            Err(reason) => Err(reason),
+        };
+        if tried.is_ok() || self.fragment || self.effort.depth == 0 {
+            return tried;
+        }
+        self.drafts.clear();
+        let last = self.body.insns.len() - 1;
+        let small = self.body.end - self.body.start <= LONGEST_BODY;
+        if small && self.place(self.body.entry, last, 0, u64::MAX, true) {
+            return self.ordered();
+        }
+        tried
+    }
+
+    fn pieces(&mut self) -> Result<(), SkipReason> {
+        if !self.fragment {
+            let at = self.body.insns[self.body.entry].addr;
+            if !self.cover_entry() {
+                return Err(SkipReason::NoRoomAtEntry { at });
+            }
+        }
+        for exit in &self.body.exits {
+            let at = self.body.insns[exit.insn].addr;
+            let fits = match exit.kind {
+                ExitKind::FallThrough(_) => self.cover_last(exit.insn),
+                _ => self.cover(exit.insn, self.effort.depth),
+            };
+            if !fits {
+                return Err(SkipReason::NoRoomAtExit { at });
+            }
+        }
+        Ok(())
+    }
+
+    fn cover_entry(&mut self) -> bool {
+        let entry = self.body.entry;
+        let reach = (entry + self.effort.reach + 4).min(self.body.insns.len() - 1);
+        for depth in 0..=self.effort.depth {
+            for last in entry..=reach {
+                if self.place(entry, last, depth, LONGEST, false) {
+                    return true;
+                }
+            }
+            if self.effort.springboards {
+                for last in entry..=reach.min(entry + 3) {
+                    if self.place(entry, last, depth, LONGEST, true) {
+                        return true;
+                    }
+                }
+            }
+        }
+        // A moved call costs its return a misprediction: only when nothing else fits.
+        self.move_calls = self.effort.springboards;
+        self.move_calls && (entry..=reach).any(|last| self.place(entry, last, 0, LONGEST, false))
+    }
+
+    /// The window of a function that runs on into the next has to end where the function ends.
+    fn cover_last(&mut self, insn: usize) -> bool {
+        if self.drafts.iter().any(|d| d.last == insn) {
+            return true;
+        }
+        (0..=self.effort.reach.min(insn)).any(|back| {
+            self.place(insn - back, insn, self.effort.depth, LONGEST, false)
+                && self.drafts.iter().any(|d| d.last == insn)
+        })
+    }
+
+    /// Makes sure that the instruction runs in a stub.
+    fn cover(&mut self, insn: usize, depth: u32) -> bool {
+        if self.drafts.iter().any(|d| d.covers(insn)) {
+            return true;
+        }
+        let forward = if depth == 0 && self.body.insns[insn].closed() {
+            0
+        } else {
+            self.effort.reach
+        };
+        let back = self.effort.reach.min(insn);
+        let ahead = forward.min(self.body.insns.len() - 1 - insn);
+        for depth in 0..=depth {
+            for short in [false, true] {
+                if short && !self.effort.springboards {
+                    continue;
+                }
+                let (back, ahead) = if short {
+                    (back.min(3), ahead.min(3))
+                } else {
+                    (back, ahead)
+                };
+                for size in 0..=back + ahead {
+                    for behind in size.saturating_sub(back)..=size.min(ahead) {
+                        let first = insn - (size - behind);
+                        if self.place(first, insn + behind, depth, LONGEST, short) {
+                            return true;
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Tries to make one window of `first..=last` and all windows it touches.
+    fn place(&mut self, first: usize, last: usize, depth: u32, longest: u64, short: bool) -> bool {
+        if self.effort.budget == 0 {
+            return false;
+        }
+        self.effort.budget -= 1;
+        let (mut first, mut last) = (first, last);
+        loop {
+            let joined = self
+                .drafts
+                .iter()
+                .filter(|d| d.first <= last && first <= d.last)
+                .fold((first, last), |(f, l), d| (f.min(d.first), l.max(d.last)));
+            if joined == (first, last) {
+                break;
+            }
+            (first, last) = joined;
+        }
+        let (start, end) = (self.body.insns[first].addr, self.body.insns[last].end());
+        if end - start > longest || !self.movable(first, last) {
+            return false;
+        }
+        if self.targets.any_in(start + 1, end) || self.blocked(start + 1, end) {
+            return false;
+        }
+        let mut to_move = Vec::new();
+        for target in self.body.soft_in(start + 1, end) {
+            if self.body.index_of(target).is_none() {
+                return false;
+            }
+            for source in self.body.sources(target) {
+                let inside = (first..=last).contains(&source);
+                if !inside && !self.drafts.iter().any(|d| d.covers(source)) {
+                    if depth == 0 {
+                        return false;
+                    }
+                    to_move.push(source);
+                }
+            }
+        }
+        let others: Vec<Draft> = self
+            .drafts
+            .iter()
+            .copied()
+            .filter(|d| !(d.first <= last && first <= d.last))
+            .collect();
+        let kept_boards: Vec<u64> = others.iter().filter_map(Draft::board).collect();
+        let mut draft = Draft {
+            first,
+            last,
+            start,
+            end,
+            patch: PatchForm::Near,
+        };
+        if !self.fits(&draft, &others, &kept_boards) {
+            draft.patch = PatchForm::Short { springboard: 0 };
+            if !short || !self.fits(&draft, &others, &kept_boards) {
+                return false;
+            }
+            let Some(springboard) = self.springboard(&draft, &others) else {
+                return false;
+            };
+            draft.patch = PatchForm::Short { springboard };
+        }
+        let before = std::mem::replace(&mut self.drafts, others);
+        self.drafts.push(draft);
+        if to_move
+            .into_iter()
+            .all(|source| self.cover(source, depth - 1))
+        {
+            return true;
+        }
+        self.drafts = before;
+        false
+    }
+
+    /// All of `first..=last` can run elsewhere, and only padding lies between them.
+    fn movable(&self, first: usize, last: usize) -> bool {
+        let insns = &self.body.insns;
+        for i in first..=last {
+            let insn = &insns[i];
+            let moved_call = i == last
+                && first == self.body.entry
+                && !self.fragment
+                && self.move_calls
+                && !insn.fixed
+                && matches!(insn.flow, Flow::Call(_) | Flow::CallIndirect)
+                && insn.end() - insns[first].addr >= JUMP;
+            if !insn.movable() && !moved_call {
+                return false;
+            }
+            if i < last && insn.end() != insns[i + 1].addr {
+                let padding = insn.closed() && insn.end() < insns[i + 1].addr;
+                if !padding
+                    || !(insn.end()..insns[i + 1].addr).all(|a| self.space.get(a) == Byte::Free)
+                {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn blocked(&self, from: u64, to: u64) -> bool {
+        let blocked = &self.body.blocked;
+        from < to
+            && blocked
+                .get(blocked.partition_point(|&t| t < from))
+                .is_some_and(|&t| t < to)
+    }
+
+    /// Is there room for the patch, next to the other windows and their springboards?
+    fn fits(&self, draft: &Draft, others: &[Draft], boards: &[u64]) -> bool {
+        let patch_end = draft.patch_end();
+        if !in_one_page(draft.start, draft.patch.bytes()) {
+            return false;
+        }
+        if patch_end > draft.end {
+            let closed = self.body.insns[draft.last].closed();
+            if !closed || !(draft.end..patch_end).all(|a| self.space.get(a) == Byte::Free) {
+                return false;
+            }
+        }
+        let reach = patch_end.max(draft.end);
+        let clear_of_windows = others
+            .iter()
+            .all(|d| d.patch_end().max(d.end) <= draft.start || reach <= d.start);
+        // A springboard may stand in the dead bytes of a window, not in those that change.
+        let clear_of_boards = boards.iter().all(|&b| {
+            b + JUMP <= draft.start || b >= reach || b >= patch_end && b + JUMP <= draft.end
+        });
+        clear_of_windows && clear_of_boards
+    }
+
+    /// Five bytes that nobody runs, within reach of a short jump at the start of `draft`.
+    fn springboard(&self, draft: &Draft, others: &[Draft]) -> Option<u64> {
+        let from = draft.start + SHORT_JUMP;
+        let mut candidates = (0..128u64)
+            .flat_map(|d| [from.checked_add(d), from.checked_sub(d + 1)])
+            .flatten();
+        candidates.find(|&board| {
+            (from as i64 - 128..=from as i64 + 127).contains(&(board as i64))
+                && in_one_page(board, JUMP)
+                && (board..board + JUMP).all(|a| self.unused(a, draft, others))
+        })
+    }
+
+    fn unused(&self, addr: u64, draft: &Draft, others: &[Draft]) -> bool {
+        if others
+            .iter()
+            .filter_map(Draft::board)
+            .any(|b| (b..b + JUMP).contains(&addr))
+        {
+            return false;
+        }
+        // Its own bytes are still run when its springboard is written.
+        if (draft.start..draft.end.max(draft.patch_end())).contains(&addr) {
+            return false;
+        }
+        for d in others {
+            if (d.start..d.patch_end()).contains(&addr) {
+                return false;
+            }
+            if (d.start..d.end).contains(&addr) {
+                return true;
+            }
+        }
+        matches!(self.space.get(addr), Byte::Free | Byte::Dead)
+    }
+
+    /// The windows, each behind those that must be in force before its bytes change.
+    fn ordered(&self) -> Result<Vec<Draft>, SkipReason> {
+        let mut left: Vec<Draft> = self.drafts.clone();
+        left.sort_unstable_by_key(|d| d.start);
+        let mut done: Vec<Draft> = Vec::new();
+        while !left.is_empty() {
+            let ready = left.iter().position(|d| {
+                let waits_for = |other: &Draft| other != d && self.needs(d, other);
+                !left.iter().any(waits_for)
+            });
+            let Some(ready) = ready else {
+                return Err(SkipReason::NoRoomAtExit { at: left[0].start });
+            };
+            done.push(left.remove(ready));
+        }
+        Ok(done)
+    }
+
+    /// Must `other` be in force before the bytes of `draft` (and of its springboard) change?
+    fn needs(&self, draft: &Draft, other: &Draft) -> bool {
+        let jumps_into = |from: u64, to: u64| {
+            self.body
+                .soft_in(from, to)
+                .into_iter()
+                .any(|t| self.body.sources(t).any(|source| other.covers(source)))
+        };
+        if jumps_into(draft.start + 1, draft.patch_end()) {
+            return true;
+        }
+        draft.board().is_some_and(|b| {
+            let hosts = b < other.end && other.start < b + JUMP;
+            hosts || jumps_into(b, b + JUMP)
+        })
+    }
+}

@@ -1,0 +1,280 @@
+//! First pass over the whole text: every address that something outside of its own function's direct branches may jump to.
+//!
+//! Over-approximates. A false target costs a little coverage; a missed one would crash the program.
+
+use crate::image::Image;
+use crate::insn::{Flow, Insn, decoder, padding_len};
+use iced_x86::{Instruction, OpKind, Register, RflagsBits};
+use std::collections::{HashMap, HashSet};
+
+/// The arithmetic flags, as iced's bits.
+pub(crate) const ARITHMETIC: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
+
+#[derive(Default)]
+pub(crate) struct Targets {
+    /// Sorted, without duplicates. Everything but direct jumps within one function.
+    pub hard: Vec<u64>,
+    /// Functions in whose own code a table of jump targets was found.
+    pub with_tables: HashSet<usize>,
+    /// Starts of functions after whose call some caller reads a flag that the caller did not set.
+    pub flags_read_after: HashSet<u64>,
+    /// Ranges behind functions that nobody executes, reads or jumps to.
+    pub padding: Vec<(u64, u64)>,
+}
+
+impl Targets {
+    /// Is there a target in `[from, to)`?
+    pub fn any_in(&self, from: u64, to: u64) -> bool {
+        from < to
+            && self
+                .hard
+                .get(self.hard.partition_point(|&t| t < from))
+                .is_some_and(|&t| t < to)
+    }
+
+    pub fn in_range(&self, from: u64, to: u64) -> &[u64] {
+        let first = self.hard.partition_point(|&t| t < from);
+        let last = self.hard.partition_point(|&t| t < to);
+        &self.hard[first..last.max(first)]
+    }
+}
+
+struct Sweep<'i, 'm> {
+    image: &'i Image<'m>,
+    hard: Vec<u64>,
+    /// Addresses of constants that code takes: maybe a jump table.
+    tables: Vec<(u64, usize)>,
+    flags_read_after: HashSet<u64>,
+    absolute_operands: bool,
+    code_span: (u64, u64),
+}
+
+const NO_FUNCTION: usize = usize::MAX;
+
+pub(crate) fn collect(image: &Image) -> Targets {
+    let functions = &image.module.functions;
+    let span = |f: fn(u64, u64) -> u64, empty: u64, end: bool| {
+        image.code.iter().fold(empty, |acc, &i| {
+            let s = &image.module.sections[i];
+            f(acc, s.vaddr + if end { s.bytes.len() as u64 } else { 0 })
+        })
+    };
+    let mut sweep = Sweep {
+        image,
+        hard: image.module.code_pointers.clone(),
+        tables: Vec::new(),
+        flags_read_after: HashSet::new(),
+        absolute_operands: !image.module.position_independent,
+        code_span: (span(u64::min, u64::MAX, false), span(u64::max, 0, true)),
+    };
+    let mut closed_ends = Vec::new();
+    for &section in &image.code {
+        let section = &image.module.sections[section];
+        let end = section.vaddr + section.bytes.len() as u64;
+        let mut at = section.vaddr;
+        let first = functions.partition_point(|f| f.end <= at);
+        for (function, f) in functions.iter().enumerate().skip(first) {
+            if f.start >= end {
+                break;
+            }
+            let (start, stop) = (f.start.max(at), f.end.min(end));
+            sweep.range(NO_FUNCTION, at, start);
+            if sweep.range(function, start, stop) {
+                closed_ends.push(stop);
+            }
+            at = at.max(stop);
+        }
+        sweep.range(NO_FUNCTION, at, end);
+    }
+    let mut targets = sweep.resolve_tables();
+    for end in closed_ends {
+        let limit = image.next_start(end);
+        let Some(bytes) = image.code_range(end, limit.min(end + 4096)) else {
+            continue;
+        };
+        let mut free = end + padding_len(bytes, end) as u64;
+        if let Some(&target) = targets.in_range(end, free).first() {
+            free = target;
+        }
+        if free > end {
+            targets.padding.push((end, free));
+        }
+    }
+    targets
+}
+
+impl Sweep<'_, '_> {
+    /// Decodes `[start, end)` from its first byte on. True when its last instruction lets nothing fall through.
+    fn range(&mut self, function: usize, start: u64, end: u64) -> bool {
+        if start >= end {
+            return false;
+        }
+        let Some(bytes) = self.image.code_range(start, end) else {
+            return false;
+        };
+        let mut decoder = decoder(bytes, start);
+        let mut instruction = Instruction::default();
+        let mut after_call: Option<(u64, u32)> = None;
+        let mut closed = false;
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            let Some(insn) = Insn::from_iced(&instruction) else {
+                closed = false;
+                after_call = None;
+                continue;
+            };
+            closed = insn.closed() && insn.end() == end;
+            self.note_targets(function, start, end, &insn, &instruction);
+            if let Some((callee, unset)) = &mut after_call {
+                if instruction.rflags_read() & *unset != 0 {
+                    self.flags_read_after.insert(*callee);
+                    after_call = None;
+                } else {
+                    *unset &= !instruction.rflags_modified();
+                    if *unset == 0 || insn.flow != Flow::Next {
+                        after_call = None;
+                    }
+                }
+            }
+            if let Flow::Call(callee) = insn.flow {
+                after_call = Some((callee, ARITHMETIC));
+            }
+        }
+        closed
+    }
+
+    fn note_targets(
+        &mut self,
+        function: usize,
+        start: u64,
+        end: u64,
+        insn: &Insn,
+        instruction: &Instruction,
+    ) {
+        match insn.flow {
+            Flow::Jump(t) | Flow::Branch(t) | Flow::CountBranch(t) => {
+                if function == NO_FUNCTION || !(start..end).contains(&t) {
+                    self.code_target(t);
+                }
+                return;
+            }
+            Flow::Call(t) => return self.code_target(t),
+            Flow::Transaction(t) => return self.code_target(t),
+            Flow::Unmovable => self.code_target(instruction.near_branch_target()),
+            _ => {}
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            let address = instruction.ip_rel_memory_address();
+            if self.in_span(address) && self.image.is_code(address) {
+                self.hard.push(address);
+            } else if instruction.op0_kind() == OpKind::Register
+                && instruction.op1_kind() == OpKind::Memory
+            {
+                self.maybe_table(address, function);
+            }
+        }
+        if self.absolute_operands {
+            for op in 0..instruction.op_count() {
+                match instruction.op_kind(op) {
+                    OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
+                        let value = instruction.immediate(op);
+                        self.code_target(value);
+                        self.maybe_table(value, function);
+                    }
+                    OpKind::Memory if instruction.memory_base() != Register::RIP => {
+                        self.maybe_table(instruction.memory_displacement64(), function);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn in_span(&self, address: u64) -> bool {
+        (self.code_span.0..self.code_span.1).contains(&address)
+    }
+
+    fn code_target(&mut self, address: u64) {
+        if self.in_span(address) {
+            self.hard.push(address);
+        }
+    }
+
+    fn maybe_table(&mut self, address: u64, function: usize) {
+        if address.is_multiple_of(4) && self.image.constants_at(address).is_some() {
+            self.tables.push((address, function));
+        }
+    }
+
+    fn first_entry(&self, base: u64) -> Option<u64> {
+        let entry = self.image.constants_at(base)?.first_chunk::<4>()?;
+        Some(base.wrapping_add_signed(i64::from(i32::from_le_bytes(*entry))))
+    }
+
+    /// Reads every constant that may be a table of 32-bit offsets from its own start.
+    fn resolve_tables(mut self) -> Targets {
+        self.tables.sort_unstable();
+        self.tables.dedup();
+        let functions = &self.image.module.functions;
+        let mut with_tables = HashSet::new();
+        // Code without a function of its own takes tables too; its targets bound nothing.
+        let mut starts: HashMap<usize, Vec<u64>> = HashMap::new();
+        for &(address, function) in &self.tables {
+            starts.entry(function).or_default().push(address);
+        }
+        for &(base, function) in &self.tables {
+            let Some(bytes) = self.image.constants_at(base) else {
+                continue;
+            };
+            let own = functions.get(function);
+            // The next table of the same function ends this one: read with the wrong base, its entries mean nothing.
+            let own_starts = &starts[&function];
+            let next = own_starts.partition_point(|&s| s <= base);
+            let limit = own_starts[next..]
+                .iter()
+                .copied()
+                .find(|&s| {
+                    own.is_some_and(|f| {
+                        self.first_entry(s)
+                            .is_some_and(|t| (f.start..f.end).contains(&t))
+                    })
+                })
+                .unwrap_or(u64::MAX);
+            let mut own_entries = 0usize;
+            for (i, entry) in bytes.chunks_exact(4).enumerate() {
+                let at = base + 4 * i as u64;
+                let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                let target = base.wrapping_add_signed(i64::from(offset));
+                if !self.in_span(target) || !self.image.is_code(target) {
+                    break;
+                }
+                let inside = own.is_some_and(|f| (f.start..f.end).contains(&target))
+                    || self
+                        .image
+                        .function_at(target)
+                        .is_some_and(|g| self.image.is_fragment(g));
+                if own_entries > 0 && (!inside || at >= limit) {
+                    break;
+                }
+                own_entries += usize::from(inside);
+                self.hard.push(target);
+            }
+            if own_entries > 0 {
+                with_tables.insert(function);
+            }
+        }
+        self.hard.sort_unstable();
+        self.hard.dedup();
+        Targets {
+            hard: self.hard,
+            with_tables,
+            flags_read_after: self.flags_read_after,
+            padding: Vec::new(),
+        }
+    }
+}
