@@ -1,9 +1,43 @@
 //! A process with all its threads stopped: the only state in which the controller changes it.
+//!
+//! ```text
+//! seize.rs    stop every thread, let every thread go          Stopped::stop, release, Drop
+//! restart.rs  system calls that the stop interrupted
+//! remote.rs   system calls made by a thread of the target     Stopped::syscall, mmap, ...
+//! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
+//! step.rs     single steps out of a range of code             Stopped::step_out
+//! sys.rs      the ptrace requests
+//! ```
+//!
+//! Signals. None is ever held here: a signal that shows up while a thread is being stopped is passed on at once, and the
+//! thread stops again before the first instruction of its handler. While a thread runs on our behalf (with registers
+//! that are not its own) its signals are blocked and wait in the kernel. So none can be lost or doubled, not even by
+//! the sudden death of this program.
+//!
+//! Death of this program. The kernel then detaches every thread and lets it run. Each step below leaves the target in
+//! a state in which that is harmless; where registers or signal masks are borrowed, `cave.rs` says how.
+//!
+//! The kernel takes ptrace requests only from the thread that seized: hence everything here is `!Send`.
 
-use std::time::Duration;
+mod cave;
+mod remote;
+mod restart;
+mod seize;
+mod step;
+pub(crate) mod sys;
 
-use crate::error::Result;
-use crate::proc::{Mapping, Pid, RemoteAddr, Tid};
+use std::collections::HashMap;
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
+use cave::Cave;
+
+pub use seize::tend_left_behind;
 
 /// A thread's general registers, as ptrace gives them.
 pub type Regs = libc::user_regs_struct;
@@ -11,7 +45,8 @@ pub type Regs = libc::user_regs_struct;
 /// How a stop is made.
 #[derive(Clone, Copy, Debug)]
 pub struct StopOptions {
-    /// The longest time from the first request to the last thread's stop.
+    /// The longest time from the first request to the last thread's stop; also the longest that a single remote
+    /// system call may take.
     pub patience: Duration,
 }
 
@@ -27,7 +62,24 @@ impl Default for StopOptions {
 ///
 /// Bound to the OS thread that made it (`!Send`): the kernel accepts ptrace requests from no other.
 pub struct Stopped {
-    _not_send: std::marker::PhantomData<*const ()>,
+    pid: Pid,
+    /// The living ones, all in a ptrace stop.
+    threads: Vec<Tid>,
+    /// Registers read so far, as the program knows them (a thread that runs on our behalf has others meanwhile).
+    regs: HashMap<Tid, CachedRegs>,
+    mem: File,
+    options: StopOptions,
+    first_stop: Instant,
+    remote: Option<remote::Remote>,
+    cave: Option<Cave>,
+    _not_send: PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy)]
+struct CachedRegs {
+    regs: Regs,
+    /// Changed here, not yet in the thread.
+    dirty: bool,
 }
 
 impl Stopped {
@@ -38,117 +90,199 @@ impl Stopped {
 
     /// As [`Stopped::stop`], with a patience of one's own.
     pub fn stop_with(pid: Pid, options: StopOptions) -> Result<Stopped> {
-        let _ = (pid, options);
-        todo!()
+        let seized = seize::seize_all(pid, options)?;
+        Stopped::from_seized(seized, options)
+    }
+
+    fn from_seized(mut seized: seize::Seized, options: StopOptions) -> Result<Stopped> {
+        let pid = seized.pid;
+        // Not earlier: the program may have been replaced, and with it its memory, until everything stood.
+        let mem = open_mem(pid)?;
+        let (threads, regs, first_stop) = seized.hand_over();
+        Ok(Stopped {
+            pid,
+            threads,
+            regs: regs
+                .into_iter()
+                .map(|(tid, regs)| (tid, CachedRegs { regs, dirty: false }))
+                .collect(),
+            mem,
+            options,
+            first_stop,
+            remote: None,
+            cave: None,
+            _not_send: PhantomData,
+        })
     }
 
     pub fn pid(&self) -> Pid {
-        todo!()
+        self.pid
     }
 
     /// The stopped threads.
     pub fn threads(&self) -> &[Tid] {
-        todo!()
+        &self.threads
     }
 
     /// How long the first thread has been stopped.
     pub fn stop_time(&self) -> Duration {
-        todo!()
+        self.first_stop.elapsed()
     }
 
     /// The memory map, exact because nothing can change it now.
     pub fn maps(&self) -> Result<Vec<Mapping>> {
-        todo!()
+        proc::maps(self.pid)
     }
 
     /// The registers; read once and cached.
     pub fn regs(&mut self, tid: Tid) -> Result<Regs> {
-        let _ = tid;
-        todo!()
+        if let Some(cached) = self.regs.get(&tid) {
+            return Ok(cached.regs);
+        }
+        self.check(tid)?;
+        let regs = self.or_ended(sys::registers(tid), "its registers were read")?;
+        self.regs.insert(tid, CachedRegs { regs, dirty: false });
+        Ok(regs)
     }
 
     /// Changes registers; written back when the thread next runs.
+    ///
+    /// A thread that stands behind an interrupted system call (`orig_rax >= 0` and `rax` from -512 to -516) has its
+    /// `rip` moved back by two when it goes on: do not move such a thread without also setting `orig_rax` to -1.
     pub fn set_regs(&mut self, tid: Tid, regs: Regs) -> Result<()> {
-        let _ = (tid, regs);
-        todo!()
+        self.check(tid)?;
+        if self.remote.as_ref().is_some_and(|remote| remote.tid == tid) {
+            self.end_remote()?;
+        }
+        self.regs.insert(tid, CachedRegs { regs, dirty: true });
+        Ok(())
+    }
+
+    /// Writes all changed registers into their threads now, for what must be in place before something else is done.
+    pub fn flush(&mut self) -> Result<()> {
+        self.end_remote()?;
+        for tid in self.threads.clone() {
+            self.flush_regs(tid)?;
+        }
+        Ok(())
+    }
+
+    /// Writes changed registers of one thread into it.
+    fn flush_regs(&mut self, tid: Tid) -> Result<()> {
+        if let Some(cached) = self.regs.get_mut(&tid)
+            && cached.dirty
+        {
+            sys::set_registers(tid, &cached.regs)?;
+            cached.dirty = false;
+        }
+        Ok(())
     }
 
     /// Reads exactly `into.len()` bytes.
     pub fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
-        let _ = (addr, into);
-        todo!()
+        self.read_raw(addr, into)?;
+        if let Some(cave) = &self.cave {
+            cave.hide_from(addr, into);
+        }
+        Ok(())
+    }
+
+    fn read_raw(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
+        self.mem
+            .read_exact_at(into, addr.0)
+            .map_err(|source| Error::Memory {
+                pid: self.pid,
+                verb: "read",
+                addr,
+                len: into.len(),
+                source,
+            })
     }
 
     /// Writes all of `bytes`, also into read-only and executable memory.
     pub fn write(&mut self, addr: RemoteAddr, bytes: &[u8]) -> Result<()> {
-        let _ = (addr, bytes);
-        todo!()
-    }
-
-    /// Makes one stopped thread execute a system call, and puts everything back as it was.
-    pub fn syscall(&mut self, nr: i64, args: [u64; 6]) -> Result<u64> {
-        let _ = (nr, args);
-        todo!()
-    }
-
-    /// Anonymous or file memory; `hint` 0 lets the kernel choose. `fd` is the target's, or -1.
-    pub fn mmap(
-        &mut self,
-        hint: RemoteAddr,
-        len: u64,
-        prot: i32,
-        flags: i32,
-        fd: i32,
-        offset: u64,
-    ) -> Result<RemoteAddr> {
-        let _ = (hint, len, prot, flags, fd, offset);
-        todo!()
-    }
-
-    pub fn munmap(&mut self, addr: RemoteAddr, len: u64) -> Result<()> {
-        let _ = (addr, len);
-        todo!()
-    }
-
-    pub fn mprotect(&mut self, addr: RemoteAddr, len: u64, prot: i32) -> Result<()> {
-        let _ = (addr, len, prot);
-        todo!()
-    }
-
-    pub fn madvise(&mut self, addr: RemoteAddr, len: u64, advice: i32) -> Result<()> {
-        let _ = (addr, len, advice);
-        todo!()
-    }
-
-    /// Makes an anonymous file in the target; the number is the target's. Open it here as /proc/PID/fd/N.
-    pub fn memfd_create(&mut self, name: &str, flags: u32) -> Result<i32> {
-        let _ = (name, flags);
-        todo!()
-    }
-
-    pub fn ftruncate(&mut self, fd: i32, len: u64) -> Result<()> {
-        let _ = (fd, len);
-        todo!()
-    }
-
-    pub fn close(&mut self, fd: i32) -> Result<()> {
-        let _ = fd;
-        todo!()
-    }
-
-    /// Steps a thread until `inside(pc)` is false. `Ok(false)`: still inside after `max_steps`.
-    pub fn step_out(
-        &mut self,
-        tid: Tid,
-        inside: &dyn Fn(RemoteAddr) -> bool,
-        max_steps: usize,
-    ) -> Result<bool> {
-        let _ = (tid, inside, max_steps);
-        todo!()
+        self.mem
+            .write_all_at(bytes, addr.0)
+            .map_err(|source| Error::Memory {
+                pid: self.pid,
+                verb: "write",
+                addr,
+                len: bytes.len(),
+                source,
+            })
     }
 
     /// Lets the process go on. The same as dropping it, but tells of failures.
-    pub fn release(self) -> Result<()> {
-        todo!()
+    pub fn release(mut self) -> Result<()> {
+        self.let_go()
     }
+
+    fn check(&self, tid: Tid) -> Result<()> {
+        if self.threads.contains(&tid) {
+            return Ok(());
+        }
+        Err(Error::NotStopped { pid: self.pid, tid })
+    }
+
+    /// A stopped thread vanishes only by a SIGKILL, which ends the whole process.
+    fn or_ended<T>(&self, result: Result<T>, doing: &'static str) -> Result<T> {
+        match result {
+            Err(Error::Ptrace { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
+                Err(Error::TargetExited {
+                    pid: self.pid,
+                    how: "it was killed".to_owned(),
+                    doing,
+                })
+            }
+            other => other,
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options.patience
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // A failure here means that the target has ended, and then there is nothing left to restore.
+        let _ = self.let_go();
+    }
+}
+
+fn open_mem(pid: Pid) -> Result<File> {
+    let path = proc::living_dir(pid)?.join("mem");
+    File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|source| Error::Io { path, source })
+}
+
+/// Children of ours whose end a wait for a thread may have swallowed: id -> status, once it has ended.
+static OUR_CHILDREN: Mutex<Option<HashMap<i32, Option<i32>>>> = Mutex::new(None);
+
+fn with_children<T>(work: impl FnOnce(&mut HashMap<i32, Option<i32>>) -> T) -> T {
+    let mut children = OUR_CHILDREN
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    work(children.get_or_insert_default())
+}
+
+/// From now on the end of this child is remembered, whoever collects it.
+pub(crate) fn adopt_child(pid: Pid) {
+    with_children(|children| children.insert(pid.0, None));
+}
+
+/// The status with which a child of ours ended, if it was collected here.
+pub(crate) fn child_status(pid: Pid) -> Option<i32> {
+    with_children(|children| children.get(&pid.0).copied().flatten())
+}
+
+pub(crate) fn note_ended(tid: Tid, status: i32) {
+    with_children(|children| {
+        if let Some(slot) = children.get_mut(&tid.0) {
+            *slot = Some(status);
+        }
+    });
 }

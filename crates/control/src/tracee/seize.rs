@@ -1,0 +1,379 @@
+//! Stopping every thread of a process, and letting every one go.
+//!
+//! Order: seize all, interrupt all, then collect the stops, since the threads then stop beside each other. A thread that
+//! was made meanwhile shows in the next listing; its maker cannot make more once it stands. It is over when all
+//! known threads stand and a listing, as long as the kernel's own count of threads, shows no new one.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::sys::{self, Backoff, Event, Resume};
+use super::{Regs, StopOptions, Stopped, restart};
+use crate::error::{Error, Result};
+use crate::proc::{self, Pid, Tid};
+
+/// Threads in our hand, some standing, some not yet. Dropping lets them go.
+pub(super) struct Seized {
+    pub(super) pid: Pid,
+    standing: Vec<(Tid, Regs)>,
+    awaited: Vec<Tid>,
+    first_stop: Option<Instant>,
+    execed: bool,
+}
+
+pub(super) fn seize_all(pid: Pid, options: StopOptions) -> Result<Seized> {
+    tend_left_behind();
+    let begin = Instant::now();
+    let deadline = begin + options.patience;
+    let millis = options.patience.as_millis() as u64;
+    wait_for_vfork(pid, deadline, millis)?;
+
+    let mut seized = Seized {
+        pid,
+        standing: Vec::new(),
+        awaited: Vec::new(),
+        first_stop: None,
+        execed: false,
+    };
+    let mut dead: HashSet<Tid> = HashSet::new();
+    loop {
+        let listed = proc::tasks(pid).map_err(|error| gone(pid, error))?;
+        let known: HashSet<Tid> = seized.standing.iter().map(|(tid, _)| *tid).collect();
+        dead.retain(|tid| listed.contains(tid));
+        let new: Vec<Tid> = listed
+            .iter()
+            .copied()
+            .filter(|tid| !known.contains(tid) && !dead.contains(tid))
+            .collect();
+        if new.is_empty() {
+            // A listing ends early when the thread it stands at ends: trust it only when it is complete.
+            let count = proc::stat(pid).map_err(|error| gone(pid, error))?.threads;
+            if listed.len() == count && !seized.recheck() {
+                break;
+            }
+        }
+        for tid in new {
+            if seized.seize(tid)? {
+                seized.awaited.push(tid);
+            } else {
+                dead.insert(tid);
+            }
+        }
+        for tid in &seized.awaited {
+            // Fails only when the thread has ended, which the collecting will see.
+            let _ = sys::interrupt(*tid);
+        }
+        dead.extend(seized.collect(deadline, millis)?);
+        if Instant::now() >= deadline {
+            return Err(Error::ThreadsKeepComing { pid, millis });
+        }
+    }
+    if seized.standing.is_empty() {
+        return Err(Error::TargetExited {
+            pid,
+            how: "all its threads are gone".to_owned(),
+            doing: "it was being stopped",
+        });
+    }
+    Ok(seized)
+}
+
+impl Stopped {
+    /// Seizes a child of ours that has not started its program yet.
+    pub(crate) fn seize_child(pid: Pid) -> Result<()> {
+        sys::seize(pid.into()).map_err(|error| match error {
+            Error::Ptrace { source, .. } => proc::diagnose_refusal(pid, source),
+            other => other,
+        })
+    }
+
+    /// The seized child before the first instruction of its program.
+    pub(crate) fn child_at_exec(pid: Pid, options: StopOptions) -> Result<Stopped> {
+        let mut seized = Seized {
+            pid,
+            standing: Vec::new(),
+            awaited: vec![pid.into()],
+            first_stop: None,
+            execed: false,
+        };
+        let millis = options.patience.as_millis() as u64;
+        loop {
+            match seized.collect(Instant::now() + options.patience, millis) {
+                Err(Error::TargetExeced { .. }) => {
+                    return Stopped::from_seized(seized, options);
+                }
+                Err(other) => return Err(other),
+                Ok(ended) if !ended.is_empty() => {
+                    return Err(Error::TargetExited {
+                        pid,
+                        how: "it did not start its program".to_owned(),
+                        doing: "it was being started",
+                    });
+                }
+                // Stopped from a terminal before it began: it goes on, and stays stopped once released.
+                Ok(_) => {
+                    for (tid, _) in std::mem::take(&mut seized.standing) {
+                        sys::resume(tid, Resume::Run, 0)?;
+                        seized.awaited.push(tid);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Seized {
+    /// `Ok(false)`: the thread has ended.
+    fn seize(&mut self, tid: Tid) -> Result<bool> {
+        let Err(error) = sys::seize(tid) else {
+            return Ok(true);
+        };
+        let Error::Ptrace { source, .. } = error else {
+            return Err(error);
+        };
+        if source.raw_os_error() == Some(libc::ESRCH) {
+            return Ok(false);
+        }
+        match proc::thread_stat(self.pid, tid) {
+            Ok(stat) if !stat.is_dead() => Err(proc::diagnose_refusal(self.pid, source)),
+            _ => Ok(false),
+        }
+    }
+
+    /// Waits until every awaited thread stands; returns those that ended instead.
+    pub(super) fn collect(&mut self, deadline: Instant, millis: u64) -> Result<Vec<Tid>> {
+        let mut ended = Vec::new();
+        let mut pause = Backoff::default();
+        while !self.awaited.is_empty() {
+            let before = self.awaited.len();
+            for tid in std::mem::take(&mut self.awaited) {
+                match sys::poll(tid) {
+                    None => self.awaited.push(tid),
+                    Some(Event::Ended(_)) => ended.push(tid),
+                    Some(event) => {
+                        self.execed |= event == Event::Exec;
+                        if !self.stands(tid, event) {
+                            self.awaited.push(tid);
+                        }
+                    }
+                }
+            }
+            if self.awaited.len() < before {
+                continue;
+            }
+            if Instant::now() >= deadline {
+                return Err(self.stuck(self.awaited[0], millis));
+            }
+            if pause.is_long() {
+                self.recheck();
+                self.awaited.retain(|tid| {
+                    // The first thread, when it ends before the others, tells nobody.
+                    let dead = proc::thread_stat(self.pid, *tid).is_ok_and(|stat| stat.is_dead());
+                    if dead && sys::poll(*tid).is_none() {
+                        leave_behind(*tid);
+                    }
+                    if dead {
+                        ended.push(*tid);
+                    }
+                    !dead
+                });
+            }
+            pause.rest();
+        }
+        if self.execed {
+            return Err(Error::TargetExeced { pid: self.pid });
+        }
+        Ok(ended)
+    }
+
+    /// Standing threads end when the process is killed, or when another thread replaces the program: the kernel ends all
+    /// others for that, and waits until we have collected them. `true`: something has changed.
+    fn recheck(&mut self) -> bool {
+        let mut changed = false;
+        for (tid, regs) in std::mem::take(&mut self.standing) {
+            match sys::poll(tid) {
+                None => self.standing.push((tid, regs)),
+                Some(event) => {
+                    changed = true;
+                    self.execed |= event == Event::Exec;
+                    if !matches!(event, Event::Ended(_)) && !self.stands(tid, event) {
+                        self.awaited.push(tid);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    /// Takes note of a thread's stop. `false`: it had to be sent on and will stop again.
+    fn stands(&mut self, tid: Tid, event: Event) -> bool {
+        let signal = match event {
+            Event::Stop => {
+                self.first_stop.get_or_insert_with(Instant::now);
+                if let Ok(mut regs) = sys::registers(tid) {
+                    if let Some(fixed) = restart::without_stray_eintr(&regs)
+                        && sys::set_registers(tid, &fixed).is_ok()
+                    {
+                        regs = fixed;
+                    }
+                    self.standing.push((tid, regs));
+                    return true;
+                }
+                return false;
+            }
+            // Deliver it now: the thread enters its handler and, because of the second interrupt (the signal's
+            // stop used up the first), stands before the handler's first instruction.
+            Event::Signal(signal) => signal,
+            Event::Exec | Event::Syscall | Event::Ended(_) => 0,
+        };
+        let _ = sys::interrupt(tid);
+        let _ = sys::resume(tid, Resume::Run, signal);
+        false
+    }
+
+    fn stuck(&self, tid: Tid, millis: u64) -> Error {
+        stuck(self.pid, tid, millis)
+    }
+
+    /// Gives the standing threads away; the drop then has nothing to do.
+    pub(super) fn hand_over(&mut self) -> (Vec<Tid>, Vec<(Tid, Regs)>, Instant) {
+        let regs = std::mem::take(&mut self.standing);
+        let tids = regs.iter().map(|(tid, _)| *tid).collect();
+        (tids, regs, self.first_stop.unwrap_or_else(Instant::now))
+    }
+}
+
+impl Drop for Seized {
+    fn drop(&mut self) {
+        for (tid, _) in &self.standing {
+            detach_or_collect(*tid);
+        }
+        for tid in &self.awaited {
+            leave_behind(*tid);
+        }
+        tend_left_behind();
+    }
+}
+
+impl Stopped {
+    /// Restores, writes back and detaches; every thread, whatever happens to another.
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let mut result = self.end_remote();
+        for tid in std::mem::take(&mut self.threads) {
+            if let Err(error) = self.flush_regs(tid) {
+                result = result.and(self.or_ended(Err(error), "its registers were restored"));
+            }
+            if !detach_or_collect(tid) {
+                result = result.and(Err(Error::TargetExited {
+                    pid: self.pid,
+                    how: "it was killed".to_owned(),
+                    doing: "it was being released",
+                }));
+            }
+        }
+        tend_left_behind();
+        result
+    }
+}
+
+/// `false`: the thread has ended.
+fn detach_or_collect(tid: Tid) -> bool {
+    if sys::detach(tid, 0).is_ok() {
+        return true;
+    }
+    // Killed. It stays in the table of processes until we have collected it.
+    let deadline = Instant::now() + Duration::from_millis(20);
+    if !matches!(sys::wait(tid, deadline), Some(Event::Ended(_))) {
+        leave_behind(tid);
+    }
+    false
+}
+
+thread_local! {
+    /// Threads that we seized and that do not stand: the kernel refuses to detach those. They are let go when they do
+    /// stand, at the next occasion, or by the kernel when this OS thread ends.
+    static LEFT_BEHIND: RefCell<Vec<Tid>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) fn leave_behind(tid: Tid) {
+    // During the destruction of this OS thread's own variables the list may be gone: the kernel detaches right after.
+    let _ = LEFT_BEHIND.try_with(|left| left.borrow_mut().push(tid));
+}
+
+/// Lets go of threads that could not be released before because they did not stand (uninterruptible sleep). Returns how
+/// many are still held: such a thread would stop, for want of a release, as soon as it wakes. Call it now and then
+/// after an [`Error::Stuck`] if this OS thread goes on living; its end releases them all.
+pub fn tend_left_behind() -> usize {
+    LEFT_BEHIND
+        .try_with(|left| {
+            let mut left = left.borrow_mut();
+            left.retain(|tid| match sys::poll(*tid) {
+                None => true,
+                Some(Event::Ended(_)) => false,
+                Some(Event::Signal(signal)) => sys::detach(*tid, signal).is_err(),
+                Some(Event::Stop) => {
+                    if let Ok(regs) = sys::registers(*tid)
+                        && let Some(fixed) = restart::without_stray_eintr(&regs)
+                    {
+                        let _ = sys::set_registers(*tid, &fixed);
+                    }
+                    sys::detach(*tid, 0).is_err()
+                }
+                Some(Event::Exec | Event::Syscall) => sys::detach(*tid, 0).is_err(),
+            });
+            left.len()
+        })
+        .unwrap_or(0)
+}
+
+/// A thread that waits for its vfork child cannot stop until the child has started its program, and the child runs in
+/// the same memory meanwhile. Waits for such threads before anything is touched.
+fn wait_for_vfork(pid: Pid, deadline: Instant, millis: u64) -> Result<()> {
+    let mut pause = Backoff::default();
+    loop {
+        let waiting = proc::tasks(pid)?
+            .into_iter()
+            .find(|tid| waits_for_vfork(pid, *tid));
+        let Some(tid) = waiting else {
+            return Ok(());
+        };
+        if Instant::now() >= deadline {
+            return Err(stuck(pid, tid, millis));
+        }
+        pause.rest();
+    }
+}
+
+fn waits_for_vfork(pid: Pid, tid: Tid) -> bool {
+    if !proc::thread_stat(pid, tid).is_ok_and(|stat| stat.state == 'D') {
+        return false;
+    }
+    let making = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
+    std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))
+        .ok()
+        .and_then(|line| line.split(' ').next()?.parse().ok())
+        .is_some_and(|number: i64| making.contains(&number))
+}
+
+fn stuck(pid: Pid, tid: Tid, millis: u64) -> Error {
+    Error::Stuck {
+        pid,
+        tid,
+        state: proc::thread_stat(pid, tid).map_or('?', |stat| stat.state),
+        wchan: proc::wchan(pid, tid),
+        millis,
+    }
+}
+
+/// A process that is gone in the middle of the work has ended: it was there when we began.
+fn gone(pid: Pid, error: Error) -> Error {
+    match error {
+        Error::NoSuchProcess { .. } => Error::TargetExited {
+            pid,
+            how: "it is gone".to_owned(),
+            doing: "it was being stopped",
+        },
+        other => other,
+    }
+}
