@@ -1,0 +1,313 @@
+//! Stopping and releasing live programs that watch themselves.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Dir, Target};
+use thalweg_control::error::Error;
+use thalweg_control::proc::{self, RemoteAddr};
+use thalweg_control::tracee::Stopped;
+
+const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+/// Eight threads that spin and check an invariant; the longest gap that one of them saw is in the verdict.
+const SPIN: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+static volatile int end;
+static void on_term(int s) { end = 1; }
+static uint64_t now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
+static volatile uint64_t rounds[8];
+static int bad[8];
+static void *spin(void *p) {
+    long i = (long)p; double x = 1.5; uint64_t h = i;
+    while (!end) {
+        uint64_t a = h; double y = x;
+        for (int k = 0; k < 1000; k++) { a = a * 6364136223846793005ull + 1442695040888963407ull; y = y * 1.0000001; }
+        for (int k = 0; k < 1000; k++) { a = (a - 1442695040888963407ull) * 13877824140714322085ull; }
+        if (a != h) bad[i]++;
+        if (y <= x) bad[i]++;
+        rounds[i]++;
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t t[8];
+    signal(SIGTERM, on_term);
+    for (long i = 0; i < 8; i++) pthread_create(&t[i], 0, spin, (void *)i);
+    for (int i = 0; i < 8; i++) while (!rounds[i]) usleep(1000);
+    puts("ready"); fflush(stdout);
+    int wrong = 0;
+    for (int i = 0; i < 8; i++) { pthread_join(t[i], 0); wrong += bad[i]; }
+    printf("wrong %d\n", wrong); fflush(stdout);
+    return 0;
+}
+"#;
+
+#[test]
+fn eight_spinning_threads_survive_hundreds_of_stops_and_remote_calls() {
+    let dir = Dir::new("spin");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let pid = target.pid();
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let begin = Instant::now();
+        let stopped = Stopped::stop(pid).unwrap();
+        assert_eq!(stopped.threads().len(), 9);
+        stopped.release().unwrap();
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    println!(
+        "stop and release of 9 threads: median {:?}, 90 % {:?}, longest {:?}",
+        times[50], times[90], times[99]
+    );
+    assert!(times[50] < Duration::from_millis(5), "{:?}", times[50]);
+
+    let mut calls = Vec::new();
+    for round in 0..300u64 {
+        let mut stopped = Stopped::stop(pid).unwrap();
+        let begin = Instant::now();
+        let at = stopped
+            .mmap(RemoteAddr(0), 8192, RW, PRIVATE, -1, 0)
+            .unwrap();
+        calls.push(begin.elapsed());
+        stopped.write(at, &round.to_le_bytes()).unwrap();
+        let mut back = [0; 8];
+        stopped.read(at, &mut back).unwrap();
+        assert_eq!(u64::from_le_bytes(back), round);
+        stopped.mprotect(at, 8192, libc::PROT_READ).unwrap();
+        stopped.write(at, &[7]).unwrap();
+        stopped.munmap(at, 8192).unwrap();
+        assert!(stopped.read(at, &mut back).is_err());
+        let thread = stopped.threads()[round as usize % 9];
+        let tid = stopped
+            .syscall_by(thread, libc::SYS_gettid, [0; 6])
+            .unwrap();
+        assert_eq!(tid as i32, thread.0);
+        stopped.release().unwrap();
+    }
+    calls.sort();
+    println!(
+        "first remote call: median {:?}, longest {:?}",
+        calls[150], calls[299]
+    );
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+#[test]
+fn a_failed_remote_call_tells_its_name_and_leaves_the_target_running() {
+    let dir = Dir::new("failed");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let mut stopped = Stopped::stop(target.pid()).unwrap();
+    let error = stopped.munmap(RemoteAddr(1), 5).unwrap_err();
+    assert!(error.to_string().contains("munmap"), "{error}");
+    let fd = stopped.memfd_create("probe", libc::MFD_CLOEXEC).unwrap();
+    stopped.ftruncate(fd, 4096).unwrap();
+    let link = std::fs::read_link(format!("/proc/{}/fd/{fd}", target.pid())).unwrap();
+    assert!(link.to_string_lossy().contains("memfd:probe"), "{link:?}");
+    let at = stopped
+        .mmap(RemoteAddr(0), 4096, RW, libc::MAP_SHARED, fd, 0)
+        .unwrap();
+    stopped.close(fd).unwrap();
+    stopped.write(at, b"x").unwrap();
+    stopped.munmap(at, 4096).unwrap();
+    drop(stopped);
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+#[test]
+fn executable_memory_is_the_same_bytes_after_remote_calls() {
+    let dir = Dir::new("same");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let hash = |stopped: &Stopped| -> Vec<(RemoteAddr, Vec<u8>)> {
+        let exec = stopped
+            .maps()
+            .unwrap()
+            .into_iter()
+            .filter(|m| m.perms.exec && m.perms.read);
+        exec.map(|m| {
+            let mut bytes = vec![0; m.len() as usize];
+            stopped.read(m.start, &mut bytes).unwrap();
+            (m.start, bytes)
+        })
+        .collect()
+    };
+    let mut stopped = Stopped::stop(target.pid()).unwrap();
+    let before = hash(&stopped);
+    let at = stopped
+        .mmap(RemoteAddr(0), 4096, RW, PRIVATE, -1, 0)
+        .unwrap();
+    assert!(before == hash(&stopped), "a reader sees the borrowed bytes");
+    stopped.munmap(at, 4096).unwrap();
+    stopped.release().unwrap();
+    let stopped = Stopped::stop(target.pid()).unwrap();
+    assert!(before == hash(&stopped), "the borrowed bytes stayed behind");
+    drop(stopped);
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+/// Threads that live for a moment, made by threads that live for a moment.
+const CHURN: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdatomic.h>
+#include <unistd.h>
+static volatile int end;
+static atomic_long made, done;
+static void on_term(int s) { end = 1; }
+static void *leaf(void *p) { atomic_fetch_add(&done, 1); return 0; }
+static void *maker(void *p) {
+    while (!end) {
+        pthread_t t[4]; int n = 0;
+        for (int i = 0; i < 4; i++) if (!pthread_create(&t[n], 0, leaf, 0)) { n++; atomic_fetch_add(&made, 1); }
+        for (int i = 0; i < n; i++) pthread_join(t[i], 0);
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t t[3];
+    signal(SIGTERM, on_term);
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], 0, maker, 0);
+    puts("ready"); fflush(stdout);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+    printf("lost %ld\n", made - done); fflush(stdout);
+    return 0;
+}
+"#;
+
+#[test]
+fn no_thread_runs_while_stopped_though_threads_come_and_go() {
+    let dir = Dir::new("churn");
+    let target = Target::start(&dir.c("churn", CHURN, &[]), &[]);
+    let pid = target.pid();
+    let mut most = 0;
+    for _ in 0..300 {
+        let mut stopped = Stopped::stop(pid).unwrap();
+        most = most.max(stopped.threads().len());
+        for tid in proc::tasks(pid).unwrap() {
+            let state = proc::thread_stat(pid, tid).map_or('X', |stat| stat.state);
+            assert!(
+                matches!(state, 't' | 'Z' | 'X'),
+                "thread {tid} is in state {state}"
+            );
+        }
+        let at = stopped
+            .mmap(RemoteAddr(0), 4096, RW, PRIVATE, -1, 0)
+            .unwrap();
+        stopped.munmap(at, 4096).unwrap();
+        drop(stopped);
+    }
+    assert!(most > 4, "no short-lived thread was ever caught");
+    assert_eq!(target.verdict(), "lost 0");
+}
+
+#[test]
+fn a_process_stopped_by_a_signal_stays_stopped_and_can_be_changed() {
+    let dir = Dir::new("sigstop");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    target.signal(libc::SIGSTOP);
+    wait_for(|| target.state() == 'T');
+    for _ in 0..20 {
+        let mut stopped = Stopped::stop(target.pid()).unwrap();
+        let at = stopped
+            .mmap(RemoteAddr(0), 4096, RW, PRIVATE, -1, 0)
+            .unwrap();
+        stopped.munmap(at, 4096).unwrap();
+        stopped.release().unwrap();
+        wait_for(|| {
+            proc::tasks(target.pid())
+                .unwrap()
+                .into_iter()
+                .all(|tid| proc::thread_stat(target.pid(), tid).unwrap().state == 'T')
+        });
+    }
+    target.signal(libc::SIGCONT);
+    wait_for(|| target.state() != 'T');
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+#[test]
+fn a_stop_signal_sent_during_the_stop_takes_effect_after_it() {
+    let dir = Dir::new("during");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let mut stopped = Stopped::stop(target.pid()).unwrap();
+    target.signal(libc::SIGSTOP);
+    let at = stopped
+        .mmap(RemoteAddr(0), 4096, RW, PRIVATE, -1, 0)
+        .unwrap();
+    stopped.munmap(at, 4096).unwrap();
+    stopped.release().unwrap();
+    wait_for(|| target.state() == 'T');
+    target.signal(libc::SIGCONT);
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+#[test]
+fn a_target_killed_while_stopped_is_an_error_and_not_a_hang() {
+    let dir = Dir::new("killed");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let mut stopped = Stopped::stop(target.pid()).unwrap();
+    target.signal(libc::SIGKILL);
+    let mut last = Ok(RemoteAddr(0));
+    for _ in 0..1000 {
+        last = stopped.mmap(RemoteAddr(0), 4096, RW, PRIVATE, -1, 0);
+        if last.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(last, Err(Error::TargetExited { .. })), "{last:?}");
+    assert!(stopped.release().is_err());
+    assert!(Stopped::stop(target.pid()).is_err());
+}
+
+#[test]
+fn a_vfork_parent_is_told_as_stuck_and_left_alone() {
+    const VFORK: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+#include <sys/wait.h>
+int main(void) {
+    puts("ready"); fflush(stdout);
+    pid_t p = vfork();
+    if (p == 0) { usleep(600000); _exit(7); }
+    int s; waitpid(p, &s, 0);
+    printf("child %d\n", WEXITSTATUS(s)); fflush(stdout);
+    pause();
+}
+"#;
+    let dir = Dir::new("vfork");
+    let mut target = Target::start(&dir.c("vfork", VFORK, &[]), &[]);
+    wait_for(|| target.state() == 'D');
+    let options = thalweg_control::tracee::StopOptions {
+        patience: Duration::from_millis(100),
+    };
+    let error = match Stopped::stop_with(target.pid(), options) {
+        Ok(_) => panic!("a vfork parent was stopped"),
+        Err(error) => error,
+    };
+    assert!(matches!(error, Error::Stuck { state: 'D', .. }), "{error}");
+    assert_eq!(
+        proc::status(target.pid(), target.pid().into())
+            .unwrap()
+            .tracer,
+        0
+    );
+    assert_eq!(target.line(), "child 7");
+    Stopped::stop(target.pid()).unwrap().release().unwrap();
+}
+
+fn wait_for(mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "waited in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
