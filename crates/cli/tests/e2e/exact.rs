@@ -1,7 +1,7 @@
 //! Calls per function, per pair and per context equal those of both references, to the unit, whatever compiler,
 //! level and kind of executable; and the program prints what it prints without us.
 
-use crate::support::build::{Build, Program, rust_program};
+use crate::support::build::{Build, Program, kinds_of_executables, rust_program};
 use crate::support::callgrind::{SIGNAL_HANDLERS, callgrind};
 use crate::support::counts::{assert_same, differences};
 use crate::support::instrumented::instrumented;
@@ -336,36 +336,10 @@ fn cpp_names_are_demangled() {
     assert_eq!(names.get("Left::run(int)"), Some(&60));
 }
 
-/// Kinds of executables: (name, flags to compile, flags to link, stripped).
-const KINDS: &[(&str, &[&str], &[&str], bool)] = &[
-    ("pie", &[], &[], false),
-    ("no-pie", &["-fno-pie"], &["-no-pie"], false),
-    ("static", &[], &["-static"], false),
-    ("static-pie", &[], &["-static-pie"], false),
-    ("cf-protection", &["-fcf-protection=full"], &[], false),
-    ("return-thunk", &["-mfunction-return=thunk"], &[], false),
-    ("stripped", &[], &[], true),
-    ("static-stripped", &[], &["-static"], true),
-];
-
 #[track_caller]
 fn matrix(compiler: &str, level: &str) {
     let mut wrong = String::new();
-    for (kind, compile, link, strip) in KINDS {
-        // clang learnt -mfunction-return with version 15; older ones have no thunks to test.
-        if compiler == "clang" && *kind == "return-thunk" {
-            continue;
-        }
-        let mut build = Build::all_parts()
-            .compiler(compiler)
-            .flag(level)
-            .flags(compile);
-        for flag in *link {
-            build = build.link_flag(flag);
-        }
-        if *strip {
-            build = build.stripped();
-        }
+    for (kind, build) in kinds_of_executables(compiler, level) {
         println!("{compiler} {level} {kind}");
         let differences = compare_with_callgrind(&build.finish(), &[]);
         if !differences.is_empty() {

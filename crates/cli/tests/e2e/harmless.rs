@@ -2,7 +2,6 @@
 
 use crate::support::build::{Build, Program};
 use crate::support::live::Live;
-use crate::support::many::many_functions;
 use crate::support::text::{assert_restored, compare};
 use crate::support::thalweg::{command, succeed, text, thalweg};
 use std::process::Stdio;
@@ -122,49 +121,4 @@ fn a_hundred_killed_controllers() {
         status.success() && words.starts_with("OK "),
         "{status}: {words}"
     );
-}
-
-/// The longest gap a spinning thread saw, over the best of several attaches: other load on the machine only adds.
-fn gaps(functions: u32, rounds: u32) -> (u64, u64, Duration) {
-    let program = many_functions(functions);
-    let mut live = Live::ready(&program.path, &[]);
-    std::thread::sleep(Duration::from_millis(100));
-    let (mut attach, mut detach, mut whole) = (u64::MAX, u64::MAX, Duration::MAX);
-    let before = live.text();
-    for _ in 0..rounds {
-        live.ask("reset");
-        let started = Instant::now();
-        succeed(&["attach", &live.id()]);
-        whole = whole.min(started.elapsed());
-        attach = attach.min(live.ask("gap").parse().expect("nanoseconds"));
-        live.ask("reset");
-        succeed(&["detach", &live.id()]);
-        detach = detach.min(live.ask("gap").parse().expect("nanoseconds"));
-        live.assert_healthy();
-    }
-    assert_restored(&before, &live.text());
-    (attach, detach, whole)
-}
-
-#[test]
-fn the_stop_is_short_with_ten_thousand_functions() {
-    let (attach, detach, _) = gaps(10_000, 7);
-    println!(
-        "longest gaps: attach {} us, detach {} us",
-        attach / 1000,
-        detach / 1000
-    );
-    assert!(attach < 20_000_000, "attach stops a thread for {attach} ns");
-    assert!(detach < 20_000_000, "detach stops a thread for {detach} ns");
-}
-
-#[test]
-fn a_hundred_thousand_functions_take_seconds() {
-    let (attach, detach, whole) = gaps(100_000, 2);
-    println!(
-        "attach takes {whole:?}; longest gaps {} us, {} us",
-        attach / 1000,
-        detach / 1000
-    );
-    assert!(whole < Duration::from_secs(8), "attach takes {whole:?}");
 }

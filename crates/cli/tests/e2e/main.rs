@@ -5,6 +5,8 @@
 #![cfg_attr(not(engine), allow(dead_code))]
 
 #[cfg(engine)]
+mod alone;
+#[cfg(engine)]
 mod attach;
 #[cfg(engine)]
 mod bad_input;

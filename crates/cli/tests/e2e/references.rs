@@ -1,7 +1,7 @@
 //! The two references against each other, with no thalweg in between: a comparison that cannot tell right from
 //! wrong here could not there.
 
-use crate::support::build::Build;
+use crate::support::build::{Build, kinds_of_executables};
 use crate::support::callgrind::{SIGNAL_HANDLERS, callgrind};
 use crate::support::counts::{Pairs, assert_same, differences};
 use crate::support::instrumented::instrumented;
@@ -194,6 +194,28 @@ fn instrumentation_keeps_contexts_straight_over_exceptions() {
         .map(str::to_owned)
         .to_vec();
     assert_eq!(paths[&caught], 45, "{paths:#?}");
+}
+
+/// Fragments, return thunks and libc's own functions in one file with the target's do not disturb the comparison.
+#[test]
+fn references_agree_on_every_kind_of_executable() {
+    for compiler in ["gcc", "clang"] {
+        for (kind, build) in kinds_of_executables(compiler, "-O2") {
+            println!("{compiler} {kind}");
+            let program = build.finish();
+            let reference = callgrind(&program, &[]);
+            let contexts = instrumented(&build.instrumented().finish(), &[]);
+            let mut keep = program.compiled;
+            keep.retain(|name| !SIGNAL_HANDLERS.contains(&name.as_str()));
+            let mut calls = reference.calls;
+            calls.retain(|name, _| keep.contains(name));
+            assert_same(
+                "calls",
+                ("callgrind", &calls),
+                ("instrumented", &contexts.forest.calls(&keep)),
+            );
+        }
+    }
 }
 
 #[test]

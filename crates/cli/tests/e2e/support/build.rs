@@ -289,6 +289,45 @@ impl Build {
     }
 }
 
+/// (name, flags to compile, flags to link, stripped)
+type Kind = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    bool,
+);
+
+const KINDS: &[Kind] = &[
+    ("pie", &[], &[], false),
+    ("no-pie", &["-fno-pie"], &["-no-pie"], false),
+    ("static", &[], &["-static"], false),
+    ("static-pie", &[], &["-static-pie"], false),
+    ("cf-protection", &["-fcf-protection=full"], &[], false),
+    ("return-thunk", &["-mfunction-return=thunk"], &[], false),
+    ("stripped", &[], &[], true),
+    ("static-stripped", &[], &["-static"], true),
+];
+
+/// All parts in one program, as every kind of executable that this compiler can make.
+pub fn kinds_of_executables(compiler: &str, level: &str) -> Vec<(&'static str, Build)> {
+    let mut builds = Vec::new();
+    for (kind, compile, link, strip) in KINDS {
+        // clang learnt -mfunction-return with version 15; older ones have no thunks to test.
+        if compiler == "clang" && *kind == "return-thunk" {
+            continue;
+        }
+        let mut build = Build::all_parts()
+            .compiler(compiler)
+            .flag(level)
+            .flags(compile);
+        for flag in *link {
+            build = build.link_flag(flag);
+        }
+        builds.push((*kind, if *strip { build.stripped() } else { build }));
+    }
+    builds
+}
+
 /// A Rust program of one file; its own functions are those whose mangled name holds the crate's.
 pub fn rust_program(source: &str, flags: &[&str]) -> Program {
     let path = targets().join(source);
