@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod live;
 mod report;
 
 use std::io;

@@ -1,7 +1,30 @@
-//! (to come)
+//! The controller: attaches to a process, instruments it, reads what it counted, and leaves it as it was.
+//!
+//! Middle of the way of the data: it takes modules (symbols) and plans (patch) to the target, and shared-memory trees
+//! back to a profile (model).
+//!
+//! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees.
+//! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
+//! (all that was changed). Everything that stops or changes a process happens on one OS thread.
 
-pub mod filter;
+pub mod agent;
+pub mod attach;
+pub mod clock;
+pub mod detach;
 pub mod error;
+pub mod filter;
+pub mod harvest;
 pub mod launch;
+pub mod ledger;
+pub mod lines;
+pub mod memory;
+mod place;
+mod prepare;
 pub mod proc;
+mod sigframe;
+pub mod survey;
+mod threads;
 pub mod tracee;
+
+pub use error::{Error, Result};
+pub use thalweg_shm::{HEADER_TIMED, MAGIC};

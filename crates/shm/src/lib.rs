@@ -105,6 +105,8 @@ pub struct SharedSlot {
 
 /// `SharedSlot::flags`: the slot belongs to a fork child.
 pub const SLOT_FORKED: u32 = 1;
+/// `SharedSlot::flags`: the user chose other threads; what this one counts is not reported.
+pub const SLOT_IGNORED: u32 = 2;
 
 pub const SHARED_LAST: u64 = 0;
 
@@ -181,6 +183,16 @@ pub const NODE_CHILDREN: usize = 64;
 /// `Node::flags`: on the stack when thalweg attached.
 pub const NODE_AT_ATTACH: u32 = 1;
 
+pub const MAX_CODE_REGIONS: usize = 32;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CodeRegion {
+    pub start: u64,
+    /// 0: not in use.
+    pub len: u64,
+}
+
 /// First page of the shared memory.
 #[repr(C)]
 pub struct Header {
@@ -213,6 +225,8 @@ pub struct Header {
     pub attach_monotonic_ns: u64,
     /// Ticks per second, as the bits of an f64.
     pub ticks_hz: u64,
+    /// Mappings that hold stubs and a copy of the agent; written before each is made.
+    pub code: [CodeRegion; MAX_CODE_REGIONS],
     // Written by the agent, atomically.
     pub next_slot: u32,
     pub unslotted: u32,
@@ -232,6 +246,8 @@ pub const HEADER_TIMED: u32 = 1;
 pub const HEADER_FSGSBASE: u32 = 2;
 /// Launched by thalweg, as opposed to attached to.
 pub const HEADER_LAUNCHED: u32 = 4;
+/// Only threads that were chosen at attach are reported: new ones are not.
+pub const HEADER_CHOSEN: u32 = 8;
 
 /// Where things lie in one target, all relative to the start of the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use thalweg_control::attach;
+use thalweg_control::proc::Pid;
 
 use crate::args::{FilterArgs, MeasureArgs};
+use crate::live::{self, AnalysisBar, Interrupts};
 
 /// Begin to count in a running process and leave it so
 ///
@@ -30,6 +32,19 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    args.filter.build()?;
-    bail!("not built yet")
+    let options = live::options(&args.filter, &args.measure, &args.threads)?;
+    let _interrupts = Interrupts::catch()?;
+    let bar = AnalysisBar::new(args.quiet);
+    let pid = Pid(args.pid as i32);
+    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
+    drop(bar);
+    if !args.quiet {
+        eprintln!(
+            "attached to process {pid}: {} functions are counted, {} are left alone (see `thalweg probe -p {pid} --skipped`); it stood still for {:.1} ms at most\n`thalweg checkpoint {pid} -o FILE` saves what was counted, `thalweg detach {pid}` ends it",
+            attached.functions,
+            attached.skipped,
+            attached.longest_stop_ns as f64 / 1e6,
+        );
+    }
+    Ok(ExitCode::SUCCESS)
 }

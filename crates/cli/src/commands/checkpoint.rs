@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::proc::Pid;
+use thalweg_control::{detach, lines};
+use thalweg_model::OutputFile;
 
 use crate::args::DEFAULT_FILE;
+use crate::live;
 
 /// Save what an attached process has counted so far, and let it go on
 #[derive(clap::Args, Debug)]
@@ -22,6 +26,14 @@ pub struct Args {
     pub quiet: bool,
 }
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let pid = Pid(args.pid as i32);
+    let output = OutputFile::create(&args.output)?;
+    let (shared, _) = detach::attached(pid)?;
+    let mut witness = Witness::default();
+    witness.look(&shared)?;
+    let mut profile = harvest::harvest(&shared, &witness, None)?;
+    lines::complete(&mut profile);
+    live::save(&profile, output, !args.quiet)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::proc::Pid;
+use thalweg_control::{clock, detach, lines, memory};
+use thalweg_model::OutputFile;
+
+use crate::live::{self, Interrupts};
 
 /// Restore an attached process to what it was before
 ///
@@ -22,6 +27,42 @@ pub struct Args {
     pub quiet: bool,
 }
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let output = args.output.as_ref().map(OutputFile::create).transpose()?;
+    let _interrupts = Interrupts::catch()?;
+    let pid = Pid(args.pid as i32);
+    let mut witness = Witness::default();
+    if let Some((_, shared, header)) = memory::find(pid).ok().flatten()
+        && header.magic == thalweg_control::MAGIC
+    {
+        witness.look(&shared)?;
+    }
+    let detached = detach::detach(pid)?;
+    let ended = clock::ticks();
+    let harvested = output
+        .is_some()
+        .then(|| harvest::harvest(&detached.shared, &witness, Some(ended)));
+    let clean = detached.unmap()?;
+    if !args.quiet {
+        eprintln!(
+            "detached from process {pid}: its code is what it was; it stood still for {:.1} ms at most",
+            detached.longest_stop_ns as f64 / 1e6
+        );
+        if !clean {
+            eprintln!(
+                "a signal handler that is running will return into a probe: the memory of the probes stays until `thalweg detach {pid}` is run again"
+            );
+        }
+        for address in &detached.foreign {
+            eprintln!(
+                "the code at {address:#x} was changed by somebody else meanwhile and was left so"
+            );
+        }
+    }
+    if let (Some(output), Some(harvested)) = (output, harvested) {
+        let mut profile = harvested?;
+        lines::complete(&mut profile);
+        live::save(&profile, output, !args.quiet)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,22 @@
 //! `thalweg record`: attach or launch, wait, detach, save, report.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use clap::ArgGroup;
+use thalweg_control::attach::{self, Options};
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::launch::Launched;
+use thalweg_control::memory::Shared;
+use thalweg_control::proc::{self, Pid};
+use thalweg_control::{clock, detach, lines};
+use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
+use crate::live::{self, AnalysisBar, Interrupts, Watch};
 
 /// Record a command, or a running process, from start to end, and report
 ///
@@ -22,7 +30,7 @@ pub struct Args {
     pub pid: Option<u32>,
 
     /// Count only this thread (may be given several times)
-    #[arg(short, long = "thread", value_name = "TID", requires = "pid")]
+    #[arg(short, long = "thread", value_name = "TID", conflicts_with = "command")]
     pub threads: Vec<u32>,
 
     /// Detach after this long: 500ms, 10s, 2m
@@ -57,6 +65,157 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    args.filter.build()?;
-    bail!("not built yet")
+    let options = live::options(&args.filter, &args.measure, &args.threads)?;
+    // Before the target is touched: a recording that cannot be saved is not begun.
+    let output = OutputFile::create(&args.output)?;
+    let interrupts = Interrupts::catch()?;
+    match args.pid {
+        Some(pid) => record_process(Pid(pid as i32), &args, &options, output, &interrupts),
+        None => record_command(&args, &options, output, &interrupts),
+    }
+}
+
+fn record_process(
+    pid: Pid,
+    args: &Args,
+    options: &Options,
+    output: OutputFile,
+    interrupts: &Interrupts,
+) -> anyhow::Result<ExitCode> {
+    let bar = AnalysisBar::new(args.quiet);
+    let attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
+    drop(bar);
+    let target = proc::preflight(pid);
+    let alive = || target.as_ref().is_ok_and(|target| target.is_alive());
+    let ended = watch(&attached.shared, args, interrupts, || Ok(!alive()));
+    finish(pid, &attached.shared, ended?, args, output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn record_command(
+    args: &Args,
+    options: &Options,
+    output: OutputFile,
+    interrupts: &Interrupts,
+) -> anyhow::Result<ExitCode> {
+    let mut launched = Launched::start(&args.command)?;
+    launched.run_to_ready()?;
+    let command = args
+        .command
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    let bar = AnalysisBar::new(args.quiet);
+    let attached = attach::instrument(&mut launched, options, command, &|done, all, name| {
+        bar.show(done, all, name)
+    })?;
+    drop(bar);
+    launched.release()?;
+    let pid = attached.pid;
+    let mut status = None;
+    let mut ended = watch(&attached.shared, args, interrupts, || {
+        status = launched.try_wait()?;
+        Ok(status.is_some())
+    })?;
+    if ended.reason == Reason::Interrupted {
+        // Ctrl-C went to the target too, which as a rule ends now by itself.
+        let patience = Instant::now() + Duration::from_millis(500);
+        while status.is_none() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+            status = launched.try_wait()?;
+        }
+        if status.is_some() {
+            ended.reason = Reason::TargetEnded;
+            ended.ticks = clock::ticks();
+        }
+    }
+    finish(pid, &attached.shared, ended, args, output)?;
+    let status = match status {
+        Some(status) => status,
+        None => launched.wait()?,
+    };
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(1);
+    Ok(ExitCode::from(code as u8))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    TargetEnded,
+    TimeIsUp,
+    Interrupted,
+}
+
+struct Ended {
+    reason: Reason,
+    ticks: u64,
+    witness: Witness,
+}
+
+/// Waits until the target ends, the time is up, or somebody asks us to stop.
+fn watch(
+    shared: &Shared,
+    args: &Args,
+    interrupts: &Interrupts,
+    mut target_ended: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<Ended> {
+    let started = Instant::now();
+    let mut watch = Watch::new(shared, args.quiet, !args.measure.no_clock);
+    let reason = loop {
+        if target_ended()? {
+            break Reason::TargetEnded;
+        }
+        if interrupts.any() {
+            break Reason::Interrupted;
+        }
+        let left = args
+            .duration
+            .map(|all| all.saturating_sub(started.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            break Reason::TimeIsUp;
+        }
+        watch.tick();
+        // Short runs end without delay, long ones are not polled hard.
+        let nap =
+            (started.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20));
+        std::thread::sleep(left.map_or(nap, |left| nap.min(left)));
+    };
+    Ok(Ended {
+        reason,
+        ticks: clock::ticks(),
+        witness: watch.finish(),
+    })
+}
+
+/// Detaches if there is still something to detach from, then reads, saves and reports.
+fn finish(
+    pid: Pid,
+    shared: &Shared,
+    mut ended: Ended,
+    args: &Args,
+    output: OutputFile,
+) -> anyhow::Result<()> {
+    let mut detached = None;
+    if ended.reason != Reason::TargetEnded {
+        let _ = ended.witness.look(shared);
+        match detach::detach(pid) {
+            Ok(done) => {
+                ended.ticks = clock::ticks();
+                detached = Some(done);
+            }
+            // It ended in these very moments: its data is complete.
+            Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let harvested = harvest::harvest(shared, &ended.witness, Some(ended.ticks));
+    if let Some(detached) = detached {
+        detached.unmap()?;
+    }
+    let mut profile = harvested?;
+    profile.meta.overhead_ns_per_call = clock::probe_cost_ns(profile.meta.timed);
+    lines::complete(&mut profile);
+    live::save(&profile, output, !args.quiet && !args.no_report)
 }

@@ -1,8 +1,11 @@
 //! `thalweg status`: what an attached process carries, read without stopping it.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use serde::Serialize;
+use thalweg_control::proc::Pid;
+use thalweg_control::{clock, detach, harvest};
 
 /// Say whether a process is attached, since when, and what it has counted so far
 #[derive(clap::Args, Debug)]
@@ -15,6 +18,64 @@ pub struct Args {
     pub json: bool,
 }
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let pid = Pid(args.pid as i32);
+    let (shared, header) = detach::attached(pid)?;
+    let totals = harvest::totals(&shared)?;
+    let seconds = (clock::unix_ns().saturating_sub(header.attach_unix_ns)) as f64 / 1e9;
+    let status = Status {
+        pid: args.pid,
+        attached_for_seconds: seconds,
+        timed: header.flags & thalweg_control::HEADER_TIMED != 0,
+        functions: header.functions,
+        threads: totals.threads,
+        calls: totals.calls,
+        contexts: totals.contexts,
+        folded_calls: totals.folded,
+        memory_bytes: totals.memory,
+        memory_limit: header.nodes_len,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &status)?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(
+        out,
+        "process {pid} has been attached for {seconds:.1} s{}",
+        if status.timed { "" } else { ", counting only" }
+    )?;
+    writeln!(out, "  functions  {}", status.functions)?;
+    writeln!(out, "  threads    {}", status.threads)?;
+    writeln!(out, "  calls      {}", status.calls)?;
+    writeln!(out, "  contexts   {}", status.contexts)?;
+    if status.folded_calls > 0 {
+        writeln!(
+            out,
+            "  folded     {} calls whose contexts found no room",
+            status.folded_calls
+        )?;
+    }
+    writeln!(
+        out,
+        "  memory     {:.1} MB of {:.0} MB",
+        status.memory_bytes as f64 / 1e6,
+        status.memory_limit as f64 / 1e6
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Status {
+    pid: u32,
+    attached_for_seconds: f64,
+    timed: bool,
+    functions: u32,
+    threads: u32,
+    calls: u64,
+    contexts: u64,
+    folded_calls: u64,
+    memory_bytes: u64,
+    memory_limit: u64,
 }

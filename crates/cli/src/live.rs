@@ -1,0 +1,187 @@
+//! What the commands that touch a live process share: progress while it is analysed, a line while it is recorded,
+//! signals, and the way from a harvest to a file and a summary.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use thalweg_control::attach::Options;
+use thalweg_control::harvest::{self, Totals, Witness};
+use thalweg_control::memory::Shared;
+use thalweg_control::proc::Tid;
+use thalweg_model::{OutputFile, Profile};
+
+use crate::args::{FilterArgs, MeasureArgs};
+use crate::report::{self, Style};
+
+pub fn options(
+    filter: &FilterArgs,
+    measure: &MeasureArgs,
+    threads: &[u32],
+) -> anyhow::Result<Options> {
+    Ok(Options {
+        filter: filter.build()?,
+        threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
+        timed: !measure.no_clock,
+        memory: measure.memory,
+    })
+}
+
+/// A bar over the modules of the target; nothing at all unless standard error is a terminal.
+pub struct AnalysisBar(ProgressBar);
+
+impl AnalysisBar {
+    pub fn new(quiet: bool) -> AnalysisBar {
+        let bar = ProgressBar::with_draw_target(None, target(quiet));
+        let style =
+            ProgressStyle::with_template("{msg:30} [{bar:30}] {pos}/{len} modules, {elapsed}");
+        bar.set_style(style.expect("a valid template").progress_chars("=> "));
+        AnalysisBar(bar)
+    }
+
+    pub fn show(&self, done: usize, all: usize, name: &str) {
+        self.0.set_length(all as u64);
+        self.0.set_position(done as u64);
+        self.0.set_message(format!("analysed {name}"));
+    }
+}
+
+impl Drop for AnalysisBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn target(quiet: bool) -> ProgressDrawTarget {
+    if quiet || !std::io::stderr().is_terminal() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    }
+}
+
+/// How often a signal asked us to end.
+#[derive(Clone)]
+pub struct Interrupts(Arc<AtomicUsize>);
+
+impl Interrupts {
+    /// From here on SIGINT, SIGTERM and SIGHUP are noted and never end this process by themselves: a patched target must
+    /// not be left behind.
+    pub fn catch() -> anyhow::Result<Interrupts> {
+        let asked = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register_usize(signal, asked.clone(), signal as usize)
+                .context("cannot catch signals")?;
+        }
+        Ok(Interrupts(asked))
+    }
+
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Keeps an eye on a recording: who is alive, and a line with figures on a terminal.
+pub struct Watch<'a> {
+    shared: &'a Shared,
+    pub witness: Witness,
+    line: ProgressBar,
+    started: Instant,
+    looked: Option<Instant>,
+    counted: Option<(Instant, Totals)>,
+    /// Reading all trees takes time itself; big ones are read less often.
+    next_count: Instant,
+    ns_per_call: f64,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(shared: &'a Shared, quiet: bool, timed: bool) -> Watch<'a> {
+        let line = ProgressBar::with_draw_target(None, target(quiet));
+        line.set_style(
+            ProgressStyle::with_template("{spinner} {wide_msg}").expect("a valid template"),
+        );
+        Watch {
+            shared,
+            witness: Witness::default(),
+            line,
+            started: Instant::now(),
+            looked: None,
+            counted: None,
+            next_count: Instant::now() + Duration::from_millis(500),
+            ns_per_call: thalweg_control::clock::probe_cost_ns(timed),
+        }
+    }
+
+    /// To be called often; does something only when it is time to.
+    pub fn tick(&mut self) {
+        if self
+            .looked
+            .is_none_or(|at| at.elapsed() > Duration::from_millis(100))
+        {
+            // A look that fails (the target is just ending) costs a name, no figure.
+            let _ = self.witness.look(self.shared);
+            self.looked = Some(Instant::now());
+        }
+        if !self.line.is_hidden() && Instant::now() > self.next_count {
+            let before = Instant::now();
+            if let Ok(totals) = harvest::totals(self.shared) {
+                self.show(totals);
+            }
+            self.next_count =
+                Instant::now() + (before.elapsed() * 20).max(Duration::from_millis(500));
+        }
+    }
+
+    fn show(&mut self, totals: Totals) {
+        let (since, before) = self.counted.unwrap_or((self.started, Totals::default()));
+        let seconds = since.elapsed().as_secs_f64().max(1e-3);
+        let rate = totals.calls.saturating_sub(before.calls) as f64 / seconds;
+        self.counted = Some((Instant::now(), totals));
+        // Of the time of all threads together: one that waits has overhead 0.
+        let overhead = rate * self.ns_per_call / 1e9 * 100.0;
+        self.line.set_message(format!(
+            "{:.1} s  {} threads  {}calls/s  about {overhead:.0} % of one CPU spent in probes  {}contexts  {:.1} MB",
+            self.started.elapsed().as_secs_f64(),
+            totals.threads,
+            with_prefix(rate),
+            with_prefix(totals.contexts as f64),
+            totals.memory as f64 / 1e6,
+        ));
+        self.line.tick();
+    }
+
+    pub fn finish(self) -> Witness {
+        self.line.finish_and_clear();
+        self.witness
+    }
+}
+
+fn with_prefix(number: f64) -> String {
+    match number {
+        n if n >= 1e9 => format!("{:.2} G ", n / 1e9),
+        n if n >= 1e6 => format!("{:.2} M ", n / 1e6),
+        n if n >= 1e3 => format!("{:.1} k ", n / 1e3),
+        n => format!("{n:.0} "),
+    }
+}
+
+/// Writes the profile and, unless told not to, the summary to standard error.
+pub fn save(profile: &Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
+    let path = output.path().display().to_string();
+    output.save(profile)?;
+    if summary {
+        let mut text = Vec::new();
+        report::print_summary(profile, &mut text, Style::for_stderr())?;
+        let mut out = std::io::stderr().lock();
+        let _ = out.write_all(&text);
+        let _ = writeln!(
+            out,
+            "\nSaved as {path}: `thalweg report -i {path}` shows more."
+        );
+    }
+    Ok(())
+}

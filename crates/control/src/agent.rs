@@ -1,0 +1,58 @@
+//! The agent's image, and the code by which a stub calls into it.
+
+use thalweg_patch::{Probe, ProbeEncoder};
+
+/// Flat, position-independent, self-contained; its first word takes the region's address.
+pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
+
+mod symbol {
+    include!(concat!(env!("OUT_DIR"), "/agent_symbols.rs"));
+}
+
+/// The image as it is written into the target: the region's address at its head.
+pub fn image_for(region: u64) -> Vec<u8> {
+    let mut image = IMAGE.to_vec();
+    image[..8].copy_from_slice(&region.to_le_bytes());
+    image
+}
+
+/// Probes that call the agent at `agent`.
+pub struct Encoder<'a> {
+    pub agent: u64,
+    pub timed: bool,
+    /// Function number in the profile by index in the module.
+    pub numbers: &'a [u32],
+}
+
+impl ProbeEncoder for Encoder<'_> {
+    fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>) {
+        use symbol::*;
+        let pick = |timed: u64, counted: u64| if self.timed { timed } else { counted };
+        let (opcode, routine) = match (probe, keep_flags) {
+            (Probe::Entry { loops: false, .. }, false) => (CALL, pick(TW_ENTRY_T, TW_ENTRY_C)),
+            (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
+            (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
+            (Probe::Entry { loops: true, .. }, true) => (CALL, pick(TW_ENTRY_TFL, TW_ENTRY_CFL)),
+            (Probe::Return, false) => (JMP, pick(TW_RETURN_T, TW_RETURN_C)),
+            (Probe::Return, true) => (JMP, pick(TW_RETURN_TF, TW_RETURN_CF)),
+            (Probe::Exit, false) => (CALL, pick(TW_EXIT_T, TW_EXIT_C)),
+            (Probe::Exit, true) => (CALL, pick(TW_EXIT_TF, TW_EXIT_CF)),
+            (Probe::TailMark, false) => (CALL, TW_TAIL_MARK),
+            (Probe::TailMark, true) => (CALL, TW_TAIL_MARK_F),
+            (Probe::TailUnknown, false) => (CALL, TW_TAIL_UNKNOWN),
+            (Probe::TailUnknown, true) => (CALL, TW_TAIL_UNKNOWN_F),
+        };
+        // The stubs and their copy of the agent share one region of less than 2 GiB.
+        let displacement = (self.agent + routine).wrapping_sub(at + 5) as u32;
+        out.push(opcode);
+        out.extend_from_slice(&displacement.to_le_bytes());
+        if let Probe::Entry { function, .. } = probe {
+            // nop dword ptr [rax + number]: the probe reads the number behind its return address
+            out.extend_from_slice(&[0x0f, 0x1f, 0x80]);
+            out.extend_from_slice(&self.numbers[function].to_le_bytes());
+        }
+    }
+}
+
+const CALL: u8 = 0xe8;
+const JMP: u8 = 0xe9;

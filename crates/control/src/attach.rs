@@ -1,0 +1,319 @@
+//! Putting the instrumentation in: survey and build while the target runs, one short stop to map memory, one to patch.
+//!
+//! ```text
+//! survey, plan, emit        target runs
+//! stop: map regions         header says STATE_BUILDING, code regions are noted before they are mapped
+//! write stubs and tables    target runs, nothing points to them
+//! stop: arm                 GS bases, stacks, then text; header says STATE_ATTACHED
+//! ```
+//!
+//! A controller that dies at any point leaves a target that works: regions are complete before any thread state points
+//! to them, thread states before any patch, each patch lies within one page, and the ledger is there before all of them.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use thalweg_model as model;
+use thalweg_shm as shm;
+use thalweg_symbols::Unwinder;
+
+use crate::clock::{self, Moment};
+use crate::detach;
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+use crate::launch::Launched;
+use crate::memory::{self, Map, Shared, bytes_of};
+use crate::prepare::{Build, Measure};
+use crate::proc::{self, Pid, RemoteAddr, Tid};
+use crate::sigframe;
+use crate::survey::{Progress, Survey};
+use crate::threads;
+use crate::tracee::Stopped;
+
+/// What to measure and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub filter: Filter,
+    /// Count only these threads; empty: all.
+    pub threads: Vec<Tid>,
+    pub timed: bool,
+    /// Bytes for tree nodes.
+    pub memory: u64,
+}
+
+/// A target that carries the instrumentation.
+pub struct Attached {
+    pub pid: Pid,
+    pub shared: Shared,
+    pub functions: u32,
+    pub skipped: usize,
+    /// The longer of the two stops, in nanoseconds.
+    pub longest_stop_ns: u64,
+}
+
+/// Attaches to a running process.
+pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attached> {
+    let started = Moment::now();
+    let target = proc::preflight(pid)?;
+    check_machine()?;
+    check_threads(pid, &options.threads)?;
+    if let Some((_, _, header)) = memory::find(pid)? {
+        if header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED {
+            return Err(Error::Other(format!(
+                "process {pid} is already attached: use `thalweg status {pid}`, or `thalweg detach {pid}` first"
+            )));
+        }
+        // Left by a controller that was killed, or kept for a signal handler that was running.
+        detach::detach(pid)?.unmap()?;
+    }
+    let command: Vec<String> = target.command.iter().map(|s| s.to_string_lossy().into_owned()).collect();
+    // Modules may come and go, and gaps fill, between the survey and the stop.
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let survey = Survey::of_process(pid, &options.filter, progress)?;
+        let measure = measure(options, false);
+        let build = Build::new(pid, survey, meta(command.clone(), true, options), measure)?;
+        let mut stopped = Stopped::stop(pid)?;
+        match map(&build, &mut stopped) {
+            Err(Outdated) if attempts < 5 => continue,
+            Err(Outdated) => return Err(keeps_changing(pid)),
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok((shared, header))) => {
+                let first_stop = stopped.stop_time();
+                stopped.release()?;
+                let armed = fill_and_arm(&build, pid, &shared, header, options, started);
+                match armed {
+                    Ok(second_stop) => {
+                        let longest_stop_ns = first_stop.max(second_stop).as_nanos() as u64;
+                        return Ok(attached(pid, shared, &build, longest_stop_ns));
+                    }
+                    Err(error) => {
+                        drop(shared);
+                        if proc::maps(pid).is_ok() {
+                            detach::detach(pid).and_then(|d| d.unmap())?;
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Instruments a program that was launched and stands before its first own instruction.
+pub fn instrument(launched: &mut Launched, options: &Options, command: Vec<String>, progress: Progress) -> Result<Attached> {
+    let started = Moment::now();
+    check_machine()?;
+    let pid = launched.pid();
+    let survey = Survey::of_process(pid, &options.filter, progress)?;
+    let measure = measure(options, true);
+    let build = Build::new(pid, survey, meta(command, false, options), measure)?;
+    let stopped = launched.stopped().ok_or_else(|| Error::TargetExited {
+        pid,
+        how: "early".into(),
+        doing: "it was being prepared",
+    })?;
+    let (shared, header) = match map(&build, stopped) {
+        Err(Outdated) => return Err(keeps_changing(pid)),
+        Ok(result) => result?,
+    };
+    let header = complete(header, started);
+    build.write_code(pid, header.base)?;
+    build.write_tables(&shared, &header)?;
+    arm(&build, stopped, &shared, &header, options)?;
+    Ok(attached(pid, shared, &build, 0))
+}
+
+fn measure(options: &Options, launched: bool) -> Measure {
+    Measure { timed: options.timed, memory: options.memory, launched, chosen: !options.threads.is_empty() }
+}
+
+fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Attached {
+    let skipped = build.survey.modules.iter().map(|m| m.plan.skipped.len()).sum();
+    Attached { pid, shared, functions: build.functions, skipped, longest_stop_ns }
+}
+
+fn keeps_changing(pid: Pid) -> Error {
+    Error::Other(format!("process {pid} keeps loading and unloading code: nothing was changed, try again"))
+}
+
+fn meta(command: Vec<String>, attached: bool, options: &Options) -> model::Meta {
+    model::Meta {
+        version: env!("CARGO_PKG_VERSION").into(),
+        timed: options.timed,
+        attached,
+        command,
+        memory_limit: options.memory,
+        ..Default::default()
+    }
+}
+
+fn check_machine() -> Result<()> {
+    if clock::is_invariant() {
+        return Ok(());
+    }
+    Err(Error::Other(
+        "this processor's time-stamp counter does not run at a constant rate: only --no-clock could be exact here".into(),
+    ))
+}
+
+fn check_threads(pid: Pid, wanted: &[Tid]) -> Result<()> {
+    let tasks = proc::tasks(pid)?;
+    match wanted.iter().find(|tid| !tasks.contains(tid)) {
+        None => Ok(()),
+        Some(tid) => {
+            let list: Vec<String> = tasks.iter().map(|t| t.to_string()).collect();
+            Err(Error::Other(format!("process {pid} has no thread {tid}; its threads are {}", list.join(", "))))
+        }
+    }
+}
+
+/// The address space is not what the build was made for.
+struct Outdated;
+
+/// Maps the data region and the code regions. The header is in place before the code regions are.
+fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Header)>, Outdated> {
+    let pid = stopped.pid();
+    let now = match stopped.maps() {
+        Ok(maps) => maps,
+        Err(error) => return Ok(Err(error)),
+    };
+    let free = |start: u64, len: u64| !now.iter().any(|m| m.start.0 < start + len && start < m.end.0);
+    let there = |start: u64, end: u64| now.iter().any(|m| m.start.0 == start && m.end.0 == end && m.perms.exec);
+    let unchanged = build.code.iter().all(|region| free(region.start, region.len))
+        && build.survey.modules.iter().all(|m| m.text.iter().all(|&(start, end)| there(start, end)));
+    if !unchanged {
+        return Err(Outdated);
+    }
+    Ok(map_regions(build, stopped, pid))
+}
+
+fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
+    use libc::{
+        MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
+        MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+    };
+    let total = shm::PRIVATE_SIZE + build.layout.shared_size;
+    let reserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let base = stopped.mmap(RemoteAddr(0), total, PROT_NONE, reserve, -1, 0).map_err(|error| no_memory(error, total))?;
+    let shared_start = RemoteAddr(base.0 + shm::PRIVATE_SIZE);
+    let result = (|| {
+        let private = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+        stopped.mmap(base, shm::PRIVATE_SIZE, PROT_READ | PROT_WRITE, private, -1, 0)?;
+        stopped.madvise(base, shm::PRIVATE_SIZE, MADV_WIPEONFORK)?;
+        let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC)?;
+        let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+        let file = File::options().read(true).write(true).open(&path);
+        let mapped = match &file {
+            Ok(file) => file
+                .set_len(build.layout.shared_size)
+                .map_err(|source| Error::Io { path: path.clone(), source })
+                .and_then(|()| {
+                    let flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+                    stopped.mmap(shared_start, build.layout.shared_size, PROT_READ | PROT_WRITE, flags, fd, 0)
+                }),
+            Err(error) => Err(Error::Io { path, source: std::io::Error::from(error.kind()) }),
+        };
+        stopped.close(fd)?;
+        mapped?;
+        let file = file.expect("mapped through it");
+        stopped.madvise(base, total, MADV_DONTDUMP)?;
+        let shared = Shared::Mapped(Map::new(&file, build.layout.shared_size)?);
+        let header = build.header(pid, base.0);
+        shared.write(0, bytes_of(&header))?;
+        for (done, region) in build.code.iter().enumerate() {
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+            let result = stopped.mmap(RemoteAddr(region.start), region.len, PROT_READ | PROT_EXEC, flags, -1, 0);
+            if let Err(error) = result {
+                for made in &build.code[..done] {
+                    let _ = stopped.munmap(RemoteAddr(made.start), made.len);
+                }
+                return Err(error);
+            }
+        }
+        Ok((shared, header))
+    })();
+    if result.is_err() {
+        let _ = stopped.munmap(base, total);
+    }
+    result
+}
+
+fn no_memory(error: Error, total: u64) -> Error {
+    Error::Other(format!(
+        "the target cannot map {} GiB of address space (it is touched only as needed): {error}; is its address space limited (ulimit -v)?",
+        total >> 30
+    ))
+}
+
+fn complete(mut header: shm::Header, started: Moment) -> shm::Header {
+    let rate = Moment::rate_since(started);
+    let now = Moment::now();
+    header.ticks_hz = rate.to_bits();
+    header.attach_ticks = now.ticks;
+    header.attach_monotonic_ns = now.monotonic_ns;
+    header.attach_unix_ns = clock::unix_ns();
+    header
+}
+
+fn fill_and_arm(
+    build: &Build,
+    pid: Pid,
+    shared: &Shared,
+    header: shm::Header,
+    options: &Options,
+    started: Moment,
+) -> Result<std::time::Duration> {
+    let mut header = complete(header, started);
+    build.write_code(pid, header.base)?;
+    build.write_tables(shared, &header)?;
+    let mut stopped = Stopped::stop(pid)?;
+    let now = Moment::now();
+    header.attach_ticks = now.ticks;
+    header.attach_monotonic_ns = now.monotonic_ns;
+    header.attach_unix_ns = clock::unix_ns();
+    arm(build, &mut stopped, shared, &header, options)?;
+    let time = stopped.stop_time();
+    stopped.release()?;
+    Ok(time)
+}
+
+/// With everything in place: give each thread its slot, then patch the text.
+fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Header, options: &Options) -> Result<()> {
+    let pid = stopped.pid();
+    let mut current = Vec::new();
+    for span in &build.spans {
+        current.resize(span.before.len(), 0);
+        stopped.read(RemoteAddr(span.start), &mut current)?;
+        if current != span.before {
+            return Err(Error::Other(format!("the code of process {pid} changed while it was being analysed: try again")));
+        }
+    }
+    let mut unwinder = Unwinder::new();
+    for surveyed in &build.survey.modules {
+        unwinder.add_module(&surveyed.module, surveyed.bias);
+    }
+    threads::open_slots(build, stopped, shared, header, &mut unwinder, &options.threads)?;
+    for tid in stopped.threads().to_vec() {
+        let mut regs = stopped.regs(tid)?;
+        if let Some(moved) = lookup(&build.ledger.moves, regs.rip) {
+            regs.rip = moved;
+            stopped.set_regs(tid, regs)?;
+        }
+        sigframe::translate(stopped, regs.rsp, &build.ledger.moves)?;
+    }
+    stopped.flush()?;
+    for patch in &build.ledger.springboards {
+        stopped.write(RemoteAddr(patch.address), &patch.replacement)?;
+    }
+    for span in &build.spans {
+        stopped.write(RemoteAddr(span.start), &span.after)?;
+    }
+    shared.set_state(shm::STATE_ATTACHED)
+}
+
+/// The partner of `pc` in a sorted list of pairs.
+pub fn lookup(pairs: &[(u64, u64)], pc: u64) -> Option<u64> {
+    pairs.binary_search_by_key(&pc, |pair| pair.0).ok().map(|index| pairs[index].1)
+}

@@ -1,0 +1,237 @@
+//! Taking the instrumentation out: the original bytes back, every thread out of the stubs, then the memory.
+//!
+//! ```text
+//! read the ledger             target runs
+//! stop: restore text, move or step threads out of the stubs, give the GS bases back; STATE_DETACHED
+//! harvest                     target runs, nothing writes to the trees any more
+//! stop: unmap                 unless a signal handler will return into a stub
+//! ```
+//!
+//! Each step may be the last one of a controller that is killed: the next `detach` does the same again from the start.
+
+use std::fs;
+
+use thalweg_patch::Patch;
+use thalweg_shm as shm;
+
+use crate::attach::lookup;
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+use crate::memory::{self, Shared};
+use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::sigframe;
+use crate::tracee::Stopped;
+
+/// Longest way of a thread through a probe and its slow path, in instructions, with room to spare.
+const MAX_STEPS: usize = 200_000;
+
+/// A target whose code is as it was, but which still carries the data.
+pub struct Detached {
+    pub pid: Pid,
+    pub shared: Shared,
+    pub header: shm::Header,
+    /// Processes with the same memory: the target and its fork children.
+    members: Vec<(Pid, bool)>,
+    /// Longest time that a process stood still, in nanoseconds.
+    pub longest_stop_ns: u64,
+    /// Patches whose bytes were neither ours nor the original ones.
+    pub foreign: Vec<u64>,
+}
+
+/// Restores the text of `pid`, and of fork children that share its memory.
+pub fn detach(pid: Pid) -> Result<Detached> {
+    proc::preflight(pid)?;
+    let Some((mapping, shared, mut header)) = memory::find(pid)? else { return Err(not_attached(pid)) };
+    if header.magic != shm::MAGIC {
+        // Killed between mapping the memory and describing it: nothing else has happened yet.
+        header = memory::zeroed();
+        header.base = mapping.start.0.saturating_sub(shm::PRIVATE_SIZE);
+        header.shared_size = mapping.end.0 - mapping.start.0;
+        return Ok(Detached {
+            pid,
+            shared,
+            header,
+            members: vec![(pid, false)],
+            longest_stop_ns: 0,
+            foreign: vec![],
+        });
+    }
+    check(&header, &mapping, pid)?;
+    // While building, the ledger may not be there yet; then no text has been touched either.
+    let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
+    let ledger = match Ledger::decode(&bytes) {
+        Ok(ledger) => ledger,
+        Err(_) if header.state == shm::STATE_BUILDING => Ledger::default(),
+        Err(error) => return Err(error),
+    };
+    let mut detached =
+        Detached { pid, shared, header, members: vec![], longest_stop_ns: 0, foreign: vec![] };
+    for member in sharers(pid, &mapping) {
+        match restore(&mut detached, member, &ledger) {
+            Ok(pinned) => detached.members.push((member, pinned)),
+            Err(error) if member == pid => return Err(error),
+            // A fork child that ended, or will not stop: it goes its own way, its probes count into memory of its own.
+            Err(_) => {}
+        }
+    }
+    detached.shared.set_state(shm::STATE_DETACHED)?;
+    Ok(detached)
+}
+
+/// The shared memory of an attached process, for those who only read.
+pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
+    proc::preflight(pid)?;
+    match memory::find(pid)? {
+        Some((mapping, shared, header)) if header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED => {
+            check(&header, &mapping, pid)?;
+            Ok((shared, header))
+        }
+        _ => Err(not_attached(pid)),
+    }
+}
+
+fn not_attached(pid: Pid) -> Error {
+    Error::Other(format!("process {pid} is not attached: `thalweg attach {pid}` begins"))
+}
+
+fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
+    if header.version != shm::VERSION {
+        return Err(Error::Other(format!(
+            "process {pid} was attached by another version of thalweg (layout {}, this one has {}): detach it with that version",
+            header.version,
+            shm::VERSION
+        )));
+    }
+    if header.base + shm::PRIVATE_SIZE != mapping.start.0 {
+        return Err(Error::Other(format!("the data that process {pid} carries is damaged: nothing was changed")));
+    }
+    Ok(())
+}
+
+/// `pid` first, then every other process that maps the same memory.
+fn sharers(pid: Pid, ours: &Mapping) -> Vec<Pid> {
+    let mut found = vec![pid];
+    let Ok(entries) = fs::read_dir("/proc") else { return found };
+    for entry in entries.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let other = Pid(number);
+        if other == pid {
+            continue;
+        }
+        let same = |m: &Mapping| m.inode == ours.inode && m.dev == ours.dev;
+        if memory::mappings(other).is_ok_and(|mappings| mappings.iter().any(same)) {
+            found.push(other);
+        }
+    }
+    found
+}
+
+/// One process. Returns whether something of it still points into the stubs.
+fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
+    let mut stopped = Stopped::stop(pid)?;
+    // Short jumps rely on springboards, so those go last.
+    undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
+    undo(&mut stopped, &ledger.springboards, &mut detached.foreign)?;
+    let code = detached.header.code;
+    let in_stubs = move |pc: u64| code.iter().any(|region| pc.wrapping_sub(region.start) < region.len);
+    let mut pinned = false;
+    for tid in stopped.threads().to_vec() {
+        let needs_stepping = |pc: RemoteAddr| in_stubs(pc.0) && lookup(&ledger.back, pc.0).is_none();
+        if !stopped.step_out(tid, &needs_stepping, MAX_STEPS)? {
+            return Err(Error::Other(format!(
+                "thread {tid} of process {pid} does not leave its probe: run `thalweg detach {pid}` again"
+            )));
+        }
+        let mut regs = stopped.regs(tid)?;
+        if let Some(home) = lookup(&ledger.back, regs.rip) {
+            regs.rip = home;
+            stopped.set_regs(tid, regs)?;
+        }
+        sigframe::translate(&mut stopped, regs.rsp, &ledger.back)?;
+        let returns_into_stub = !sigframe::saved_pcs(&stopped, regs.rsp, &in_stubs).is_empty();
+        pinned |= returns_into_stub;
+        let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
+        if ours && !returns_into_stub {
+            regs.gs_base = 0;
+            if regs.fs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE {
+                regs.fs_base = 0;
+            }
+            stopped.set_regs(tid, regs)?;
+        }
+    }
+    detached.longest_stop_ns = detached.longest_stop_ns.max(stopped.stop_time().as_nanos() as u64);
+    stopped.release()?;
+    Ok(pinned)
+}
+
+/// Writes original bytes where ours are, page by page, in as few writes as possible.
+fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) -> Result<()> {
+    let mut rest = patches;
+    while let Some(first) = rest.first() {
+        let start = first.address & !0xfff;
+        let mut end = start + shm::PAGE;
+        let mut count = 0;
+        while let Some(patch) = rest.get(count).filter(|p| p.address < end + shm::PAGE && p.address >= start) {
+            end = end.max(((patch.address + patch.original.len() as u64 - 1) & !0xfff) + shm::PAGE);
+            count += 1;
+        }
+        let mut text = vec![0; (end - start) as usize];
+        if stopped.read(RemoteAddr(start), &mut text).is_err() {
+            // The module was unloaded, and its text with it.
+            rest = &rest[count..];
+            continue;
+        }
+        let mut changed = false;
+        for patch in &rest[..count] {
+            let at = (patch.address - start) as usize;
+            let bytes = &mut text[at..at + patch.original.len()];
+            if *bytes == patch.replacement {
+                bytes.copy_from_slice(&patch.original);
+                changed = true;
+            } else if *bytes != patch.original {
+                foreign.push(patch.address);
+            }
+        }
+        if changed {
+            stopped.write(RemoteAddr(start), &text)?;
+        }
+        rest = &rest[count..];
+    }
+    Ok(())
+}
+
+impl Detached {
+    /// Gives the memory back. `false`: something still points into the stubs, which stay until the next detach.
+    pub fn unmap(&self) -> Result<bool> {
+        let mut clean = true;
+        for &(pid, pinned) in &self.members {
+            if pinned {
+                clean = false;
+                continue;
+            }
+            let mut stopped = match Stopped::stop(pid) {
+                Ok(stopped) => stopped,
+                // Ended meanwhile: so has its memory.
+                Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => continue,
+                Err(error) => return Err(error),
+            };
+            // A controller that was killed may have noted a region that it never mapped.
+            let maps = stopped.maps()?;
+            for region in self.header.code.iter().filter(|region| region.len > 0) {
+                let ours = |m: &Mapping| {
+                    m.start.0 == region.start
+                        && m.end.0 == region.start + region.len
+                        && m.perms.exec
+                        && !m.perms.write
+                        && m.path.is_none()
+                };
+                if maps.iter().any(ours) {
+                    stopped.munmap(RemoteAddr(region.start), region.len)?;
+                }
+            }
+            stopped.munmap(RemoteAddr(self.header.base), shm::PRIVATE_SIZE + self.header.shared_size)?;
+            stopped.release()?;
+        }
+        Ok(clean)
+    }
+}

@@ -1,0 +1,447 @@
+//! From shared memory to a profile: the trees of all threads, with what is still running counted up to now.
+
+use std::collections::HashMap;
+
+use thalweg_model as model;
+use thalweg_model::NodeFlags;
+use thalweg_shm as shm;
+
+use crate::clock::{self, Moment};
+use crate::error::{Error, Result};
+use crate::memory::{Shared, zeroed};
+use crate::proc::{self, Pid, Tid};
+
+/// When threads were last seen alive, in ticks; and how they and their processes were called.
+#[derive(Default)]
+pub struct Witness {
+    threads: HashMap<(u32, u32), (u64, String)>,
+    processes: HashMap<u32, (Option<u32>, Vec<String>)>,
+}
+
+impl Witness {
+    /// Looks at the threads of every process that has a slot. Cheap enough to be done ten times a second.
+    pub fn look(&mut self, shared: &Shared) -> Result<()> {
+        let header = shared.header()?;
+        let mut pids: Vec<u32> = vec![header.pid];
+        for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+            let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
+            if slot.root != 0 && !pids.contains(&slot.pid) {
+                pids.push(slot.pid);
+            }
+        }
+        let now = clock::ticks();
+        for pid in pids {
+            let process = Pid(pid as i32);
+            for tid in proc::tasks(process).unwrap_or_default() {
+                let entry = self.threads.entry((pid, tid.0 as u32)).or_insert_with(|| (now, String::new()));
+                entry.0 = now;
+                if let Ok(name) = proc::thread_name(process, tid) {
+                    entry.1 = name;
+                }
+            }
+            if let Some(seen) = look_at_process(process) {
+                self.processes.insert(pid, seen);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn look_at_process(pid: Pid) -> Option<(Option<u32>, Vec<String>)> {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let command: Vec<String> = command
+        .split(|&b| b == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok();
+    (!command.is_empty()).then_some((parent, command))
+}
+
+/// What a status line shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub threads: u32,
+    pub calls: u64,
+    pub contexts: u64,
+    pub memory: u64,
+    pub folded: u64,
+}
+
+/// Sums over all trees, read while they grow.
+pub fn totals(shared: &Shared) -> Result<Totals> {
+    let header = shared.header()?;
+    let used = header.nodes_used.min(header.nodes_len);
+    let nodes = Nodes::read(shared, &header)?;
+    let mut totals = Totals { folded: header.folded_calls, calls: header.folded_calls, ..Totals::default() };
+    for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+        let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
+        if slot.root == 0 {
+            continue;
+        }
+        totals.threads += 1;
+        nodes.walk(slot.root, |_, node, _| {
+            totals.calls += node.calls;
+            totals.contexts += 1;
+        })?;
+    }
+    totals.memory = used + header.ledger_len + header.catalog_len;
+    Ok(totals)
+}
+
+/// A copy of the node arena.
+struct Nodes {
+    start: u64,
+    bytes: Vec<u8>,
+    functions: u32,
+}
+
+impl Nodes {
+    fn read(shared: &Shared, header: &shm::Header) -> Result<Nodes> {
+        let used = header.nodes_used.min(header.nodes_len);
+        Ok(Nodes {
+            start: header.base + shm::PRIVATE_SIZE + header.nodes_offset,
+            bytes: shared.read_vec(header.nodes_offset, used)?,
+            functions: header.functions,
+        })
+    }
+
+    fn at(&self, number: u64) -> Result<shm::Node> {
+        let from = (number * shm::NODE_SIZE) as usize;
+        let bytes = self.bytes.get(from..from + shm::NODE_SIZE as usize).ok_or_else(damaged)?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let mut node: shm::Node = zeroed();
+        node.calls = word(0);
+        node.cum = word(8);
+        node.base = word(16);
+        node.min = word(24) as i64;
+        node.max = word(32) as i64;
+        node.function = half(40);
+        node.flags = half(44);
+        node.parent = half(48);
+        node.first_child = half(52);
+        node.sibling = half(56);
+        Ok(node)
+    }
+
+    fn number_of(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.start)?;
+        (offset % shm::NODE_SIZE == 0 && offset < self.bytes.len() as u64).then_some(offset / shm::NODE_SIZE)
+    }
+
+    /// Visits every context below the root at `root`, parents first: number, node, parent's number (none for the
+    /// outermost). Links that lead nowhere, as a reader may see while the tree grows, end the branch.
+    fn walk(&self, root: u64, mut visit: impl FnMut(u64, &shm::Node, Option<u64>)) -> Result<()> {
+        let root = self.number_of(root).ok_or_else(damaged)?;
+        let limit = self.bytes.len() as u64 / shm::NODE_SIZE;
+        let mut visited = 0;
+        let mut pending = vec![(u64::from(self.at(root)?.first_child), None)];
+        while let Some((link, parent)) = pending.pop() {
+            if link == 0 || link > limit {
+                continue;
+            }
+            visited += 1;
+            if visited > limit {
+                return Err(damaged());
+            }
+            let number = link - 1;
+            let node = self.at(number)?;
+            pending.push((u64::from(node.sibling), parent));
+            if node.function >= self.functions {
+                continue;
+            }
+            visit(number, &node, parent);
+            pending.push((u64::from(node.first_child), Some(number)));
+        }
+        Ok(())
+    }
+}
+
+fn damaged() -> Error {
+    Error::Other("the trees that the target carries are damaged".into())
+}
+
+/// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
+pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
+    let header = shared.header()?;
+    let now = Moment::now();
+    let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
+    let mut profile = model::read(&mut &*catalog).map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    let end_ticks = ended.unwrap_or(now.ticks);
+    let clock = Clock::new(&header, now);
+    let nodes = Nodes::read(shared, &header)?;
+    profile.meta.created_unix_ns = header.attach_unix_ns;
+    profile.meta.duration_ns = clock.ns(end_ticks.saturating_sub(header.attach_ticks));
+    profile.meta.clock_hz = clock.hz;
+    profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
+
+    let mut reader = SlotReader { shared, header: &header, nodes: &nodes, clock: &clock, witness, end_ticks };
+    let mut slots = Vec::new();
+    for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+        let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
+        slots.push((slot.pid, slot.tid));
+        let chosen = header.flags & shm::HEADER_CHOSEN == 0 || (slot.flags & shm::SLOT_IGNORED == 0 && slot.creator_slot == 0);
+        if slot.root == 0 || !chosen {
+            continue;
+        }
+        let thread = reader.thread(index, &slot, &slots)?;
+        let process = match profile.processes.iter_mut().find(|p| p.pid == slot.pid) {
+            Some(process) => process,
+            None => {
+                let (parent, command) = reader.process(slot.pid, &slot, &slots, &profile.meta.command);
+                profile.processes.push(model::Process { pid: slot.pid, parent, command, threads: Vec::new() });
+                profile.processes.last_mut().expect("just pushed")
+            }
+        };
+        process.threads.push(thread);
+    }
+    reader.add_folded(&mut profile)?;
+    add_notes(&mut profile, &header);
+    Ok(profile)
+}
+
+fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
+    if header.folded_calls > 0 {
+        profile.notes.push(format!(
+            "{} calls found the memory for contexts full and were folded into one node per function: counts and times per function are exact, their callers are not known; --memory gives more",
+            header.folded_calls
+        ));
+    }
+    if header.deep_calls > 0 {
+        profile.notes.push(format!(
+            "{} calls were deeper than {} frames: counted, their time is in their callers'",
+            header.deep_calls,
+            shm::MAX_FRAMES
+        ));
+    }
+    if header.unslotted > 0 {
+        profile.notes.push(format!(
+            "{} calls and returns of threads beyond the first {} were not counted",
+            header.unslotted,
+            shm::SLOTS
+        ));
+    }
+}
+
+/// Ticks to nanoseconds.
+struct Clock {
+    hz: f64,
+}
+
+impl Clock {
+    fn new(header: &shm::Header, now: Moment) -> Clock {
+        let recorded = f64::from_bits(header.ticks_hz);
+        let passed = now.monotonic_ns.saturating_sub(header.attach_monotonic_ns);
+        // The longer the baseline the better the rate.
+        let hz = if passed > 100_000_000 && now.ticks > header.attach_ticks {
+            (now.ticks - header.attach_ticks) as f64 * 1e9 / passed as f64
+        } else {
+            recorded
+        };
+        Clock { hz: if hz.is_finite() && hz > 1e6 { hz } else { 1e9 } }
+    }
+
+    fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 * 1e9 / self.hz).round() as u64
+    }
+
+    /// Self times may be a little below zero.
+    fn signed_ns(&self, ticks: i64) -> u64 {
+        self.ns(ticks.max(0) as u64)
+    }
+}
+
+struct SlotReader<'a> {
+    shared: &'a Shared,
+    header: &'a shm::Header,
+    nodes: &'a Nodes,
+    clock: &'a Clock,
+    witness: &'a Witness,
+    end_ticks: u64,
+}
+
+/// Figures of one context, in ticks.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    calls: u64,
+    cum: u64,
+    base: u64,
+    min: i64,
+    max: i64,
+    flags: NodeFlags,
+}
+
+impl SlotReader<'_> {
+    fn thread(&mut self, index: u64, slot: &shm::SharedSlot, slots: &[(u32, u32)]) -> Result<model::Thread> {
+        let timed = self.header.flags & shm::HEADER_TIMED != 0;
+        let seen = self.witness.threads.get(&(slot.pid, slot.tid));
+        let end = self.end_of(slot);
+        let open = self.open_frames(index, end)?;
+        let mut places: HashMap<u64, u32> = HashMap::new();
+        let mut thread = model::Thread {
+            tid: slot.tid,
+            name: seen.map_or_else(String::new, |(_, name)| name.clone()),
+            created_by: creator(slot, slots),
+            start_ns: self.clock.ns(slot.start.saturating_sub(self.header.attach_ticks)),
+            end_ns: self.clock.ns(end.saturating_sub(self.header.attach_ticks)),
+            nodes: Vec::new(),
+            folded_calls: 0,
+        };
+        let clock = self.clock;
+        self.nodes.walk(slot.root, |number, node, parent| {
+            let mut figures = Figures {
+                calls: node.calls,
+                cum: node.cum,
+                base: node.base,
+                min: node.min,
+                max: node.max,
+                flags: NodeFlags::empty(),
+            };
+            if node.flags & shm::NODE_AT_ATTACH != 0 {
+                figures.flags |= NodeFlags::ON_STACK_AT_ATTACH;
+            }
+            if let Some(running) = open.get(&number) {
+                figures.flags |= NodeFlags::OPEN;
+                figures.cum = figures.cum.wrapping_add(running.took);
+                figures.base = figures.base.wrapping_add(running.own as u64);
+                figures.min = figures.min.min(running.own);
+                figures.max = figures.max.max(running.own);
+            }
+            let parent = parent.and_then(|p| places.get(&p).copied());
+            places.insert(number, thread.nodes.len() as u32);
+            thread.nodes.push(convert(&figures, node.function, parent, &thread.nodes, clock, timed));
+        })?;
+        Ok(thread)
+    }
+
+    /// A thread that is alive counts up to the end of the recording, one that is dead up to when it was last known.
+    fn end_of(&self, slot: &shm::SharedSlot) -> u64 {
+        if proc::tasks(Pid(slot.pid as i32)).is_ok_and(|tasks| tasks.contains(&Tid(slot.tid as i32))) {
+            return self.end_ticks;
+        }
+        let seen = self.witness.threads.get(&(slot.pid, slot.tid)).map_or(0, |(ticks, _)| *ticks);
+        // A first thread ends with its process, whose end the controller waits for.
+        let with_process = if slot.tid == self.header.pid { self.end_ticks } else { 0 };
+        slot.last.max(slot.start).max(seen).max(with_process).min(self.end_ticks.max(slot.last))
+    }
+
+    /// What runs right now, by node: time since entry, and the part of it that is the function's own.
+    fn open_frames(&self, index: u64, end: u64) -> Result<HashMap<u64, Running>> {
+        let bottom = self.header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE;
+        let mut frames = Vec::new();
+        let mut offset = bottom + shm::FRAME_SIZE;
+        while (frames.len() as u64) < shm::MAX_FRAMES {
+            let frame: shm::Frame = self.shared.read(offset)?;
+            if frame.key == 0 {
+                break;
+            }
+            frames.push(frame);
+            offset += shm::FRAME_SIZE;
+        }
+        let mut running: HashMap<u64, Running> = HashMap::new();
+        let mut above = 0;
+        for frame in frames.iter().rev() {
+            let took = end.saturating_sub(frame.start);
+            let own = took as i64 - frame.child as i64 - above as i64;
+            above = took;
+            if let Some(number) = self.nodes.number_of(frame.node) {
+                let entry = running.entry(number).or_default();
+                entry.took += took;
+                entry.own += own;
+            }
+        }
+        Ok(running)
+    }
+
+    fn process(
+        &self,
+        pid: u32,
+        slot: &shm::SharedSlot,
+        slots: &[(u32, u32)],
+        command: &[String],
+    ) -> (Option<u32>, Vec<String>) {
+        if pid == self.header.pid {
+            return (None, command.to_vec());
+        }
+        let seen = self.witness.processes.get(&pid);
+        let parent = (slot.creator_slot as usize).checked_sub(1).and_then(|index| slots.get(index)).map(|(pid, _)| *pid);
+        (parent, seen.map_or_else(|| command.to_vec(), |(_, command)| command.clone()))
+    }
+
+    /// Contexts that found no room: one node per function, kept with the process's first thread.
+    fn add_folded(&self, profile: &mut model::Profile) -> Result<()> {
+        if self.header.folded_calls == 0 {
+            return Ok(());
+        }
+        let Some(thread) = profile.processes.first_mut().and_then(|p| p.threads.first_mut()) else { return Ok(()) };
+        let timed = self.header.flags & shm::HEADER_TIMED != 0;
+        for function in 0..self.header.functions {
+            let offset = self.header.folded_offset + u64::from(function) * shm::NODE_SIZE;
+            let node: shm::Node = self.shared.read(offset)?;
+            if node.calls == 0 {
+                continue;
+            }
+            let figures = Figures {
+                calls: node.calls,
+                cum: node.cum,
+                base: node.base,
+                // Kept inverted, so that the zeros it starts with mean "none yet".
+                min: i64::MAX - node.min,
+                max: node.max,
+                flags: NodeFlags::FOLDED,
+            };
+            thread.folded_calls += node.calls;
+            thread.nodes.push(convert(&figures, function, None, &[], self.clock, timed));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Running {
+    took: u64,
+    own: i64,
+}
+
+fn creator(slot: &shm::SharedSlot, slots: &[(u32, u32)]) -> Option<model::Creator> {
+    let &(pid, tid) = slots.get((slot.creator_slot as usize).checked_sub(1)?)?;
+    let function = (slot.creator_function != shm::NO_FUNCTION).then_some(slot.creator_function);
+    Some(model::Creator { pid, tid, function })
+}
+
+fn convert(
+    figures: &Figures,
+    function: u32,
+    parent: Option<u32>,
+    nodes: &[model::Node],
+    clock: &Clock,
+    timed: bool,
+) -> model::Node {
+    let mut recursion = 0;
+    let mut ancestor = parent;
+    while let Some(index) = ancestor {
+        let node = &nodes[index as usize];
+        if node.function == function {
+            recursion = node.recursion + 1;
+            break;
+        }
+        ancestor = node.parent;
+    }
+    let never_left = figures.min == i64::MAX;
+    let ns = |ticks: u64| if timed { clock.ns(ticks) } else { 0 };
+    let signed = |ticks: i64| if timed && !never_left { clock.signed_ns(ticks) } else { 0 };
+    model::Node {
+        parent,
+        function,
+        calls: figures.calls,
+        base: if timed { clock.signed_ns(figures.base as i64) } else { 0 },
+        cum: ns(figures.cum),
+        elapsed: ns(figures.cum),
+        min: signed(figures.min),
+        max: signed(figures.max),
+        recursion,
+        flags: figures.flags,
+    }
+}

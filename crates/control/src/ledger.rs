@@ -1,0 +1,160 @@
+//! The ledger: every byte that was changed in the target, and how program counters translate. It lies in the target's
+//! shared memory before the first byte of text is written, so that any later process can undo everything.
+
+use thalweg_patch::{Emitted, Patch};
+
+use crate::error::{Error, Result};
+
+/// All patches of one target.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Jumps in unused bytes, which short jumps rely on: written first, undone last.
+    pub springboards: Vec<Patch>,
+    pub patches: Vec<Patch>,
+    /// Stub pc -> original pc, sorted.
+    pub back: Vec<(u64, u64)>,
+    /// Original pc -> stub pc, sorted. Needed only while attaching, so not carried by the target.
+    pub moves: Vec<(u64, u64)>,
+}
+
+impl Ledger {
+    /// Takes over what was emitted for one module; `is_springboard` tells by absolute address.
+    pub fn add(&mut self, emitted: Emitted, is_springboard: impl Fn(u64) -> bool) {
+        for patch in emitted.patches {
+            let list = if is_springboard(patch.address) { &mut self.springboards } else { &mut self.patches };
+            list.push(patch);
+        }
+        self.back.extend(emitted.back);
+        self.moves.extend(emitted.moves);
+    }
+
+    pub fn sort(&mut self) {
+        self.springboards.sort_by_key(|p| p.address);
+        self.patches.sort_by_key(|p| p.address);
+        self.back.sort_unstable();
+        self.moves.sort_unstable();
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for list in [&self.springboards, &self.patches] {
+            put(&mut out, list.len() as u64);
+            let mut last = 0;
+            for patch in list {
+                put(&mut out, patch.address - last);
+                last = patch.address;
+                put(&mut out, patch.original.len() as u64);
+                out.extend_from_slice(&patch.original);
+                out.extend_from_slice(&patch.replacement);
+            }
+        }
+        put(&mut out, self.back.len() as u64);
+        let (mut last_stub, mut last_home) = (0, 0u64);
+        for &(stub, home) in &self.back {
+            put(&mut out, stub - last_stub);
+            let step = home.wrapping_sub(last_home) as i64;
+            put(&mut out, ((step << 1) ^ (step >> 63)) as u64);
+            (last_stub, last_home) = (stub, home);
+        }
+        zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
+    }
+
+    /// The target may have scribbled over it, so nothing is believed.
+    pub fn decode(bytes: &[u8]) -> Result<Ledger> {
+        const SANE: usize = 1 << 30;
+        let raw = zstd::bulk::decompress(bytes, SANE.min(bytes.len().saturating_mul(200) + 4096))
+            .map_err(|_| damaged())?;
+        let mut input = Input(&raw);
+        let mut ledger = Ledger::default();
+        for list in [&mut ledger.springboards, &mut ledger.patches] {
+            let mut last = 0u64;
+            for _ in 0..input.number()? {
+                last = last.wrapping_add(input.number()?);
+                let len = input.number()?;
+                if len > 16 {
+                    return Err(damaged());
+                }
+                let original = input.take(len as usize)?.to_vec();
+                let replacement = input.take(len as usize)?.to_vec();
+                list.push(Patch { address: last, original, replacement });
+            }
+        }
+        let (mut stub, mut home) = (0u64, 0u64);
+        for _ in 0..input.number()? {
+            stub = stub.wrapping_add(input.number()?);
+            let step = input.number()?;
+            home = home.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg());
+            ledger.back.push((stub, home));
+        }
+        Ok(ledger)
+    }
+}
+
+fn damaged() -> Error {
+    Error::Other("the ledger of patches that the target carries is damaged: nothing was changed".into())
+}
+
+fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len).ok_or_else(damaged)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(damaged())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Ledger {
+        let patch = |address, byte| Patch { address, original: vec![byte; 5], replacement: vec![0xe9, 1, 2, 3, 4] };
+        Ledger {
+            springboards: vec![patch(0x7f00_0000_0010, 0x90)],
+            patches: vec![patch(0x5555_0000, 1), patch(0x7f00_0000_0000, 2)],
+            back: vec![(0x1000, 0x7f00_0000_0000), (0x1005, 0x5555_0000)],
+            moves: vec![],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        assert_eq!(Ledger::decode(&sample().encode()).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_damaged_ledger_is_an_error_and_never_a_panic() {
+        let good = sample().encode();
+        for cut in 0..good.len() {
+            assert!(Ledger::decode(&good[..cut]).is_err());
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                let _ = Ledger::decode(&bad);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Everything that can be made before the target is stopped: numbers, catalog, stubs, patches, and where they will lie.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use thalweg_model as model;
+use thalweg_patch::{PatchForm, Placement};
+use thalweg_shm as shm;
+
+use crate::agent;
+use crate::error::{Error, Result};
+use crate::ledger::Ledger;
+use crate::memory::{Shared, bytes_of, read_remote, zeroed};
+use crate::place;
+use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::survey::Survey;
+
+/// How a target is to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    pub timed: bool,
+    /// Bytes for tree nodes.
+    pub memory: u64,
+    pub launched: bool,
+    /// Only some threads are reported.
+    pub chosen: bool,
+}
+
+/// One mapping for stubs: the agent's image first, the stubs of one or more modules behind it.
+pub struct CodeRegion {
+    pub start: u64,
+    pub len: u64,
+    /// Stubs by address.
+    pub stubs: Vec<(u64, Vec<u8>)>,
+}
+
+/// A run of text pages as they will be.
+pub struct Span {
+    pub start: u64,
+    pub before: Vec<u8>,
+    pub after: Vec<u8>,
+}
+
+/// A target's instrumentation, complete but for the address of the data region.
+pub struct Build {
+    pub survey: Survey,
+    pub numbers: Vec<Vec<u32>>,
+    pub catalog: Vec<u8>,
+    pub ledger: Ledger,
+    pub ledger_bytes: Vec<u8>,
+    pub code: Vec<CodeRegion>,
+    pub spans: Vec<Span>,
+    pub layout: shm::Layout,
+    pub measure: Measure,
+    pub functions: u32,
+}
+
+impl Build {
+    pub fn new(pid: Pid, survey: Survey, meta: model::Meta, measure: Measure) -> Result<Build> {
+        let functions = survey.planned();
+        if functions == 0 {
+            return Err(Error::Other(format!(
+                "no function of process {pid} is left to profile: loosen -F, -N, --lib or --no-lib, or see `thalweg probe -p {pid} --skipped`"
+            )));
+        }
+        let numbers = survey.numbers();
+        let mut catalog = survey.catalog();
+        catalog.meta = meta;
+        let catalog = model::write(&catalog).map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
+        let mut build = Build {
+            survey,
+            numbers,
+            catalog,
+            ledger: Ledger::default(),
+            ledger_bytes: Vec::new(),
+            code: Vec::new(),
+            spans: Vec::new(),
+            layout: shm::Layout::new(0, 0, 0, 0),
+            measure,
+            functions: functions as u32,
+        };
+        build.place(&proc::maps(pid)?)?;
+        build.prepare_spans(pid)?;
+        Ok(build)
+    }
+
+    /// Chooses addresses among the gaps of `maps` and makes stubs and patches for them.
+    fn place(&mut self, maps: &[Mapping]) -> Result<()> {
+        let extents: Vec<_> =
+            self.survey.modules.iter().map(|m| (m.low, m.high, page_up(m.plan.stub_size_bound()))).collect();
+        let mut taken = maps.to_vec();
+        let mut ledger = Ledger::default();
+        self.code.clear();
+        for cluster in place::clusters(&extents) {
+            let len = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
+            let start = place::find_gap(&taken, cluster.low, cluster.high, len).ok_or_else(|| {
+                Error::Other(format!("no free address range of {len} bytes within reach of {:#x}", cluster.low))
+            })?;
+            taken.push(reserved(start, len));
+            taken.sort_by_key(|m| m.start);
+            let mut region = CodeRegion { start, len, stubs: Vec::new() };
+            let mut at = start + page_up(agent::IMAGE.len() as u64);
+            for &member in &cluster.members {
+                let surveyed = &self.survey.modules[member];
+                let encoder = agent::Encoder { agent: start, timed: self.measure.timed, numbers: &self.numbers[member] };
+                let placement = Placement { bias: surveyed.bias, stub_base: at, encoder: &encoder };
+                let mut emitted = thalweg_patch::emit(&surveyed.module, &surveyed.plan, &placement)
+                    .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))?;
+                region.stubs.push((at, std::mem::take(&mut emitted.stubs)));
+                at += extents[member].2;
+                let springboards = springboards_of(surveyed);
+                ledger.add(emitted, |address| springboards.binary_search(&address).is_ok());
+            }
+            self.code.push(region);
+        }
+        if self.code.len() > shm::MAX_CODE_REGIONS {
+            return Err(Error::Other("the target's modules lie too far apart for one profile".into()));
+        }
+        ledger.sort();
+        self.ledger_bytes = ledger.encode();
+        self.ledger = ledger;
+        self.layout = shm::Layout::new(
+            u64::from(self.functions),
+            self.catalog.len() as u64,
+            self.ledger_bytes.len() as u64,
+            self.measure.memory,
+        );
+        Ok(())
+    }
+
+    /// The patched pages, before and after. Refuses text that is not what the files say: another tool's breakpoints.
+    fn prepare_spans(&mut self, pid: Pid) -> Result<()> {
+        self.spans.clear();
+        for patch in &self.ledger.patches {
+            let (first, last) = (patch.address & !0xfff, (patch.address + patch.original.len() as u64 - 1) & !0xfff);
+            match self.spans.last_mut() {
+                Some(span) if first <= span.start + span.before.len() as u64 => {
+                    let end = last + shm::PAGE;
+                    if end > span.start + span.before.len() as u64 {
+                        span.before.resize((end - span.start) as usize, 0);
+                    }
+                }
+                _ => self.spans.push(Span {
+                    start: first,
+                    before: vec![0; (last + shm::PAGE - first) as usize],
+                    after: Vec::new(),
+                }),
+            }
+        }
+        let mut patches = self.ledger.patches.iter().peekable();
+        for span in &mut self.spans {
+            read_remote(pid, RemoteAddr(span.start), &mut span.before)?;
+            span.after = span.before.clone();
+            let end = span.start + span.before.len() as u64;
+            while let Some(patch) = patches.next_if(|p| p.address < end) {
+                let at = (patch.address - span.start) as usize;
+                let place = &mut span.after[at..at + patch.original.len()];
+                if *place != patch.original {
+                    return Err(Error::Other(format!(
+                        "the code at {:#x} of process {pid} is not what its file says ({:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
+                        patch.address, place, patch.original
+                    )));
+                }
+                place.copy_from_slice(&patch.replacement);
+            }
+        }
+        Ok(())
+    }
+
+    /// The header and the tables, for the region at `base`. What threads have is added when they stand still.
+    pub fn write_tables(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
+        shared.write(self.layout.catalog_offset, &self.catalog)?;
+        shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
+        let mut table = vec![0u64; self.layout.table_entries as usize];
+        let mask = self.layout.table_entries - 1;
+        for surveyed in &self.survey.modules {
+            for plan in &surveyed.plan.functions {
+                let address = surveyed.module.functions[plan.function].start + surveyed.bias;
+                let mut index = shm::table_index(address, mask);
+                while table[index as usize] != 0 {
+                    index = (index + 1) & mask;
+                }
+                table[index as usize] = address;
+            }
+        }
+        let bytes: Vec<u8> = table.iter().flat_map(|address| address.to_le_bytes()).collect();
+        shared.write(shm::TABLE_OFFSET, &bytes)?;
+        shared.write(0, bytes_of(header))
+    }
+
+    /// The header for a region at `base` that holds nothing yet.
+    pub fn header(&self, pid: Pid, base: u64) -> shm::Header {
+        let mut header: shm::Header = zeroed();
+        header.magic = shm::MAGIC;
+        header.version = shm::VERSION;
+        header.state = shm::STATE_BUILDING;
+        header.base = base;
+        header.shared_size = self.layout.shared_size;
+        header.pid = pid.0 as u32;
+        header.flags = if self.measure.timed { shm::HEADER_TIMED } else { 0 }
+            | if crate::clock::has_fsgsbase() { shm::HEADER_FSGSBASE } else { 0 }
+            | if self.measure.launched { shm::HEADER_LAUNCHED } else { 0 }
+            | if self.measure.chosen { shm::HEADER_CHOSEN } else { 0 };
+        header.functions = self.functions;
+        header.table_mask = self.layout.table_entries - 1;
+        header.catalog_offset = self.layout.catalog_offset;
+        header.catalog_len = self.catalog.len() as u64;
+        header.ledger_offset = self.layout.ledger_offset;
+        header.ledger_len = self.ledger_bytes.len() as u64;
+        header.frames_offset = self.layout.frames_offset;
+        header.folded_offset = self.layout.folded_offset;
+        header.nodes_offset = self.layout.nodes_offset;
+        header.nodes_len = self.layout.nodes_len;
+        for (place, region) in header.code.iter_mut().zip(&self.code) {
+            *place = shm::CodeRegion { start: region.start, len: region.len };
+        }
+        header
+    }
+
+    /// Stubs and agent, into mappings that no thread executes yet.
+    pub fn write_code(&self, pid: Pid, base: u64) -> Result<()> {
+        let path = PathBuf::from(format!("/proc/{pid}/mem"));
+        let memory = std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .map_err(|source| Error::Io { path: path.clone(), source })?;
+        let write = |addr: u64, bytes: &[u8]| {
+            memory.write_all_at(bytes, addr).map_err(|source| Error::Memory {
+                pid,
+                verb: "write",
+                addr: RemoteAddr(addr),
+                len: bytes.len(),
+                source,
+            })
+        };
+        for region in &self.code {
+            write(region.start, &agent::image_for(base))?;
+            for (at, stubs) in &region.stubs {
+                write(*at, stubs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn springboards_of(surveyed: &crate::survey::Surveyed) -> Vec<u64> {
+    let plan = &surveyed.plan;
+    let windows = plan.functions.iter().flat_map(|f| &f.windows).chain(plan.fragments.iter().flat_map(|f| &f.windows));
+    let mut found: Vec<u64> = windows
+        .filter_map(|window| match window.patch {
+            PatchForm::Short { springboard } => Some(springboard + surveyed.bias),
+            PatchForm::Near => None,
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn reserved(start: u64, len: u64) -> Mapping {
+    Mapping {
+        start: RemoteAddr(start),
+        end: RemoteAddr(start + len),
+        perms: Default::default(),
+        offset: 0,
+        dev: (0, 0),
+        inode: 0,
+        path: None,
+    }
+}
+
+pub fn page_up(n: u64) -> u64 {
+    (n + shm::PAGE - 1) & !(shm::PAGE - 1)
+}

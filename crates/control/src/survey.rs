@@ -1,0 +1,243 @@
+//! The target's code before it is touched: which files it has mapped, what functions they hold, what would be patched.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_model as model;
+use thalweg_patch::ModulePlan;
+use thalweg_symbols::{DebugLookup, FunctionKind, Module};
+
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+use crate::proc::{self, Mapping, Pid};
+
+/// One module of the target, analysed and planned.
+pub struct Surveyed {
+    pub module: Module,
+    pub plan: ModulePlan,
+    pub path: PathBuf,
+    /// What the loader added to the module's addresses.
+    pub bias: u64,
+    /// From the first to the last mapped byte.
+    pub low: u64,
+    pub high: u64,
+    /// Its executable mappings.
+    pub text: Vec<(u64, u64)>,
+    /// Why the whole module is left alone, if it is.
+    pub left_alone: Option<&'static str>,
+}
+
+/// All modules, in address order.
+#[derive(Default)]
+pub struct Survey {
+    pub modules: Vec<Surveyed>,
+    /// Executable mappings that could not be looked into: name and reason.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// Told as the survey goes on: modules done, modules in all, name of the one at hand.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize, &str) + Sync);
+
+impl Survey {
+    /// Reads and plans everything that `pid` has mapped. The process runs on.
+    pub fn of_process(pid: Pid, filter: &Filter, progress: Progress) -> Result<Survey> {
+        let maps = proc::maps(pid)?;
+        let files = group_by_file(&maps);
+        let done = AtomicUsize::new(0);
+        let next = AtomicUsize::new(0);
+        let results: Mutex<Vec<(usize, Result<Surveyed, (String, String)>)>> = Mutex::default();
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8).min(files.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(file) = files.get(index) else { return };
+                        let result = survey_file(pid, file, filter);
+                        progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len(), &file.name);
+                        results.lock().expect("no worker panics").push((index, result));
+                    }
+                });
+            }
+        });
+        let mut results = results.into_inner().expect("no worker panics");
+        results.sort_by_key(|(index, _)| *index);
+        let mut survey = Survey::default();
+        for (_, result) in results {
+            match result {
+                Ok(module) => survey.modules.push(module),
+                Err(reason) => survey.unreadable.push(reason),
+            }
+        }
+        for mapping in maps.iter().filter(|m| m.perms.exec && m.inode == 0) {
+            let name = mapping.path.as_ref().map_or("anonymous".into(), |p| p.display().to_string());
+            if name != "[vsyscall]" {
+                survey.unreadable.push((name, "code with no file behind it is left alone".into()));
+            }
+        }
+        Ok(survey)
+    }
+
+    /// One file, as if it were mapped at its own addresses.
+    pub fn of_file(path: &Path, filter: &Filter) -> Result<Survey> {
+        let module = Module::load(path).map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
+        let surveyed = plan_module(module, path.to_path_buf(), 0, filter);
+        Ok(Survey { modules: vec![surveyed], unreadable: Vec::new() })
+    }
+
+    pub fn planned(&self) -> usize {
+        self.modules.iter().map(|m| m.plan.functions.len()).sum()
+    }
+
+    /// Function numbers by module and index in the module; `u32::MAX` where none is given.
+    pub fn numbers(&self) -> Vec<Vec<u32>> {
+        let mut next = 0;
+        self.modules
+            .iter()
+            .map(|surveyed| {
+                let mut numbers = vec![u32::MAX; surveyed.module.functions.len()];
+                for plan in &surveyed.plan.functions {
+                    numbers[plan.function] = next;
+                    next += 1;
+                }
+                numbers
+            })
+            .collect()
+    }
+
+    /// Everything the profile will say about functions, in the order of their numbers.
+    pub fn catalog(&self) -> model::Profile {
+        let mut profile = model::Profile::default();
+        for (index, surveyed) in self.modules.iter().enumerate() {
+            let module = &surveyed.module;
+            let whole = |f: &&thalweg_symbols::Function| !matches!(f.kind, FunctionKind::Fragment | FunctionKind::Plt);
+            profile.modules.push(model::Module {
+                name: module.name.clone(),
+                path: surveyed.path.display().to_string(),
+                build_id: module.build_id.as_deref().map(hex).unwrap_or_default(),
+                functions_total: module.functions.iter().filter(whole).count() as u32,
+                functions_patched: surveyed.plan.functions.len() as u32,
+            });
+            for plan in &surveyed.plan.functions {
+                let function = &module.functions[plan.function];
+                profile.functions.push(model::Function {
+                    name: function.name.clone(),
+                    module: index as u32,
+                    address: function.start,
+                    file: None,
+                    line: 0,
+                });
+            }
+            for skipped in &surveyed.plan.skipped {
+                let function = &module.functions[skipped.function];
+                profile.skipped.push(model::Skipped {
+                    name: function.name.clone(),
+                    module: module.name.clone(),
+                    address: function.start,
+                    reason: skipped.reason.to_string(),
+                });
+            }
+            if let Some(reason) = surveyed.left_alone {
+                profile.skipped.extend(module.functions.iter().filter(whole).map(|f| model::Skipped {
+                    name: f.name.clone(),
+                    module: module.name.clone(),
+                    address: f.start,
+                    reason: reason.into(),
+                }));
+            }
+            profile.skipped.extend(module.gaps.iter().map(|&(start, end)| model::Skipped {
+                name: format!("code_{start:x}"),
+                module: module.name.clone(),
+                address: start,
+                reason: format!("{} bytes of code that no symbol and no unwind information describe", end - start),
+            }));
+        }
+        profile.skipped.extend(self.unreadable.iter().map(|(name, reason)| model::Skipped {
+            name: name.clone(),
+            module: name.clone(),
+            address: 0,
+            reason: reason.clone(),
+        }));
+        profile
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The mappings of one file.
+struct MappedFile<'a> {
+    name: String,
+    mappings: Vec<&'a Mapping>,
+}
+
+/// Files with at least one executable mapping. One file mapped twice (dlmopen) is two modules.
+fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
+    let mut files: Vec<MappedFile> = Vec::new();
+    for mapping in maps.iter().filter(|m| m.inode != 0) {
+        let Some(path) = &mapping.path else { continue };
+        let same = |file: &&mut MappedFile| {
+            let first = file.mappings[0];
+            first.inode == mapping.inode && first.dev == mapping.dev && mapping.offset != 0
+        };
+        match files.iter_mut().rev().find(same) {
+            Some(file) => file.mappings.push(mapping),
+            None => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_string();
+                files.push(MappedFile { name, mappings: vec![mapping] });
+            }
+        }
+    }
+    let ours = format!("memfd:{}", thalweg_shm::MEMFD_NAME);
+    files.retain(|file| file.mappings.iter().any(|m| m.perms.exec) && file.name != ours);
+    files
+}
+
+fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> Result<Surveyed, (String, String)> {
+    let fail = |reason: String| (file.name.clone(), reason);
+    let text = file.mappings.iter().find(|m| m.perms.exec).expect("grouped for having one");
+    let path = text.path.clone().unwrap_or_default();
+    let mut data = Vec::new();
+    proc::file_of(pid, text)
+        .and_then(|handle| read_all(handle, &path, &mut data))
+        .map_err(|e| fail(e.to_string()))?;
+    let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path)).map_err(|e| fail(e.to_string()))?;
+    let bias = bias_of(&module, text).ok_or_else(|| fail("no segment of the file fits its mapping".into()))?;
+    let mut surveyed = plan_module(module, path, bias, filter);
+    surveyed.low = file.mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
+    surveyed.high = file.mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
+    surveyed.text = file.mappings.iter().filter(|m| m.perms.exec).map(|m| (m.start.0, m.end.0)).collect();
+    Ok(surveyed)
+}
+
+fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
+    handle.read_to_end(data).map(drop).map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}
+
+fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Surveyed {
+    let wanted = filter.keeps_module(&module.name);
+    let left_alone = (module.is_loader && wanted).then_some("the dynamic loader: runs before and beneath everything else");
+    let selected: Vec<bool> = module
+        .functions
+        .iter()
+        .map(|f| wanted && left_alone.is_none() && filter.keeps_function(&f.name, f.linkage_name.as_deref()))
+        .collect();
+    let plan = if selected.contains(&true) { thalweg_patch::plan(&module, &selected) } else { ModulePlan::default() };
+    let low = module.segments.first().map_or(0, |s| s.vaddr);
+    let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
+    Surveyed { module, plan, path, bias, low, high, text: Vec::new(), left_alone }
+}
+
+fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {
+    let segment = module.segments.iter().find(|s| {
+        let first_page = s.file_offset & !0xfff;
+        s.executable && text.offset >= first_page && text.offset < s.file_offset + s.file_size
+    })?;
+    let vaddr = segment.vaddr.checked_sub(segment.file_offset)?.checked_add(text.offset)?;
+    Some(text.start.0.wrapping_sub(vaddr))
+}

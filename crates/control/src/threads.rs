@@ -1,0 +1,242 @@
+//! The threads that exist at attach: each gets a slot, a GS base, and as its tree's trunk the functions that are on its
+//! stack right now, so that no chain of calls is severed.
+
+use std::mem::offset_of;
+
+use thalweg_shm as shm;
+use thalweg_symbols::Unwinder;
+
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::memory::{Shared, bytes_of, zeroed};
+use crate::prepare::Build;
+use crate::proc::{RemoteAddr, Tid};
+use crate::tracee::{Regs, Stopped};
+
+/// Deeper stacks are known down to here only: the target stands still meanwhile.
+const MAX_UNWOUND: usize = 4096;
+/// Where in a slot's private page a thread without thread-local storage gets a word that its FS base can point to.
+const SPARE_THREAD_POINTER: u64 = 2048;
+
+pub fn open_slots(
+    build: &Build,
+    stopped: &mut Stopped,
+    shared: &Shared,
+    header: &shm::Header,
+    unwinder: &mut Unwinder,
+    chosen: &[Tid],
+) -> Result<()> {
+    let pid = stopped.pid();
+    let tids = stopped.threads().to_vec();
+    if tids.len() as u64 > shm::SLOTS / 2 {
+        return Err(Error::Other(format!(
+            "process {pid} has {} threads: more than the {} that can be accounted for",
+            tids.len(),
+            shm::SLOTS / 2
+        )));
+    }
+    let mut registers = Vec::new();
+    for &tid in &tids {
+        let regs = stopped.regs(tid)?;
+        if regs.gs_base != 0 {
+            return Err(Error::Other(format!(
+                "thread {tid} of process {pid} uses the GS segment base ({:#x}) for itself, as Wine and some emulators do: nothing was changed",
+                regs.gs_base
+            )));
+        }
+        registers.push(regs);
+    }
+    let functions = FunctionMap::new(build);
+    let mut opener = Opener { stopped, shared, header, nodes_used: 0 };
+    for (index, (&tid, regs)) in tids.iter().zip(registers).enumerate() {
+        let trunk = unwind(opener.stopped, unwinder, &functions, &regs);
+        let flags = if chosen.is_empty() || chosen.contains(&tid) { 0 } else { shm::SLOT_IGNORED };
+        opener.open(index as u64, tid, regs, &trunk, flags)?;
+    }
+    let nodes_used = opener.nodes_used;
+    shared.write(offset_of!(shm::Header, nodes_used) as u64, &nodes_used.to_le_bytes())?;
+    shared.write(offset_of!(shm::Header, next_slot) as u64, &(tids.len() as u32).to_le_bytes())
+}
+
+/// A probed function on a thread's stack: its number and the address of its return address.
+struct OnStack {
+    function: u32,
+    sp: u64,
+}
+
+/// Outermost first.
+fn unwind(stopped: &Stopped, unwinder: &mut Unwinder, functions: &FunctionMap, regs: &Regs) -> Vec<OnStack> {
+    let mut cache = StackCache { stopped, start: 0, bytes: Vec::new() };
+    let frames = unwinder.unwind(regs.rip, regs.rsp, regs.rbp, MAX_UNWOUND, &mut |address| cache.word(address));
+    let mut trunk = Vec::new();
+    let mut below = regs.rsp;
+    for frame in frames {
+        let Some(cfa) = frame.cfa else { break };
+        if cfa < below || cfa % 8 != 0 {
+            // Another stack (a signal's), or lost: what is known so far is right.
+            break;
+        }
+        below = cfa;
+        if let Some(function) = functions.find(frame.ip) {
+            trunk.push(OnStack { function, sp: cfa - 8 });
+        }
+    }
+    trunk.reverse();
+    trunk
+}
+
+struct StackCache<'a> {
+    stopped: &'a Stopped,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl StackCache<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        const CHUNK: usize = 16 << 10;
+        let end = address.checked_add(8)?;
+        if address < self.start || end > self.start + self.bytes.len() as u64 {
+            let mut bytes = vec![0; CHUNK];
+            if self.stopped.read(RemoteAddr(address), &mut bytes).is_err() {
+                bytes.truncate(8);
+                self.stopped.read(RemoteAddr(address), &mut bytes).ok()?;
+            }
+            self.start = address;
+            self.bytes = bytes;
+        }
+        let at = (address - self.start) as usize;
+        Some(u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes")))
+    }
+}
+
+/// Probed functions by address.
+struct FunctionMap {
+    /// (start, end, number), sorted.
+    ranges: Vec<(u64, u64, u32)>,
+}
+
+impl FunctionMap {
+    fn new(build: &Build) -> FunctionMap {
+        let mut ranges = Vec::new();
+        for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
+            for plan in &surveyed.plan.functions {
+                let function = &surveyed.module.functions[plan.function];
+                ranges.push((function.start + surveyed.bias, function.end + surveyed.bias, numbers[plan.function]));
+            }
+        }
+        ranges.sort_unstable();
+        FunctionMap { ranges }
+    }
+
+    fn find(&self, address: u64) -> Option<u32> {
+        let index = self.ranges.partition_point(|range| range.0 <= address).checked_sub(1)?;
+        let (_, end, number) = self.ranges[index];
+        (address < end).then_some(number)
+    }
+}
+
+struct Opener<'a> {
+    stopped: &'a mut Stopped,
+    shared: &'a Shared,
+    header: &'a shm::Header,
+    nodes_used: u64,
+}
+
+impl Opener<'_> {
+    fn open(&mut self, index: u64, tid: Tid, mut regs: Regs, trunk: &[OnStack], flags: u32) -> Result<()> {
+        let header = self.header;
+        let shared_start = header.base + shm::PRIVATE_SIZE;
+        let gs = header.base + index * shm::PAGE;
+        let bytes = (trunk.len() as u64 + 1).next_multiple_of(shm::CHUNK_NODES) * shm::NODE_SIZE;
+        if self.nodes_used + bytes > header.nodes_len {
+            return Err(Error::Other("--memory is too small for the stacks of this process's threads".into()));
+        }
+        let first_node = shared_start + header.nodes_offset + self.nodes_used;
+        self.write_trunk(first_node, trunk)?;
+        self.nodes_used += bytes;
+
+        let bottom = header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE;
+        let frames = self.frames(first_node, trunk, regs.rsp);
+        self.shared.write(bottom, &frames)?;
+        let bottom = shared_start + bottom;
+
+        let mut slot: shm::SharedSlot = zeroed();
+        slot.start = header.attach_ticks;
+        slot.last = header.attach_ticks;
+        slot.pid = self.stopped.pid().0 as u32;
+        slot.tid = tid.0 as u32;
+        slot.root = first_node;
+        slot.chunk_next = first_node + (trunk.len() as u64 + 1) * shm::NODE_SIZE;
+        slot.chunk_end = first_node + bytes;
+        slot.creator_function = shm::NO_FUNCTION;
+        slot.original_gs = regs.gs_base;
+        slot.flags = flags;
+        self.shared.write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
+
+        if regs.fs_base == 0 {
+            // A static program before it has set up its thread-local storage: the probes need a word at fs:[0].
+            regs.fs_base = gs + SPARE_THREAD_POINTER;
+            self.stopped.write(RemoteAddr(regs.fs_base), &regs.fs_base.to_le_bytes())?;
+        }
+        let mut owner = [0; 8];
+        self.stopped.read(RemoteAddr(regs.fs_base), &mut owner)?;
+        let mut private: shm::PrivateSlot = zeroed();
+        private.owner = u64::from_le_bytes(owner);
+        private.top = bottom + trunk.len() as u64 * shm::FRAME_SIZE - gs;
+        private.limit = bottom + shm::MAX_FRAMES * shm::FRAME_SIZE - gs;
+        private.table = shared_start + shm::TABLE_OFFSET;
+        private.table_mask = header.table_mask;
+        private.nodes = shared_start + header.nodes_offset;
+        self.stopped.write(RemoteAddr(gs), bytes_of(&private))?;
+        regs.gs_base = gs;
+        self.stopped.set_regs(tid, regs)
+    }
+
+    /// The root and below it, each the child of the one before, the functions on the stack.
+    fn write_trunk(&self, first: u64, trunk: &[OnStack]) -> Result<()> {
+        let shared_start = self.header.base + shm::PRIVATE_SIZE;
+        let link = |index: usize| {
+            let nodes = shared_start + self.header.nodes_offset;
+            ((first - nodes) / shm::NODE_SIZE) as u32 + index as u32 + 1
+        };
+        let mut bytes = Vec::new();
+        for index in 0..=trunk.len() {
+            let mut node: shm::Node = zeroed();
+            node.min = i64::MAX;
+            node.children = [first; shm::CHILD_SLOTS as usize];
+            node.function = shm::NO_FUNCTION;
+            if index > 0 {
+                node.function = trunk[index - 1].function;
+                node.flags = shm::NODE_AT_ATTACH;
+                node.parent = link(index - 1);
+            }
+            if let Some(next) = trunk.get(index) {
+                node.first_child = link(index + 1);
+                let place = u64::from(next.function) % shm::CHILD_SLOTS;
+                node.children[place as usize] = first + (index as u64 + 1) * shm::NODE_SIZE;
+            }
+            bytes.extend_from_slice(bytes_of(&node));
+        }
+        self.shared.write(first - shared_start, &bytes)
+    }
+
+    fn frames(&self, first_node: u64, trunk: &[OnStack], rsp: u64) -> Vec<u8> {
+        let now = clock::ticks();
+        let outermost = trunk.first().map_or(rsp, |f| f.sp);
+        let mut bytes = Vec::new();
+        let mut push = |sp: u64, index: u64| {
+            let frame = shm::Frame {
+                key: shm::frame_key(sp, 0),
+                node: first_node + index * shm::NODE_SIZE,
+                start: now,
+                child: 0,
+            };
+            bytes.extend_from_slice(bytes_of(&frame));
+        };
+        push((outermost + shm::WINDOW / 2) & !7, 0);
+        for (index, on_stack) in trunk.iter().enumerate() {
+            push(on_stack.sp, index as u64 + 1);
+        }
+        bytes
+    }
+}
