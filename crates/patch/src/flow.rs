@@ -316,7 +316,7 @@ fn classify(
             Flow::Next | Flow::Branch(_) | Flow::CountBranch(_) | Flow::Kernel
                 if insn.end() == body.end && !insn.nop =>
             {
-                match image.function_at(body.end) {
+                match runs_into(image, body.end) {
                     Some(next) if insn.flow == Flow::Next && !image.is_fragment(next) => {
                         ExitKind::FallThrough(next)
                     }
@@ -332,6 +332,14 @@ fn classify(
     body.exits = exits;
     body.continues_in = continues_in;
     Ok(())
+}
+
+/// The function whose start comes next for code that runs on at `end`, nops aside.
+fn runs_into(image: &Image, end: u64) -> Option<usize> {
+    let start = image.next_start(end);
+    let nops = image.code_range(end, start)?;
+    let only_nops = padding_len(nops, end) == nops.len() && !nops.contains(&0xcc);
+    only_nops.then(|| image.function_at(start)).flatten()
 }
 
 /// At a jump out or a return: is the return address on top of the stack?
@@ -431,15 +439,16 @@ fn indirect(
         // Register that came in from elsewhere: a pointer to a function.
         None => false,
         Some(i) => match i.mnemonic() {
-            Mnemonic::Mov | Mnemonic::Jmp if i.op_count() > 0 && has_memory(i) => {
-                from_table(i) && inner_targets
+            Mnemonic::Mov | Mnemonic::Jmp if has_memory(i) => from_table(i) && inner_targets,
+            Mnemonic::Lea if i.is_ip_rel_memory_operand() => {
+                (body.start..body.end).contains(&i.ip_rel_memory_address())
             }
-            Mnemonic::Mov | Mnemonic::Cmove | Mnemonic::Cmovne | Mnemonic::Xchg | Mnemonic::Pop => {
-                false
-            }
-            _ => {
+            // An offset from a table's start.
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea | Mnemonic::Movsxd => {
                 return if resolved { Ok(false) } else { unresolved };
             }
+            // Copied, chosen among several, or unscrambled: a pointer to a function.
+            _ => false,
         },
     };
     if local {

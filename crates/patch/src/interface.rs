@@ -214,8 +214,10 @@ pub enum SkipReason {
     OddJump { at: u64 },
     #[error("runs on into what follows it at {at:#x}")]
     FallsThrough { at: u64 },
-    #[error("continues in {other:#x}, which cannot be probed")]
-    Continuation { other: u64 },
+    #[error("continues at {other:#x}, which cannot be probed: {why}")]
+    Continuation { other: u64, why: Box<SkipReason> },
+    #[error("was not asked for")]
+    NotSelected,
     #[error("shares patched bytes with {other:#x}, which cannot be probed")]
     SharedBytes { other: u64 },
     #[error("no room for a jump at the entry {at:#x}")]
@@ -240,6 +242,7 @@ impl SkipReason {
             SkipReason::OddJump { .. } => "odd-jump",
             SkipReason::FallsThrough { .. } => "falls-through",
             SkipReason::Continuation { .. } => "continuation",
+            SkipReason::NotSelected => "not-selected",
             SkipReason::SharedBytes { .. } => "shared-bytes",
             SkipReason::NoRoomAtEntry { .. } => "no-room-at-entry",
             SkipReason::NoRoomAtExit { .. } => "no-room-at-exit",

@@ -120,10 +120,97 @@ impl Planner<'_, '_> {
             let Ok(body) = body_of(self.image, &self.targets, function) else {
                 continue;
             };
-            if let Err(reason) = self.attempt(function, &body, THOROUGH) {
+            let mut tried = self.attempt(function, &body, THOROUGH);
+            if tried.is_err() && self.loosen_neighbours(&body) {
+                tried = self.attempt(function, &body, THOROUGH);
+            }
+            if let Err(reason) = tried {
                 self.states[function] = State::Failed(reason);
             }
         }
+    }
+
+    /// Lets planned functions next to `body` displace more than they need, for the sake of springboards. True if any did.
+    fn loosen_neighbours(&mut self, body: &Body) -> bool {
+        const REACH: u64 = 140;
+        let functions = &self.image.module.functions;
+        let (low, high) = (body.start.saturating_sub(REACH), body.end + REACH);
+        let first = functions.partition_point(|f| f.end <= low);
+        let mut any = false;
+        for (g, neighbour) in functions.iter().enumerate().skip(first) {
+            if neighbour.start >= high {
+                break;
+            }
+            if neighbour.start != body.start && matches!(self.states[g], State::Planned(_)) {
+                any |= self.loosen(g, low, high);
+            }
+        }
+        any
+    }
+
+    fn loosen(&mut self, function: usize, low: u64, high: u64) -> bool {
+        let Ok(body) = body_of(self.image, &self.targets, function) else {
+            return false;
+        };
+        let State::Planned(planned) = &mut self.states[function] else {
+            return false;
+        };
+        let fragment = self.image.is_fragment(function);
+        let mut solver = Solver::new(&body, &self.targets, &self.space, fragment, QUICK);
+        for window in &planned.windows {
+            let first = body.index_of(window.start);
+            let last = body
+                .insns
+                .partition_point(|i| i.addr < window.end)
+                .checked_sub(1);
+            let (Some(first), Some(last)) = (first, last) else {
+                return false;
+            };
+            let (start, end, patch) = (window.start, window.end, window.patch);
+            solver.drafts.push(Draft {
+                first,
+                last,
+                start,
+                end,
+                patch,
+            });
+        }
+        solver.loosen(low, high);
+        let mut any = false;
+        for draft in solver.drafts {
+            let known = planned.windows.iter().position(|w| w.start == draft.start);
+            if known.is_some_and(|w| planned.windows[w].end == draft.end) {
+                continue;
+            }
+            any = true;
+            planned.stub_bytes += stub_bytes(&body, &draft);
+            let padding = padding_in(&body, &draft);
+            let dead_from = match known {
+                Some(w) => {
+                    let window = &mut planned.windows[w];
+                    let dead_from = window.end.max(window.patch_end());
+                    (window.end, window.padding) = (draft.end, padding);
+                    dead_from
+                }
+                None => {
+                    let (start, end, patch) = (draft.start, draft.end, draft.patch);
+                    planned.windows.push(Window {
+                        start,
+                        end,
+                        patch,
+                        events: Vec::new(),
+                        padding,
+                        rank: self.rank,
+                    });
+                    self.rank += 1;
+                    self.space.set(start, draft.patch_end(), Byte::Taken);
+                    draft.patch_end()
+                }
+            };
+            self.space.set(dead_from, draft.end, Byte::Dead);
+            self.hosts.push((draft.patch_end(), draft.end, function));
+        }
+        any
     }
 
     fn attempt(&mut self, function: usize, body: &Body, effort: Effort) -> Result<(), SkipReason> {
@@ -164,9 +251,7 @@ impl Planner<'_, '_> {
             self.space.set(draft.start, draft.patch_end(), Byte::Taken);
             if draft.end > draft.patch_end() {
                 self.space.set(draft.patch_end(), draft.end, Byte::Dead);
-                if draft.end - draft.patch_end() >= JUMP {
-                    self.hosts.push((draft.patch_end(), draft.end, function));
-                }
+                self.hosts.push((draft.patch_end(), draft.end, function));
             }
         }
         for draft in drafts {
@@ -206,11 +291,7 @@ impl Planner<'_, '_> {
                 end: draft.end,
                 patch: draft.patch,
                 events: Vec::new(),
-                padding: body.insns[draft.first..=draft.last]
-                    .windows(2)
-                    .filter(|pair| pair[0].end() < pair[1].addr)
-                    .map(|pair| (pair[0].end(), pair[1].addr))
-                    .collect(),
+                padding: padding_in(body, draft),
                 rank: self.rank,
             });
             self.rank += 1;
@@ -234,9 +315,17 @@ impl Planner<'_, '_> {
                 let Some(&(other, need)) = missing else {
                     continue;
                 };
+                let why = match &self.states[other] {
+                    State::Failed(SkipReason::Continuation { why, .. }) => (**why).clone(),
+                    State::Failed(reason) => reason.clone(),
+                    _ => SkipReason::NotSelected,
+                };
                 let other = self.image.module.functions[other].start;
                 self.states[i] = State::Failed(match need {
-                    Need::Exits => SkipReason::Continuation { other },
+                    Need::Exits => SkipReason::Continuation {
+                        other,
+                        why: Box::new(why),
+                    },
                     Need::Bytes => SkipReason::SharedBytes { other },
                 });
                 changed = true;
@@ -420,6 +509,15 @@ fn method(body: &Body, drafts: &[Draft], fragment: bool) -> Method {
     } else {
         Method::Direct
     }
+}
+
+/// Padding between the instructions of `draft`.
+fn padding_in(body: &Body, draft: &Draft) -> Vec<(u64, u64)> {
+    body.insns[draft.first..=draft.last]
+        .windows(2)
+        .filter(|pair| pair[0].end() < pair[1].addr)
+        .map(|pair| (pair[0].end(), pair[1].addr))
+        .collect()
 }
 
 /// No copy of `draft` is longer, probes not counted.

@@ -33,9 +33,18 @@ impl Draft {
     fn board(&self) -> Option<u64> {
         match self.patch {
             PatchForm::Near => None,
-            PatchForm::Short { springboard } => Some(springboard),
+            PatchForm::Short { springboard } => (springboard != NOWHERE).then_some(springboard),
         }
     }
+}
+
+/// Which patches a search may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Near,
+    Short,
+    /// Short, and other instructions may be displaced to make room for the springboard.
+    ShortWithRoom,
 }
 
 /// How far a search may go.
@@ -48,6 +57,16 @@ pub(crate) struct Effort {
     pub reach: usize,
     /// Windows to try in all.
     pub budget: u32,
+}
+
+impl Effort {
+    fn forms(self) -> &'static [Form] {
+        if self.springboards {
+            &[Form::Near, Form::Short, Form::ShortWithRoom]
+        } else {
+            &[Form::Near]
+        }
+    }
 }
 
 pub(crate) const QUICK: Effort = Effort {
@@ -65,6 +84,10 @@ pub(crate) const THOROUGH: Effort = Effort {
 
 /// No window is longer, but for whole bodies.
 const LONGEST: u64 = 96;
+/// How many instructions to take along to make room for a springboard.
+const ROOMY_INSTRUCTIONS: usize = 8;
+/// Stands for a springboard yet to be found.
+const NOWHERE: u64 = 0;
 /// A body up to this size may run in a stub as a whole.
 const LONGEST_BODY: u64 = 1024;
 
@@ -111,7 +134,7 @@ impl<'a> Solver<'a> {
         self.drafts.clear();
         let last = self.body.insns.len() - 1;
         let small = self.body.end - self.body.start <= LONGEST_BODY;
-        if small && self.place(self.body.entry, last, 0, u64::MAX, true) {
+        if small && self.place(self.body.entry, last, 0, u64::MAX, Form::ShortWithRoom) {
             return self.ordered();
         }
         tried
@@ -141,14 +164,14 @@ impl<'a> Solver<'a> {
         let entry = self.body.entry;
         let reach = (entry + self.effort.reach + 4).min(self.body.insns.len() - 1);
         for depth in 0..=self.effort.depth {
-            for last in entry..=reach {
-                if self.place(entry, last, depth, LONGEST, false) {
-                    return true;
-                }
-            }
-            if self.effort.springboards {
-                for last in entry..=reach.min(entry + 3) {
-                    if self.place(entry, last, depth, LONGEST, true) {
+            for form in self.effort.forms() {
+                let reach = if *form == Form::Near {
+                    reach
+                } else {
+                    reach.min(entry + 3)
+                };
+                for last in entry..=reach {
+                    if self.place(entry, last, depth, LONGEST, *form) {
                         return true;
                     }
                 }
@@ -156,7 +179,8 @@ impl<'a> Solver<'a> {
         }
         // A moved call costs its return a misprediction: only when nothing else fits.
         self.move_calls = self.effort.springboards;
-        self.move_calls && (entry..=reach).any(|last| self.place(entry, last, 0, LONGEST, false))
+        self.move_calls
+            && (entry..=reach).any(|last| self.place(entry, last, 0, LONGEST, Form::Near))
     }
 
     /// The window of a function that runs on into the next has to end where the function ends.
@@ -165,7 +189,7 @@ impl<'a> Solver<'a> {
             return true;
         }
         (0..=self.effort.reach.min(insn)).any(|back| {
-            self.place(insn - back, insn, self.effort.depth, LONGEST, false)
+            self.place(insn - back, insn, self.effort.depth, LONGEST, Form::Near)
                 && self.drafts.iter().any(|d| d.last == insn)
         })
     }
@@ -183,19 +207,16 @@ impl<'a> Solver<'a> {
         let back = self.effort.reach.min(insn);
         let ahead = forward.min(self.body.insns.len() - 1 - insn);
         for depth in 0..=depth {
-            for short in [false, true] {
-                if short && !self.effort.springboards {
-                    continue;
-                }
-                let (back, ahead) = if short {
-                    (back.min(3), ahead.min(3))
-                } else {
+            for form in self.effort.forms() {
+                let (back, ahead) = if *form == Form::Near {
                     (back, ahead)
+                } else {
+                    (back.min(3), ahead.min(3))
                 };
                 for size in 0..=back + ahead {
                     for behind in size.saturating_sub(back)..=size.min(ahead) {
                         let first = insn - (size - behind);
-                        if self.place(first, insn + behind, depth, LONGEST, short) {
+                        if self.place(first, insn + behind, depth, LONGEST, *form) {
                             return true;
                         }
                     }
@@ -206,7 +227,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Tries to make one window of `first..=last` and all windows it touches.
-    fn place(&mut self, first: usize, last: usize, depth: u32, longest: u64, short: bool) -> bool {
+    fn place(&mut self, first: usize, last: usize, depth: u32, longest: u64, form: Form) -> bool {
         if self.effort.budget == 0 {
             return false;
         }
@@ -260,14 +281,18 @@ impl<'a> Solver<'a> {
             patch: PatchForm::Near,
         };
         if !self.fits(&draft, &others, &kept_boards) {
-            draft.patch = PatchForm::Short { springboard: 0 };
-            if !short || !self.fits(&draft, &others, &kept_boards) {
+            draft.patch = PatchForm::Short {
+                springboard: NOWHERE,
+            };
+            let evict = form == Form::ShortWithRoom;
+            if form == Form::Near || !self.fits(&draft, &others, &kept_boards) {
                 return false;
             }
-            let Some(springboard) = self.springboard(&draft, &others) else {
-                return false;
-            };
-            draft.patch = PatchForm::Short { springboard };
+            match self.springboard(&draft, &others) {
+                Some(springboard) => draft.patch = PatchForm::Short { springboard },
+                None if evict => return self.place_with_room(draft, others, to_move, depth),
+                None => return false,
+            }
         }
         let before = std::mem::replace(&mut self.drafts, others);
         self.drafts.push(draft);
@@ -279,6 +304,104 @@ impl<'a> Solver<'a> {
         }
         self.drafts = before;
         false
+    }
+
+    /// Displaces a run of instructions nearby for no other reason than that `draft` can have its springboard there.
+    fn place_with_room(
+        &mut self,
+        mut draft: Draft,
+        others: Vec<Draft>,
+        to_move: Vec<usize>,
+        depth: u32,
+    ) -> bool {
+        let before = std::mem::replace(&mut self.drafts, others);
+        self.drafts.push(draft);
+        let (low, high) = (draft.start.saturating_sub(140), draft.start + 140);
+        let nearby = self.body.insns.partition_point(|i| i.addr < low);
+        for first in nearby..self.body.insns.len() {
+            if self.body.insns[first].addr > high || self.effort.budget == 0 {
+                break;
+            }
+            let Some(last) = self.roomy_run(first) else {
+                continue;
+            };
+            if first <= draft.last && draft.first <= last {
+                continue;
+            }
+            let kept = self.drafts.clone();
+            if !self.place(first, last, 0, LONGEST, Form::Near) {
+                continue;
+            }
+            let at = self
+                .drafts
+                .iter()
+                .position(|d| d.start == draft.start && d.last == draft.last);
+            if let Some(at) = at {
+                let mut rest = self.drafts.clone();
+                rest.remove(at);
+                if let Some(springboard) = self.springboard(&draft, &rest) {
+                    draft.patch = PatchForm::Short { springboard };
+                    self.drafts[at] = draft;
+                    if to_move.iter().all(|&source| self.cover(source, depth - 1)) {
+                        return true;
+                    }
+                    draft.patch = PatchForm::Short {
+                        springboard: NOWHERE,
+                    };
+                }
+            }
+            self.drafts = kept;
+        }
+        self.drafts = before;
+        false
+    }
+
+    /// The shortest run from `first` on with room for two jumps.
+    fn roomy_run(&self, first: usize) -> Option<usize> {
+        let start = self.body.insns[first].addr;
+        let run = self.body.insns[first..].iter().take(ROOMY_INSTRUCTIONS);
+        let last = first + run.take_while(|i| i.end() < start + 2 * JUMP).count();
+        (last < self.body.insns.len()).then_some(last)
+    }
+
+    /// Makes the windows of a planned function longer, or adds one, so that others find dead bytes in `[low, high)`.
+    pub fn loosen(&mut self, low: u64, high: u64) {
+        let given = self.drafts.clone();
+        let from = self.body.insns.partition_point(|i| i.addr < low);
+        for first in from..self.body.insns.len() {
+            if self.body.insns[first].addr >= high {
+                break;
+            }
+            let Some(last) = self.roomy_run(first) else {
+                continue;
+            };
+            let touched: Vec<Draft> = self
+                .drafts
+                .iter()
+                .copied()
+                .filter(|d| d.first <= last && first <= d.last)
+                .collect();
+            let grows = matches!(touched[..], [d] if d.first == first && d.last < last && d.patch == PatchForm::Near);
+            if !touched.is_empty() && !grows {
+                continue;
+            }
+            let kept = self.drafts.clone();
+            if self.place(first, last, 0, LONGEST, Form::Near) {
+                let start = self.body.insns[first].addr;
+                let sound = self
+                    .drafts
+                    .iter()
+                    .any(|d| d.start == start && d.patch == PatchForm::Near)
+                    && given.iter().all(|g| {
+                        self.drafts
+                            .iter()
+                            .any(|d| d.start == g.start && d.patch == g.patch)
+                    });
+                if !sound {
+                    self.drafts = kept;
+                }
+            }
+        }
     }
 
     /// All of `first..=last` can run elsewhere, and only padding lies between them.
