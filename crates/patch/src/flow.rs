@@ -53,6 +53,14 @@ impl Body {
         self.insns.binary_search_by_key(&addr, |i| i.addr).ok()
     }
 
+    /// Does `addr` lie inside an instruction, not at its start?
+    pub fn inside_instruction(&self, addr: u64) -> bool {
+        let after = self.insns.partition_point(|i| i.addr <= addr);
+        after
+            .checked_sub(1)
+            .is_some_and(|i| self.insns[i].addr < addr && addr < self.insns[i].end())
+    }
+
     /// Indices of the jumps to `target`.
     pub fn sources(&self, target: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.soft.partition_point(|&(t, _)| t < target);
@@ -292,6 +300,7 @@ fn classify(
                 let leaves = frame_gone(image, body, index);
                 let kind = match to.map(|g| (g, &module.functions[g])) {
                     None if leaves => ExitKind::Tail(None),
+                    _ if !leaves && never_taken(image, body, index, t) => continue,
                     None => return Err(SkipReason::OddJump { at }),
                     Some((_, g)) if is_return_thunk(image, g) => ExitKind::Thunk,
                     Some((_, g)) if g.kind == FunctionKind::Plt && leaves => ExitKind::TailPlt,
@@ -332,6 +341,23 @@ fn classify(
     body.exits = exits;
     body.continues_in = continues_in;
     Ok(())
+}
+
+/// A jump behind a call that never returns, to the end of a function: where compilers send what they know to be unreachable.
+fn never_taken(image: &Image, body: &Body, index: usize, target: u64) -> bool {
+    let functions = &image.module.functions;
+    let ends_there = functions
+        .partition_point(|f| f.start < target)
+        .checked_sub(1)
+        .is_some_and(|f| functions[f].end == target);
+    let after_call = index
+        .checked_sub(1)
+        .map(|i| body.insns[i])
+        .is_some_and(|before| {
+            before.end() == body.insns[index].addr
+                && matches!(before.flow, Flow::Call(_) | Flow::CallIndirect)
+        });
+    ends_there && after_call
 }
 
 /// The function whose start comes next for code that runs on at `end`, nops aside.

@@ -245,10 +245,16 @@ impl<'a> Solver<'a> {
             (first, last) = joined;
         }
         let (start, end) = (self.body.insns[first].addr, self.body.insns[last].end());
-        if end - start > longest || !self.movable(first, last) {
+        if end - start > longest
+            || !self.movable(
+                first,
+                last,
+                if form == Form::Near { JUMP } else { SHORT_JUMP },
+            )
+        {
             return false;
         }
-        if self.targets.any_in(start + 1, end) || self.blocked(start + 1, end) {
+        if self.hard_target_in(start + 1, end) || self.blocked(start + 1, end) {
             return false;
         }
         let mut to_move = Vec::new();
@@ -404,8 +410,9 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// All of `first..=last` can run elsewhere, and only padding lies between them.
-    fn movable(&self, first: usize, last: usize) -> bool {
+    /// All of `first..=last` can run elsewhere, and only padding lies between them. The last one may be a call if the place
+    /// it returns to is not among the `patch` bytes that change.
+    fn movable(&self, first: usize, last: usize, patch: u64) -> bool {
         let insns = &self.body.insns;
         for i in first..=last {
             let insn = &insns[i];
@@ -415,7 +422,7 @@ impl<'a> Solver<'a> {
                 && self.move_calls
                 && !insn.fixed
                 && matches!(insn.flow, Flow::Call(_) | Flow::CallIndirect)
-                && insn.end() - insns[first].addr >= JUMP;
+                && insn.end() - insns[first].addr >= patch;
             if !insn.movable() && !moved_call {
                 return false;
             }
@@ -429,6 +436,13 @@ impl<'a> Solver<'a> {
             }
         }
         true
+    }
+
+    /// Data holds many numbers that look like addresses. One that points into the middle of an instruction that is known to
+    /// run is none, unless code names it too.
+    fn hard_target_in(&self, from: u64, to: u64) -> bool {
+        let real = |t: &u64| self.targets.named.contains(t) || !self.body.inside_instruction(*t);
+        from < to && self.targets.in_range(from, to).iter().any(real)
     }
 
     fn blocked(&self, from: u64, to: u64) -> bool {

@@ -19,6 +19,8 @@ pub(crate) const ARITHMETIC: u32 = RflagsBits::OF
 pub(crate) struct Targets {
     /// Sorted, without duplicates. Everything but direct jumps within one function.
     pub hard: Vec<u64>,
+    /// Those of `hard` that an instruction names as its target; the others come from data.
+    pub named: HashSet<u64>,
     /// Functions in whose own code a table of jump targets was found.
     pub with_tables: HashSet<usize>,
     /// Starts of functions after whose call some caller reads a flag that the caller did not set.
@@ -47,6 +49,7 @@ impl Targets {
 struct Sweep<'i, 'm> {
     image: &'i Image<'m>,
     hard: Vec<u64>,
+    named: HashSet<u64>,
     /// Addresses of constants that code takes: maybe a jump table.
     tables: Vec<(u64, usize)>,
     flags_read_after: HashSet<u64>,
@@ -67,6 +70,7 @@ pub(crate) fn collect(image: &Image) -> Targets {
     let mut sweep = Sweep {
         image,
         hard: image.module.code_pointers.clone(),
+        named: HashSet::new(),
         tables: Vec::new(),
         flags_read_after: HashSet::new(),
         absolute_operands: !image.module.position_independent,
@@ -163,15 +167,14 @@ impl Sweep<'_, '_> {
                 }
                 return;
             }
-            Flow::Call(t) => return self.code_target(t),
-            Flow::Transaction(t) => return self.code_target(t),
+            Flow::Call(t) | Flow::Transaction(t) => return self.code_target(t),
             Flow::Unmovable => self.code_target(instruction.near_branch_target()),
             _ => {}
         }
         if instruction.is_ip_rel_memory_operand() {
             let address = instruction.ip_rel_memory_address();
             if self.in_span(address) && self.image.is_code(address) {
-                self.hard.push(address);
+                self.code_target(address);
             } else if instruction.op0_kind() == OpKind::Register
                 && instruction.op1_kind() == OpKind::Memory
             {
@@ -183,7 +186,9 @@ impl Sweep<'_, '_> {
                 match instruction.op_kind(op) {
                     OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64 => {
                         let value = instruction.immediate(op);
-                        self.code_target(value);
+                        if self.in_span(value) {
+                            self.hard.push(value);
+                        }
                         self.maybe_table(value, function);
                     }
                     OpKind::Memory if instruction.memory_base() != Register::RIP => {
@@ -201,6 +206,7 @@ impl Sweep<'_, '_> {
 
     fn code_target(&mut self, address: u64) {
         if self.in_span(address) {
+            self.named.insert(address);
             self.hard.push(address);
         }
     }
@@ -272,6 +278,7 @@ impl Sweep<'_, '_> {
         self.hard.dedup();
         Targets {
             hard: self.hard,
+            named: self.named,
             with_tables,
             flags_read_after: self.flags_read_after,
             padding: Vec::new(),

@@ -474,11 +474,13 @@ impl Check<'_> {
                 .map(|i| windows[i])
                 .filter(|w| addr < w.1)
         };
+        // Numbers in data that point into the middle of a displaced instruction are no addresses.
+        let starts = |addr: u64| self.moves.contains_key(&addr.wrapping_add(self.place.bias));
         let mut wrong: Vec<(u64, u64)> = self
             .module
             .code_pointers
             .iter()
-            .filter(|&&p| hit(p))
+            .filter(|&&p| hit(p) && (starts(p) || window_of(p).is_none()))
             .map(|&p| (p, 0))
             .collect();
         for f in &self.module.functions {
