@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thalweg_model as model;
-use thalweg_patch::{PatchForm, Placement};
+use thalweg_patch::{Patch, PatchForm, Placement};
 use thalweg_shm as shm;
 
 use crate::agent;
@@ -147,21 +147,12 @@ impl Build {
                 }),
             }
         }
-        let mut patches = self.ledger.patches.iter().peekable();
         for span in &mut self.spans {
             read_remote(pid, RemoteAddr(span.start), &mut span.before)?;
             span.after = span.before.clone();
-            let end = span.start + span.before.len() as u64;
-            while let Some(patch) = patches.next_if(|p| p.address < end) {
-                let at = (patch.address - span.start) as usize;
-                let place = &mut span.after[at..at + patch.original.len()];
-                if *place != patch.original {
-                    return Err(Error::Other(format!(
-                        "the code at {:#x} of process {pid} is not what its file says ({:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
-                        patch.address, place, patch.original
-                    )));
-                }
-                place.copy_from_slice(&patch.replacement);
+            // Springboards are written by themselves beforehand; a span that covers one must not undo it.
+            for list in [&self.ledger.springboards, &self.ledger.patches] {
+                apply(pid, list, span)?;
             }
         }
         Ok(())
@@ -241,6 +232,23 @@ impl Build {
         }
         Ok(())
     }
+}
+
+fn apply(pid: Pid, patches: &[Patch], span: &mut Span) -> Result<()> {
+    let end = span.start + span.before.len() as u64;
+    let first = patches.partition_point(|patch| patch.address < span.start);
+    for patch in patches[first..].iter().take_while(|patch| patch.address < end) {
+        let at = (patch.address - span.start) as usize;
+        let place = &mut span.after[at..at + patch.original.len()];
+        if *place != patch.original {
+            return Err(Error::Other(format!(
+                "the code at {:#x} of process {pid} is not what its file says ({:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
+                patch.address, place, patch.original
+            )));
+        }
+        place.copy_from_slice(&patch.replacement);
+    }
+    Ok(())
 }
 
 fn springboards_of(surveyed: &crate::survey::Surveyed) -> Vec<u64> {
