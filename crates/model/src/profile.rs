@@ -102,7 +102,7 @@ pub struct Node {
     pub cum: u64,
     /// Wall time between entry and exit, waiting included.
     pub elapsed: u64,
-    /// Shortest and longest single call.
+    /// Least and most time of a single call in the function itself; both 0 while no call has ended.
     pub min: u64,
     pub max: u64,
     /// How often the same function stands among the ancestors: 0 for the outermost.

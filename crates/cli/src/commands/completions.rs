@@ -1,7 +1,9 @@
 //! `thalweg completions` (hidden): write a shell's completion script to standard output.
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -14,11 +16,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(
-        args.shell,
-        &mut Cli::command(),
-        "thalweg",
-        &mut std::io::stdout(),
-    );
+    // Into memory first: the generator panics where a pipe is closed on it.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "thalweg", &mut script);
+    std::io::stdout()
+        .write_all(&script)
+        .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

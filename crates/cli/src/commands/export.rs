@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::ValueEnum;
 use thalweg_formats::json;
 use thalweg_model::{OutputFile, Profile};
@@ -36,7 +37,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(path) => {
             OutputFile::create(path)?.save_with(|file| write(args.format, &profile, file))?
         }
-        None => write(args.format, &profile, io::stdout().lock())?,
+        None => write(args.format, &profile, io::stdout().lock())
+            .context("cannot write to standard output")?,
     }
     Ok(ExitCode::SUCCESS)
 }

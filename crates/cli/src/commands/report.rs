@@ -1,9 +1,11 @@
 //! `thalweg report`: read a profile and show it as a summary, a flat table or a tree.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use thalweg_control::filter::Filter;
+use thalweg_model::Profile;
 
 use crate::args::InputArgs;
 use crate::report::{self, Selection, SortKey, Style};
@@ -67,27 +69,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     selection.limit = args.limit;
     selection.min_percent = args.min_percent;
 
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    print(&args, &profile, selection).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &Args, profile: &Profile, mut selection: Selection) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
     let style = Style::for_stdout();
     match (args.flat, args.tree) {
-        (true, _) if args.json => report::print_flat_json(&profile, &selection, &mut out)?,
-        (true, _) => report::print_flat(&profile, &selection, &mut out, style)?,
-        (_, true) if args.json => report::print_tree_json(&profile, &selection, &mut out)?,
+        (true, _) if args.json => report::print_flat_json(profile, &selection, &mut out)?,
+        (true, _) => report::print_flat(profile, &selection, &mut out, style)?,
+        (_, true) if args.json => report::print_tree_json(profile, &selection, &mut out)?,
         (_, true) => {
             selection.prune_for_reading();
-            report::print_tree(&profile, &selection, &mut out, style)?;
+            report::print_tree(profile, &selection, &mut out, style)?;
         }
         _ => {
             selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
             if args.json {
-                report::print_summary_json(&profile, &selection, &mut out)?;
+                report::print_summary_json(profile, &selection, &mut out)?;
             } else {
-                report::print_summary_of(&profile, &selection, &mut out, style)?;
+                report::print_summary_of(profile, &selection, &mut out, style)?;
             }
         }
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    out.flush()
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

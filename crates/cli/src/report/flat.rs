@@ -162,12 +162,12 @@ impl<'a> Table<'a> {
             write!(out, "{}  ", self.style.heat(row.calls, whole, &calls_share))?;
         }
         if self.extremes {
-            let ended = row.max > 0;
+            let known = row.calls > 0 || row.max > 0;
             write!(
                 out,
                 "{}  {}  ",
-                time_if(ended, row.min),
-                time_if(ended, row.max)
+                time_if(known, row.min),
+                time_if(known, row.max)
             )?;
         }
         let module = pad(&module_name(self.profile, row), self.module);

@@ -60,8 +60,8 @@ fn key_name(key: SortKey) -> &'static str {
         SortKey::Base => "base time",
         SortKey::Cum => "cumulative time",
         SortKey::Calls => "calls",
-        SortKey::Min => "shortest time",
-        SortKey::Max => "longest time",
+        SortKey::Min => "own time in their quickest call",
+        SortKey::Max => "own time in one call",
         SortKey::Name => "name",
     }
 }

@@ -177,7 +177,10 @@ pub fn print_tree(
 }
 
 fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String {
-    let mut title = format!("Thread {} {}", thread.tid, printable(&thread.name));
+    let mut title = format!("Thread {}", thread.tid);
+    if !thread.name.is_empty() {
+        title.push_str(&format!(" {}", printable(&thread.name)));
+    }
     if profile.processes.len() > 1 || process.pid != thread.tid {
         title.push_str(&format!(" of process {}", process.pid));
     }
