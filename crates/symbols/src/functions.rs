@@ -1,7 +1,8 @@
 //! One list of functions out of symbols and unwind information.
 //!
-//! A function starts at each function symbol and at each FDE. It ends where its FDE ends, else where its symbol says,
-//! else at the next start; and in any case before the next start, so that ranges never overlap:
+//! A function starts at each function symbol and at each FDE that is not inside a symbol's extent. It ends where its FDE
+//! or its symbol ends, whichever is later, else at the next start; and in any case before the next start, so that ranges
+//! never overlap:
 //!
 //! ```text
 //! symbols      memmove_a      memmove_b(inside)        frame_dummy (size 0)
@@ -14,7 +15,7 @@ use crate::cfi::CfiTable;
 use crate::frames::Fde;
 use crate::kinds::{self, Facts};
 use crate::names;
-use crate::padding::{trim_both, trim_end};
+use crate::padding::{padding_len, trim_both, trim_end};
 use crate::symtab::{Symbol, SymbolKind};
 use crate::{FoundIn, Function, FunctionKind, Section};
 
@@ -37,6 +38,12 @@ struct Start<'d> {
     symbol: Option<Symbol<'d>>,
     size: u64,
     fde: Option<Fde>,
+}
+
+impl Start<'_> {
+    fn symbol_end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
 }
 
 pub(crate) fn build(from: &Sources<'_, '_>) -> (Vec<Function>, Vec<(u64, u64)>) {
@@ -154,6 +161,8 @@ fn starts<'d>(from: &Sources<'_, 'd>, objects: &[(u64, u64)]) -> Vec<Start<'d>> 
         let address = frame_start(fde, from.sections);
         match starts[..by_symbols].binary_search_by_key(&address, |s| s.address) {
             Ok(index) => starts[index].fde = Some(*fde),
+            // A symbol may span several frame descriptions: assembler that changes stacks in the middle.
+            Err(next) if next > 0 && starts[next - 1].symbol_end() > address => {}
             Err(_) if belongs(address) => {
                 starts.push(Start {
                     address,
@@ -170,11 +179,26 @@ fn starts<'d>(from: &Sources<'_, 'd>, objects: &[(u64, u64)]) -> Vec<Start<'d>> 
     starts
 }
 
-/// The FDE of a signal restorer begins one byte early, because unwinders look up the byte before an address.
+/// The first instruction that a frame description means. One of a signal restorer begins a byte early, because unwinders
+/// look up the byte before an address; assembler may open one before the padding that aligns the function.
 fn frame_start(fde: &Fde, sections: &[Section]) -> u64 {
-    let first = section_of(sections, fde.start).map(|s| s.bytes[(fde.start - s.vaddr) as usize]);
-    if fde.signal && first == Some(0x90) && fde.end - fde.start > 1 {
-        fde.start + 1
+    let Some(section) = section_of(sections, fde.start) else {
+        return fde.start;
+    };
+    let code = &section.bytes[(fde.start - section.vaddr) as usize..];
+    if fde.signal && kinds::is_restorer(&code[1..]) {
+        return fde.start + 1;
+    }
+    let mut skip = 0;
+    while !(fde.start + skip as u64).is_multiple_of(16) {
+        match padding_len(&code[skip..]) {
+            0 => return fde.start,
+            n => skip += n,
+        }
+    }
+    let aligned = fde.start + skip as u64;
+    if aligned < fde.end {
+        aligned
     } else {
         fde.start
     }
@@ -254,8 +278,8 @@ fn end(
             .map(|f| f.end)
             .filter(|&end| end > start.address)
     });
-    let symbol_end = (start.size > 0).then(|| start.address.saturating_add(start.size));
-    let mut end = fde_end.or(symbol_end).unwrap_or(u64::MAX).min(limit);
+    let symbol_end = (start.size > 0).then(|| start.symbol_end());
+    let mut end = fde_end.max(symbol_end).unwrap_or(u64::MAX).min(limit);
     let next_object = objects.partition_point(|o| o.0 <= start.address);
     if let Some(object) = objects.get(next_object) {
         end = end.min(object.0);

@@ -9,6 +9,7 @@ const THUNK: &str = "return or indirect-branch thunk";
 const LOADER: &str = "runs inside the dynamic loader's own calling convention";
 const CANCELLATION: &str = "cancellation range: the C library compares addresses with it";
 pub(crate) const RSEQ: &str = "restartable sequence: the kernel compares addresses with it";
+const THREAD_POINTER: &str = "sets up thread-local storage, on which probes rely";
 const OUTERMOST: &str = "outermost frame: it never returns to a caller";
 
 /// What is known of one function when its kind is decided.
@@ -34,10 +35,13 @@ pub(crate) fn kind(facts: &Facts<'_>) -> FunctionKind {
     if facts.in_rseq {
         return FunctionKind::Untouchable(RSEQ);
     }
+    if sets_thread_pointer(facts.code) {
+        return FunctionKind::Untouchable(THREAD_POINTER);
+    }
     if makes_task(facts.code) {
         return FunctionKind::Untouchable(NEW_TASK);
     }
-    if is_long_jump(facts.code) {
+    if is_long_jump(facts.code) || loads_context(facts.code) {
         return FunctionKind::Untouchable(CONTEXT);
     }
     if facts.is_entry || facts.name == Some("_start") {
@@ -75,7 +79,6 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         | "__tls_get_addr"
         | "___tls_get_addr"
         | "__tls_get_addr_slow"
-        | "__libc_setup_tls"
         | "_dl_start"
         | "_dlstart"
         | "_dlstart_c" => LOADER,
@@ -84,6 +87,7 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         | "__cp_begin"
         | "__cp_end"
         | "__cp_cancel" => CANCELLATION,
+        "__libc_setup_tls" => THREAD_POINTER,
         _ if name.starts_with("_dl_runtime_resolve")
             || name.starts_with("_dl_runtime_profile")
             || name.starts_with("_dl_tlsdesc_") =>
@@ -118,28 +122,56 @@ pub(crate) fn is_cold(name: &str) -> bool {
 }
 
 /// `mov $15,%rax; syscall`, with the four-byte move that musl uses too.
-fn is_restorer(code: &[u8]) -> bool {
+pub(crate) fn is_restorer(code: &[u8]) -> bool {
     code.starts_with(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])
         || code.starts_with(&[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05])
 }
 
-/// `mov $clone|$vfork|$clone3,%eax; syscall` anywhere in it, except glibc's plain fork, whose child gets a copy of
-/// everything.
+/// Each `syscall` whose number is loaded shortly before it (`mov $n,%eax`, perhaps with a few instructions in between):
+/// its position and the number.
+fn system_calls(code: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
+    let places = code
+        .windows(2)
+        .enumerate()
+        .filter(|(_, w)| *w == [0x0f, 0x05])
+        .map(|(at, _)| at);
+    places.filter_map(|at| {
+        let before = &code[at.saturating_sub(24)..at];
+        let load = before
+            .windows(5)
+            .rfind(|w| w[0] == 0xb8 && w[3..] == [0, 0])?;
+        Some((at, u32::from(u16::from_le_bytes([load[1], load[2]]))))
+    })
+}
+
+/// Is there a `mov $value,%edi` among the 48 bytes before `at`?
+fn first_argument_is(code: &[u8], at: usize, value: u32) -> bool {
+    let before = &code[at.saturating_sub(48)..at];
+    before
+        .windows(5)
+        .any(|w| w[0] == 0xbf && w[1..] == value.to_le_bytes())
+}
+
+/// clone, vfork or clone3, except glibc's plain fork, whose child gets a copy of everything.
 fn makes_task(code: &[u8]) -> bool {
     const CLONE: u32 = 56;
     const VFORK: u32 = 58;
     const CLONE3: u32 = 435;
-    // mov $CLONE_CHILD_SETTID|CLONE_CHILD_CLEARTID|SIGCHLD,%edi
-    const FORK_FLAGS: [u8; 5] = [0xbf, 0x11, 0x00, 0x20, 0x01];
-    code.windows(7).enumerate().any(|(at, w)| {
-        if w[5..] != [0x0f, 0x05] || w[0] != 0xb8 {
-            return false;
-        }
-        let number = u32::from_le_bytes([w[1], w[2], w[3], w[4]]);
-        let before = &code[at.saturating_sub(40)..at];
-        let is_fork = before.windows(5).any(|w| w == FORK_FLAGS);
-        matches!(number, VFORK | CLONE3) || number == CLONE && !is_fork
+    // CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD
+    const FORK_FLAGS: u32 = 0x0120_0011;
+    system_calls(code).any(|(at, number)| match number {
+        VFORK | CLONE3 => true,
+        CLONE => !first_argument_is(code, at, FORK_FLAGS),
+        _ => false,
     })
+}
+
+/// arch_prctl(ARCH_SET_FS, ..)
+fn sets_thread_pointer(code: &[u8]) -> bool {
+    const ARCH_PRCTL: u32 = 158;
+    const ARCH_SET_FS: u32 = 0x1002;
+    system_calls(code)
+        .any(|(at, number)| number == ARCH_PRCTL && first_argument_is(code, at, ARCH_SET_FS))
 }
 
 /// glibc's `__longjmp`: `mov %r8,%rsp; mov %r9,%rbp; jmp *%rdx` (or with a shadow-stack probe in between).
@@ -148,6 +180,11 @@ fn is_long_jump(code: &[u8]) -> bool {
         && code
             .windows(8)
             .any(|w| w == [0x4c, 0x89, 0xc4, 0x4c, 0x89, 0xcd, 0xff, 0xe2])
+}
+
+/// glibc's `setcontext` and `swapcontext`: `fldenv (%rcx); ldmxcsr disp32(%rdx)` and then another stack.
+fn loads_context(code: &[u8]) -> bool {
+    code.len() < 1024 && code.windows(5).any(|w| w == [0xd9, 0x21, 0x0f, 0xae, 0x92])
 }
 
 #[cfg(test)]
