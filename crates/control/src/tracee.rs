@@ -6,6 +6,7 @@
 //! remote.rs   system calls made by a thread of the target     Stopped::syscall, mmap, ...
 //! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
 //! step.rs     single steps out of a range of code             Stopped::step_out
+//! urgency.rs  being scheduled before the target's threads meanwhile
 //! sys.rs      the ptrace requests
 //! ```
 //!
@@ -25,6 +26,7 @@ mod restart;
 mod seize;
 mod step;
 pub(crate) mod sys;
+mod urgency;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -36,6 +38,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
 use cave::Cave;
+use urgency::Urgency;
 
 pub use seize::tend_left_behind;
 
@@ -72,6 +75,7 @@ pub struct Stopped {
     first_stop: Instant,
     remote: Option<remote::Remote>,
     cave: Option<Cave>,
+    _urgency: Option<Urgency>,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -111,6 +115,7 @@ impl Stopped {
             first_stop,
             remote: None,
             cave: None,
+            _urgency: seized.urgency.take(),
             _not_send: PhantomData,
         })
     }

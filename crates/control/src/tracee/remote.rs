@@ -170,9 +170,9 @@ impl Stopped {
         Ok(after.rax)
     }
 
-    /// Resumes the borrowed thread until it reports `wanted`. All signals but SIGSTOP and SIGKILL are blocked: a SIGSTOP
+    /// Resumes a borrowed thread until it reports `wanted`. All signals but SIGSTOP and SIGKILL are blocked: a SIGSTOP
     /// is passed on (it runs no handler, and the process stays stopped after its release), stops are passed over.
-    fn run_to(&mut self, tid: Tid, how: Resume, wanted: Event) -> Result<()> {
+    pub(super) fn run_to(&mut self, tid: Tid, how: Resume, wanted: Event) -> Result<()> {
         let deadline = self.deadline();
         let mut signal = 0;
         loop {

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Backoff, Event, Resume};
+use super::urgency::Urgency;
 use super::{Regs, StopOptions, Stopped, restart};
 use crate::error::{Error, Result};
 use crate::proc::{self, Pid, Tid};
@@ -20,6 +21,7 @@ pub(super) struct Seized {
     awaited: Vec<Tid>,
     first_stop: Option<Instant>,
     execed: bool,
+    pub(super) urgency: Option<Urgency>,
 }
 
 pub(super) fn seize_all(pid: Pid, options: StopOptions) -> Result<Seized> {
@@ -35,6 +37,7 @@ pub(super) fn seize_all(pid: Pid, options: StopOptions) -> Result<Seized> {
         awaited: Vec::new(),
         first_stop: None,
         execed: false,
+        urgency: Some(Urgency::new()),
     };
     let mut dead: HashSet<Tid> = HashSet::new();
     loop {
@@ -96,6 +99,8 @@ impl Stopped {
             awaited: vec![pid.into()],
             first_stop: None,
             execed: false,
+            // The loader may take its time, and there is nobody to compete with.
+            urgency: None,
         };
         let millis = options.patience.as_millis() as u64;
         loop {

@@ -1,10 +1,12 @@
 //! Single steps and breakpoints: a thread that stands in code which is about to go walks out of it; a program that is
 //! being started walks to where its libraries are in place.
 //!
-//! A step ends in a real SIGTRAP, with three effects that must not stay behind:
+//! A step ends in a real SIGTRAP, with effects that must not stay behind:
 //! - the kernel resets the action of SIGTRAP if the program ignores it: its action is saved and restored;
 //! - it unblocks SIGTRAP, and resets its action, if the thread blocks it: it is unblocked meanwhile;
-//! - `pushf` stores the processor's trap flag, and a later `popf` would set it for good: it is cleared on the stack.
+//! - `pushf` stores the processor's trap flag, and a later `popf` would set it for good: it is cleared on the stack;
+//! - behind a `popf` the kernel takes the trap flag of the next step for the program's own, and leaves it set for ever:
+//!   single-step mode is left before that.
 //!
 //! A signal that wants to be delivered in the middle is put back: blocked first, then resumed with, the kernel queues it
 //! again. It is delivered when the process goes on, with the thread outside.
@@ -21,6 +23,14 @@ use crate::proc::{self, RemoteAddr, Tid};
 const INT3: u8 = 0xcc;
 const TRAP_FLAG: u64 = 0x100;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+
+/// How an instruction uses the flags, as far as the trap flag is concerned.
+#[derive(Clone, Copy)]
+enum FlagUse {
+    None,
+    Pushed,
+    Popped,
+}
 
 impl Stopped {
     /// Steps a thread until `inside(pc)` is false. `Ok(false)`: still inside after `max_steps`, or in a system call
@@ -113,6 +123,9 @@ impl Stopped {
         if masked {
             self.or_ended(sys::set_signal_mask(tid, mask), DOING)?;
         }
+        // Out of the stop for the SIGTRAP, which would be delivered should we die now, and out of single-step mode.
+        self.flush_regs(tid)?;
+        self.settle(tid)?;
         if let Some(action) = action {
             self.trap_action(Some(action))?;
             self.end_remote()?;
@@ -131,7 +144,7 @@ impl Stopped {
         const DOING: &str = "it was single-stepped";
         let mut steps = 0;
         let mut signal = 0;
-        let mut pushes = self.stands_at_pushf(tid)?;
+        let mut flags = self.flag_use(tid)?;
         while steps < max_steps {
             self.regs.remove(&tid);
             self.or_ended(sys::resume(tid, Resume::Step, signal), DOING)?;
@@ -163,23 +176,40 @@ impl Stopped {
                     return Ok(false);
                 }
             }
-            if pushes {
-                self.clear_pushed_trap_flag(tid)?;
+            match flags {
+                FlagUse::None => {}
+                FlagUse::Pushed => self.clear_pushed_trap_flag(tid)?,
+                FlagUse::Popped => self.settle(tid)?,
             }
             let pc = RemoteAddr(self.regs(tid)?.rip);
             if !inside(pc) {
                 return Ok(true);
             }
-            pushes = self.stands_at_pushf(tid)?;
+            flags = self.flag_use(tid)?;
         }
         Ok(false)
     }
 
-    fn stands_at_pushf(&mut self, tid: Tid) -> Result<bool> {
+    /// What the instruction at which the thread stands does to the flags.
+    fn flag_use(&mut self, tid: Tid) -> Result<FlagUse> {
         let rip = self.regs(tid)?.rip;
-        let mut code = [0; 2];
-        self.read(RemoteAddr(rip), &mut code)?;
-        Ok(matches!(code, [0x9c, _] | [0x48 | 0x66, 0x9c]))
+        let mut code = [0; 4];
+        // At the end of a mapping there may be less; such an instruction is a short one.
+        if self.read(RemoteAddr(rip), &mut code).is_err() {
+            self.read(RemoteAddr(rip), &mut code[..1])?;
+        }
+        let prefix = |byte: &u8| matches!(byte, 0x66 | 0x67 | 0x40..=0x4f);
+        Ok(match code.iter().find(|byte| !prefix(byte)) {
+            Some(0x9c) => FlagUse::Pushed,
+            Some(0x9d | 0xcf) => FlagUse::Popped,
+            _ => FlagUse::None,
+        })
+    }
+
+    /// From any stop to the ordinary one, out of single-step mode, without running an instruction.
+    fn settle(&mut self, tid: Tid) -> Result<()> {
+        self.or_ended(sys::interrupt(tid), "it was single-stepped")?;
+        self.run_to(tid, Resume::Run, Event::Stop)
     }
 
     fn clear_pushed_trap_flag(&mut self, tid: Tid) -> Result<()> {

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use super::Regs;
+use super::{Regs, urgency};
 use crate::error::{Error, Result};
 use crate::proc::{RemoteAddr, Tid};
 
@@ -178,8 +178,8 @@ pub(crate) fn wait(tid: Tid, deadline: Instant) -> Option<Event> {
     }
 }
 
-/// Waiting for a stop: first give way to the thread, which needs a processor to reach its stop; then sleep, ever
-/// longer. A stop takes some 10 microseconds, a sleep at least 60, hence the order.
+/// Waiting for a stop: a moment on the spot, since a thread that has another processor stops within 10 microseconds; then
+/// give way, since the thread may need this one; then sleep, ever longer.
 #[derive(Default)]
 pub(crate) struct Backoff {
     rests: u32,
@@ -189,13 +189,15 @@ impl Backoff {
     pub(crate) fn rest(&mut self) {
         self.rests += 1;
         match self.rests {
-            0..=100 => std::thread::yield_now(),
-            101..=200 => std::thread::sleep(Duration::from_micros(50)),
+            0..=30 => std::hint::spin_loop(),
+            31..=130 if urgency::is_raised() => std::thread::sleep(Duration::from_micros(5)),
+            31..=130 => std::thread::yield_now(),
+            131..=230 => std::thread::sleep(Duration::from_micros(50)),
             _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 
     pub(crate) fn is_long(&self) -> bool {
-        self.rests > 110
+        self.rests > 140
     }
 }
