@@ -311,3 +311,66 @@ fn wait_for(mut condition: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// A thread in a loop of known extent: steps must end right behind it, without a trace in flags or signals.
+#[test]
+fn single_steps_leave_the_range_and_leave_nothing_behind() {
+    const LOOP: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+static volatile int end;
+static void on_term(int s) { end = 1; }
+/* pushes and pops the flags all the time: a trap flag on the stack would come alive at the popf */
+__asm__("turn: mov $200, %ecx\n1: pushf\n nop\n popf\n dec %ecx\n jnz 1b\n ret\nturn_end:\n");
+extern void turn(void); extern char turn_end[];
+int main(int argc, char **argv) {
+    signal(SIGTERM, on_term);
+    if (argv[1][0] == 'i') signal(SIGTRAP, SIG_IGN);
+    if (argv[1][0] == 'b') { sigset_t s; sigemptyset(&s); sigaddset(&s, SIGTRAP); sigprocmask(SIG_BLOCK, &s, 0); }
+    printf("%p %p\n", turn, turn_end); puts("ready"); fflush(stdout);
+    while (!end) turn();
+    struct sigaction a; sigaction(SIGTRAP, 0, &a);
+    sigset_t s; sigprocmask(SIG_BLOCK, 0, &s);
+    printf("ignored %d blocked %d\n", a.sa_handler == SIG_IGN, sigismember(&s, SIGTRAP)); fflush(stdout);
+    return 0;
+}
+"#;
+    let dir = Dir::new("step");
+    let program = dir.c("loop", LOOP, &[]);
+    for (argument, verdict) in [
+        ("none", "ignored 0 blocked 0"),
+        ("ignored", "ignored 1 blocked 0"),
+        ("blocked", "ignored 0 blocked 1"),
+    ] {
+        let mut target = Target::run(std::process::Command::new(&program).arg(argument));
+        let line = target.line();
+        let (start, end) = line.split_once(' ').unwrap();
+        let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+        let inside = (hex(start), hex(end));
+        assert_eq!(target.line(), "ready");
+        let mut stepped = 0;
+        for _ in 0..30 {
+            let mut stopped = Stopped::stop(target.pid()).unwrap();
+            let tid = stopped.threads()[0];
+            let is_inside = |pc: RemoteAddr| pc.0 >= inside.0 && pc.0 < inside.1;
+            let before = is_inside(RemoteAddr(stopped.regs(tid).unwrap().rip));
+            assert!(stopped.step_out(tid, &is_inside, 2000).unwrap());
+            let after = stopped.regs(tid).unwrap();
+            assert!(!is_inside(RemoteAddr(after.rip)));
+            assert_eq!(after.eflags & 0x100, 0);
+            stepped += usize::from(before);
+            stopped.release().unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(
+            stepped > 10,
+            "{argument}: the thread was hardly ever inside"
+        );
+        let mut stopped = Stopped::stop(target.pid()).unwrap();
+        let tid = stopped.threads()[0];
+        assert!(!stopped.step_out(tid, &|_| true, 5).unwrap());
+        stopped.release().unwrap();
+        assert_eq!(target.verdict(), verdict, "{argument}");
+    }
+}
