@@ -1,0 +1,151 @@
+//! Writes a patched copy of an ELF file: what the controller does to a process, done to a file.
+//!
+//! The stubs become a segment of their own. Its header takes the place of a PT_NOTE, which programs run without.
+#![allow(dead_code)]
+
+use std::path::Path;
+use thalweg_patch::{Emitted, ModulePlan, Placement, Probe, ProbeEncoder, emit, plan, verify};
+use thalweg_symbols::Module;
+
+/// As long as the real probes, and recognisable: for the checker.
+pub struct Sample;
+
+impl ProbeEncoder for Sample {
+    fn encode(&self, probe: Probe, _keep_flags: bool, _at: u64, out: &mut Vec<u8>) {
+        match probe {
+            Probe::Entry { function, .. } => {
+                out.extend([0xe8, 0, 0, 0, 0, 0x0f, 0x1f, 0x80]);
+                out.extend((function as u32).to_le_bytes());
+            }
+            Probe::Return => out.extend([0xe9, 0, 0, 0, 0]),
+            Probe::Exit => out.extend([0xe8, 1, 0, 0, 0]),
+            Probe::TailMark => out.extend([0xe8, 2, 0, 0, 0]),
+            Probe::TailUnknown => out.extend([0xe8, 3, 0, 0, 0]),
+        }
+    }
+}
+
+/// Spoils everything that a probe is allowed to spoil: the stack below `rsp`, and the flags where they may go.
+pub struct Vandal;
+
+impl ProbeEncoder for Vandal {
+    fn encode(&self, probe: Probe, keep_flags: bool, _at: u64, out: &mut Vec<u8>) {
+        for below in [0xf8, 0x80] {
+            // mov qword [rsp-x], -1
+            out.extend([0x48, 0xc7, 0x44, 0x24, below, 0xff, 0xff, 0xff, 0xff]);
+        }
+        if !keep_flags {
+            // add qword [rsp-8], 0x7f
+            out.extend([0x48, 0x83, 0x44, 0x24, 0xf8, 0x7f]);
+        }
+        if probe == Probe::Return {
+            out.push(0xc3);
+        }
+    }
+}
+
+pub fn everything(module: &Module) -> ModulePlan {
+    plan(module, &vec![true; module.functions.len()])
+}
+
+/// Plans and emits `module`, and panics with what the checker finds.
+pub fn checked(module: &Module, bias: u64, stub_base: u64) -> (ModulePlan, Emitted) {
+    let plan = everything(module);
+    let place = Placement {
+        bias,
+        stub_base,
+        encoder: &Sample,
+    };
+    let emitted = emit(module, &plan, &place).expect("stubs in reach");
+    let problems = verify(module, &plan, &emitted, &place);
+    assert!(
+        problems.is_empty(),
+        "{}: {:#?}",
+        module.name,
+        &problems[..problems.len().min(20)]
+    );
+    (plan, emitted)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// How many functions of how many were patched in the copy of `from` at `to`, loaded at `bias`.
+pub fn write_patched(from: &Path, to: &Path, bias: u64) -> (usize, usize) {
+    const PAGE: u64 = 0x1000;
+    let module = Module::load(from).expect("an ELF file");
+    let plan = everything(&module);
+    let end = module
+        .segments
+        .iter()
+        .map(|s| s.vaddr + s.mem_size)
+        .max()
+        .unwrap();
+    let stubs = end.next_multiple_of(PAGE) + 16 * PAGE;
+    let place = Placement {
+        bias,
+        stub_base: stubs + bias,
+        encoder: &Vandal,
+    };
+    let emitted = emit(&module, &plan, &place).expect("stubs in reach");
+    let problems = verify(&module, &plan, &emitted, &place);
+    assert!(
+        problems.is_empty(),
+        "{:#?}",
+        &problems[..problems.len().min(20)]
+    );
+
+    let mut file = std::fs::read(from).unwrap();
+    for patch in &emitted.patches {
+        let vaddr = patch.address - bias;
+        let segment = module
+            .segments
+            .iter()
+            .find(|s| s.vaddr <= vaddr && vaddr < s.vaddr + s.file_size)
+            .unwrap();
+        let offset = (vaddr - segment.vaddr + segment.file_offset) as usize;
+        assert_eq!(
+            &file[offset..offset + patch.original.len()],
+            &patch.original[..]
+        );
+        file[offset..offset + patch.replacement.len()].copy_from_slice(&patch.replacement);
+    }
+    let offset = (file.len() as u64).next_multiple_of(PAGE);
+    file.resize(offset as usize, 0);
+    file.extend(&emitted.stubs);
+    let headers = word(&file, 32) as usize;
+    let count = usize::from(u16::from_le_bytes([file[56], file[57]]));
+    let note = (0..count)
+        .map(|i| headers + 56 * i)
+        .filter(|&at| file[at..at + 4] == [4, 0, 0, 0])
+        .next_back()
+        .expect("a PT_NOTE to give up");
+    file[note..note + 8].copy_from_slice(&[1, 0, 0, 0, 5, 0, 0, 0]);
+    let size = emitted.stubs.len() as u64;
+    for (field, value) in [offset, stubs, stubs, size, size, PAGE]
+        .into_iter()
+        .enumerate()
+    {
+        put(&mut file, note + 8 + 8 * field, value);
+    }
+    std::fs::write(to, file).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(to, mode).unwrap();
+    let normal = plan.functions.len()
+        + plan
+            .skipped
+            .iter()
+            .filter(|s| {
+                !matches!(
+                    s.reason.kind(),
+                    "plt" | "entry-code" | "ifunc" | "untouchable"
+                )
+            })
+            .count();
+    (plan.functions.len(), normal)
+}
