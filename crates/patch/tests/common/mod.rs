@@ -122,8 +122,7 @@ pub fn write_patched(from: &Path, to: &Path, bias: u64) -> (usize, usize) {
     let count = usize::from(u16::from_le_bytes([file[56], file[57]]));
     let note = (0..count)
         .map(|i| headers + 56 * i)
-        .filter(|&at| file[at..at + 4] == [4, 0, 0, 0])
-        .next_back()
+        .rfind(|&at| file[at..at + 4] == [4, 0, 0, 0])
         .expect("a PT_NOTE to give up");
     file[note..note + 8].copy_from_slice(&[1, 0, 0, 0, 5, 0, 0, 0]);
     let size = emitted.stubs.len() as u64;
