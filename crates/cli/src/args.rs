@@ -11,7 +11,7 @@ use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_model::Profile;
 
 use crate::commands::{
-    attach, checkpoint, completions, detach, export, man, probe, record, report, status,
+    attach, bench, checkpoint, completions, detach, export, man, probe, record, report, status,
 };
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
@@ -38,6 +38,7 @@ pub enum Command {
     Probe(probe::Args),
     Report(report::Args),
     Export(export::Args),
+    Bench(bench::Args),
     #[command(hide = true)]
     Man(man::Args),
     #[command(hide = true)]

@@ -38,6 +38,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Probe(args) => commands::probe::run(args),
         Command::Report(args) => commands::report::run(args),
         Command::Export(args) => commands::export::run(args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Completions(args) => commands::completions::run(args),
     }
