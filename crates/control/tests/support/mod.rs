@@ -95,7 +95,11 @@ impl Target {
         line
     }
 
-    /// The program is alive and in one of these states.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// The letter that ps shows.
     pub fn state(&self) -> char {
         thalweg_control::proc::stat(self.pid()).unwrap().state
     }
