@@ -13,6 +13,10 @@ pub fn current(sp: u64) -> Option<Slot> {
     // have inherited theirs.
     unsafe {
         let recorded = (*inherited.private()).owner;
+        if owner == 0 {
+            // No thread pointer to tell threads apart by: such a thread goes uncounted.
+            return None;
+        }
         if recorded == owner {
             return Some(inherited);
         }

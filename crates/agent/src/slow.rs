@@ -90,12 +90,17 @@ unsafe fn is_probed(slot: Slot, target: u64) -> bool {
     }
 }
 
+/// How many frames beyond the first that cannot lie above `sp` are searched: those of another stack (a signal's, a
+/// vfork child's) may be on top of the thread's own.
+const SEARCH_ON: u32 = 64;
+
 /// Makes the activation at `sp` the top one, if it is on the stack at all; what lay above it was left without an exit.
 unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
         let bottom = slot.sentinel();
         let mut frame = slot.top();
+        let mut beyond = 0;
         while frame > bottom {
             let at = frame_sp((*frame).key);
             if at == sp {
@@ -106,7 +111,10 @@ unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
                 return true;
             }
             if at > sp && at - sp < SAME_STACK {
-                return false;
+                beyond += 1;
+                if beyond > SEARCH_ON {
+                    return false;
+                }
             }
             frame = frame.sub(1);
         }

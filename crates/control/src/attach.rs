@@ -45,6 +45,7 @@ pub struct Options {
 pub struct Attached {
     pub pid: Pid,
     pub shared: Shared,
+    pub identity: memory::Identity,
     pub functions: u32,
     pub skipped: usize,
     /// The longer of the two stops, in nanoseconds.
@@ -86,7 +87,7 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
                 match armed {
                     Ok(second_stop) => {
                         let longest_stop_ns = first_stop.max(second_stop).as_nanos() as u64;
-                        return Ok(attached(pid, shared, &build, longest_stop_ns));
+                        return attached(pid, shared, &build, longest_stop_ns);
                     }
                     Err(error) => {
                         drop(shared);
@@ -109,11 +110,7 @@ pub fn instrument(launched: &mut Launched, options: &Options, command: Vec<Strin
     let survey = Survey::of_process(pid, &options.filter, progress)?;
     let measure = measure(options, true);
     let build = Build::new(pid, survey, meta(command, false, options), measure)?;
-    let stopped = launched.stopped().ok_or_else(|| Error::TargetExited {
-        pid,
-        how: "early".into(),
-        doing: "it was being prepared",
-    })?;
+    let stopped = launched.stopped().ok_or_else(|| gone(pid))?;
     let (shared, header) = match map(&build, stopped) {
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,
@@ -122,16 +119,23 @@ pub fn instrument(launched: &mut Launched, options: &Options, command: Vec<Strin
     build.write_code(pid, header.base)?;
     build.write_tables(&shared, &header)?;
     arm(&build, stopped, &shared, &header, options)?;
-    Ok(attached(pid, shared, &build, 0))
+    attached(pid, shared, &build, 0)
 }
 
 fn measure(options: &Options, launched: bool) -> Measure {
     Measure { timed: options.timed, memory: options.memory, launched, chosen: !options.threads.is_empty() }
 }
 
-fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Attached {
+fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Result<Attached> {
     let skipped = build.survey.modules.iter().map(|m| m.plan.skipped.len()).sum();
-    Attached { pid, shared, functions: build.functions, skipped, longest_stop_ns }
+    let base = shared.header()?.base + shm::PRIVATE_SIZE;
+    let mapping = memory::mappings(pid)?.into_iter().find(|m| m.start.0 == base);
+    let identity = mapping.as_ref().map(memory::Identity::of).ok_or_else(|| gone(pid))?;
+    Ok(Attached { pid, shared, identity, functions: build.functions, skipped, longest_stop_ns })
+}
+
+fn gone(pid: Pid) -> Error {
+    Error::TargetExited { pid, how: "early".into(), doing: "it was being prepared" }
 }
 
 fn keeps_changing(pid: Pid) -> Error {
@@ -194,6 +198,11 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
         MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
     };
+    if locks_future_memory(pid, stopped)? {
+        return Err(Error::Other(format!(
+            "process {pid} locks all its future memory (mlockall): the trees' address space would be filled at once; nothing was changed"
+        )));
+    }
     let total = shm::PRIVATE_SIZE + build.layout.shared_size;
     let reserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     let base = stopped.mmap(RemoteAddr(0), total, PROT_NONE, reserve, -1, 0).map_err(|error| no_memory(error, total))?;
@@ -238,6 +247,25 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         let _ = stopped.munmap(base, total);
     }
     result
+}
+
+/// Whether a new mapping would be locked, and so filled, at once. Tried with one page, and only where anything is locked.
+fn locks_future_memory(pid: Pid, stopped: &mut Stopped) -> Result<bool> {
+    let path = PathBuf::from(format!("/proc/{pid}/status"));
+    let status = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let kilobytes = |text: &str| text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
+    let before = locked.and_then(kilobytes).unwrap_or(0);
+    if before == 0 {
+        return Ok(false);
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let page = stopped.mmap(RemoteAddr(0), shm::PAGE, libc::PROT_READ, flags, -1, 0)?;
+    let path = PathBuf::from(format!("/proc/{pid}/status"));
+    let status = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
+    let after = status.lines().find_map(|line| line.strip_prefix("VmLck:")).and_then(kilobytes).unwrap_or(0);
+    stopped.munmap(page, shm::PAGE)?;
+    Ok(after > before)
 }
 
 fn no_memory(error: Error, total: u64) -> Error {

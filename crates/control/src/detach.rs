@@ -9,8 +9,6 @@
 //!
 //! Each step may be the last one of a controller that is killed: the next `detach` does the same again from the start.
 
-use std::fs;
-
 use thalweg_patch::Patch;
 use thalweg_shm as shm;
 
@@ -66,7 +64,10 @@ pub fn detach(pid: Pid) -> Result<Detached> {
     };
     let mut detached =
         Detached { pid, shared, header, members: vec![], longest_stop_ns: 0, foreign: vec![] };
-    for member in sharers(pid, &mapping) {
+    let mut members = memory::carriers(memory::Identity::of(&mapping));
+    // The target first, so that its failure leaves its children as they are.
+    members.sort_by_key(|&member| member != pid);
+    for member in members {
         match restore(&mut detached, member, &ledger) {
             Ok(pinned) => detached.members.push((member, pinned)),
             Err(error) if member == pid => return Err(error),
@@ -108,22 +109,12 @@ fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
     Ok(())
 }
 
-/// `pid` first, then every other process that maps the same memory.
-fn sharers(pid: Pid, ours: &Mapping) -> Vec<Pid> {
-    let mut found = vec![pid];
-    let Ok(entries) = fs::read_dir("/proc") else { return found };
-    for entry in entries.flatten() {
-        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let other = Pid(number);
-        if other == pid {
-            continue;
-        }
-        let same = |m: &Mapping| m.inode == ours.inode && m.dev == ours.dev;
-        if memory::mappings(other).is_ok_and(|mappings| mappings.iter().any(same)) {
-            found.push(other);
-        }
+/// Restores processes that still carry the memory of a target that is gone: fork children that outlived it.
+pub fn detach_orphans(identity: memory::Identity) {
+    for pid in memory::carriers(identity) {
+        // Each is detached as any attached process would be; one that ends meanwhile needs nothing any more.
+        let _ = detach(pid).and_then(|detached| detached.unmap());
     }
-    found
 }
 
 /// One process. Returns whether something of it still points into the stubs.

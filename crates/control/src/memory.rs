@@ -212,6 +212,32 @@ pub fn find(pid: Pid) -> Result<Option<(Mapping, Shared, shm::Header)>> {
     Ok(found)
 }
 
+/// Names one shared memory, whoever maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    dev: (u32, u32),
+    inode: u64,
+}
+
+impl Identity {
+    pub fn of(mapping: &Mapping) -> Identity {
+        Identity { dev: mapping.dev, inode: mapping.inode }
+    }
+}
+
+/// Every process that maps the shared memory: the target and those of its fork children that have not called exec.
+pub fn carriers(identity: Identity) -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        .filter(|&pid| {
+            let ours = std::process::id() as i32 == pid.0;
+            !ours && mappings(pid).is_ok_and(|found| found.iter().any(|m| Identity::of(m) == identity))
+        })
+        .collect()
+}
+
 fn is_ours(mapping: &Mapping) -> bool {
     let name = format!("/memfd:{}", shm::MEMFD_NAME);
     mapping.perms.shared

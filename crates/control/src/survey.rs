@@ -26,6 +26,8 @@ pub struct Surveyed {
     pub high: u64,
     /// Its executable mappings.
     pub text: Vec<(u64, u64)>,
+    /// The filter keeps the module.
+    pub wanted: bool,
     /// Why the whole module is left alone, if it is.
     pub left_alone: Option<&'static str>,
 }
@@ -148,7 +150,8 @@ impl Survey {
                     reason: reason.into(),
                 }));
             }
-            profile.skipped.extend(module.gaps.iter().map(|&(start, end)| model::Skipped {
+            let gaps: &[(u64, u64)] = if surveyed.wanted { &module.gaps } else { &[] };
+            profile.skipped.extend(gaps.iter().map(|&(start, end)| model::Skipped {
                 name: format!("code_{start:x}"),
                 module: module.name.clone(),
                 address: start,
@@ -221,7 +224,12 @@ fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
 
 fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Surveyed {
     let wanted = filter.keeps_module(&module.name);
-    let left_alone = (module.is_loader && wanted).then_some("the dynamic loader: runs before and beneath everything else");
+    let go = module.sections.iter().any(|s| s.name == ".gopclntab" || s.name == ".go.buildinfo");
+    let left_alone = match (wanted, module.is_loader, go) {
+        (true, true, _) => Some("the dynamic loader: runs before and beneath everything else"),
+        (true, _, true) => Some("Go code: its stacks move and its runtime reads them"),
+        _ => None,
+    };
     let selected: Vec<bool> = module
         .functions
         .iter()
@@ -230,7 +238,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let plan = if selected.contains(&true) { thalweg_patch::plan(&module, &selected) } else { ModulePlan::default() };
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
-    Surveyed { module, plan, path, bias, low, high, text: Vec::new(), left_alone }
+    Surveyed { module, plan, path, bias, low, high, text: Vec::new(), wanted, left_alone }
 }
 
 fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {
@@ -238,6 +246,6 @@ fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {
         let first_page = s.file_offset & !0xfff;
         s.executable && text.offset >= first_page && text.offset < s.file_offset + s.file_size
     })?;
-    let vaddr = segment.vaddr.checked_sub(segment.file_offset)?.checked_add(text.offset)?;
+    let vaddr = segment.vaddr.wrapping_sub(segment.file_offset).wrapping_add(text.offset);
     Some(text.start.0.wrapping_sub(vaddr))
 }

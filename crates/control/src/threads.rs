@@ -180,8 +180,15 @@ impl Opener<'_> {
         }
         let mut owner = [0; 8];
         self.stopped.read(RemoteAddr(regs.fs_base), &mut owner)?;
+        let owner = u64::from_le_bytes(owner);
+        if owner == 0 {
+            return Err(Error::Other(format!(
+                "thread {tid} of process {} has no thread pointer at fs:0 (a Go program without cgo?): such programs cannot be profiled yet; nothing was changed",
+                self.stopped.pid()
+            )));
+        }
         let mut private: shm::PrivateSlot = zeroed();
-        private.owner = u64::from_le_bytes(owner);
+        private.owner = owner;
         private.top = bottom + trunk.len() as u64 * shm::FRAME_SIZE - gs;
         private.limit = bottom + shm::MAX_FRAMES * shm::FRAME_SIZE - gs;
         private.table = shared_start + shm::TABLE_OFFSET;

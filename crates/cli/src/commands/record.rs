@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
-use thalweg_control::attach::{self, Options};
+use thalweg_control::attach::{self, Attached, Options};
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::launch::Launched;
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::{self, Pid};
-use thalweg_control::{clock, detach, lines};
+use thalweg_control::{clock, detach, lines, memory};
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
@@ -88,7 +88,7 @@ fn record_process(
     let target = proc::preflight(pid);
     let alive = || target.as_ref().is_ok_and(|target| target.is_alive());
     let ended = watch(&attached.shared, args, interrupts, || Ok(!alive()));
-    finish(pid, &attached.shared, ended?, args, output)?;
+    finish(&attached, ended?, args, output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,7 +111,6 @@ fn record_command(
     })?;
     drop(bar);
     launched.release()?;
-    let pid = attached.pid;
     let mut status = None;
     let mut ended = watch(&attached.shared, args, interrupts, || {
         status = launched.try_wait()?;
@@ -129,7 +128,7 @@ fn record_command(
             ended.ticks = clock::ticks();
         }
     }
-    finish(pid, &attached.shared, ended, args, output)?;
+    finish(&attached, ended, args, output)?;
     let status = match status {
         Some(status) => status,
         None => launched.wait()?,
@@ -190,30 +189,26 @@ fn watch(
 }
 
 /// Detaches if there is still something to detach from, then reads, saves and reports.
-fn finish(
-    pid: Pid,
-    shared: &Shared,
-    mut ended: Ended,
-    args: &Args,
-    output: OutputFile,
-) -> anyhow::Result<()> {
+fn finish(attached: &Attached, mut ended: Ended, args: &Args, output: OutputFile) -> anyhow::Result<()> {
+    let (pid, shared) = (attached.pid, &attached.shared);
     let mut detached = None;
-    if ended.reason != Reason::TargetEnded {
+    // A target that has ended, or that has become another program by exec, has nothing of ours left.
+    if memory::carriers(attached.identity).contains(&pid) {
         let _ = ended.witness.look(shared);
         match detach::detach(pid) {
             Ok(done) => {
                 ended.ticks = clock::ticks();
                 detached = Some(done);
             }
-            // It ended in these very moments: its data is complete.
-            Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if memory::carriers(attached.identity).contains(&pid) => return Err(error.into()),
+            Err(_) => {}
         }
     }
     let harvested = harvest::harvest(shared, &ended.witness, Some(ended.ticks));
     if let Some(detached) = detached {
         detached.unmap()?;
     }
+    detach::detach_orphans(attached.identity);
     let mut profile = harvested?;
     profile.meta.overhead_ns_per_call = clock::probe_cost_ns(profile.meta.timed);
     lines::complete(&mut profile);
