@@ -83,11 +83,16 @@ fn status_of(pid: Pid) -> Result<Status> {
     status(pid, pid.into())
 }
 
+/// The kernel names the tracing thread; what a user can end is its process.
 fn traced_by(pid: Pid, status: &Status) -> Option<Error> {
-    (status.tracer != 0).then(|| Error::AlreadyTraced {
+    if status.tracer == 0 {
+        return None;
+    }
+    let process = status_of(Pid(status.tracer)).map_or(status.tracer, |thread| thread.tgid);
+    Some(Error::AlreadyTraced {
         pid,
-        tracer: Pid(status.tracer),
-        tracer_name: stat(Pid(status.tracer)).map_or_else(|_| "?".to_owned(), |stat| stat.name),
+        tracer: Pid(process),
+        tracer_name: stat(Pid(process)).map_or_else(|_| "?".to_owned(), |stat| stat.name),
     })
 }
 
