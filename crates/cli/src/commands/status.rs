@@ -7,6 +7,8 @@ use serde::Serialize;
 use thalweg_control::proc::Pid;
 use thalweg_control::{clock, detach, harvest};
 
+use crate::report::{bytes, count};
+
 /// Say whether a process is attached, since when, and what it has counted so far
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -46,22 +48,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         "process {pid} has been attached for {seconds:.1} s{}",
         if status.timed { "" } else { ", counting only" }
     )?;
-    writeln!(out, "  functions  {}", status.functions)?;
-    writeln!(out, "  threads    {}", status.threads)?;
-    writeln!(out, "  calls      {}", status.calls)?;
-    writeln!(out, "  contexts   {}", status.contexts)?;
+    writeln!(out, "  functions  {}", count(status.functions.into()))?;
+    writeln!(out, "  threads    {}", count(status.threads.into()))?;
+    writeln!(out, "  calls      {}", count(status.calls))?;
+    writeln!(out, "  contexts   {}", count(status.contexts))?;
     if status.folded_calls > 0 {
         writeln!(
             out,
             "  folded     {} calls whose contexts found no room",
-            status.folded_calls
+            count(status.folded_calls)
         )?;
     }
     writeln!(
         out,
-        "  memory     {:.1} MB of {:.0} MB",
-        status.memory_bytes as f64 / 1e6,
-        status.memory_limit as f64 / 1e6
+        "  memory     {} of {}",
+        bytes(status.memory_bytes),
+        bytes(status.memory_limit)
     )?;
     Ok(ExitCode::SUCCESS)
 }

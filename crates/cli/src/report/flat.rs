@@ -97,7 +97,9 @@ struct Table<'a> {
 impl<'a> Table<'a> {
     fn new(profile: &'a Profile, rows: &[FunctionTotals], style: Style) -> Table<'a> {
         let calls = rows.iter().map(|row| count(row.calls).len());
-        let modules = rows.iter().map(|row| module_name(profile, row).width());
+        let modules = rows
+            .iter()
+            .map(|row| module_name(profile, row, style).width());
         Table {
             profile,
             whole: summary(profile),
@@ -170,7 +172,7 @@ impl<'a> Table<'a> {
                 time_if(known, row.max)
             )?;
         }
-        let module = pad(&module_name(self.profile, row), self.module);
+        let module = pad(&module_name(self.profile, row, self.style), self.module);
         writeln!(out, "{module}  {}", self.name(row))
     }
 
@@ -195,10 +197,13 @@ impl<'a> Table<'a> {
     }
 }
 
-fn module_name(profile: &Profile, row: &FunctionTotals) -> String {
+fn module_name(profile: &Profile, row: &FunctionTotals, style: Style) -> String {
     let function = &profile.functions[row.function as usize];
-    let module = &profile.modules[function.module as usize];
-    cut(&printable(&module.name), MODULE_WIDTH).into_owned()
+    let name = printable(&profile.modules[function.module as usize].name);
+    match style.width {
+        Some(_) => cut(&name, MODULE_WIDTH).into_owned(),
+        None => name.into_owned(),
+    }
 }
 
 fn print_left_out(

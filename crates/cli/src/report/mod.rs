@@ -19,6 +19,7 @@ pub use flat::print_flat;
 pub use json::{print_flat_json, print_summary_json, print_tree_json};
 pub use style::Style;
 pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
+pub use text::{bytes, count};
 pub use tree::print_tree;
 
 /// By what the rows of a report are ordered.

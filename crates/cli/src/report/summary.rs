@@ -15,6 +15,9 @@ use super::{Selection, SortKey, flat};
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
 
+/// Some programs get whole scripts as an argument; the profile has all of it.
+const LONGEST_COMMAND: usize = 200;
+
 /// The summary in the order of its importance, for those who did not ask for anything special.
 pub fn print_summary(profile: &Profile, out: &mut impl Write, style: Style) -> io::Result<()> {
     let sort = match profile.meta.timed {
@@ -74,10 +77,7 @@ fn print_head(
 ) -> io::Result<()> {
     let meta = &profile.meta;
     let command = command_line(&meta.command);
-    let title = match style.width {
-        Some(width) => cut(&command, width).into_owned(),
-        None => command,
-    };
+    let title = cut(&command, style.width.unwrap_or(LONGEST_COMMAND));
     writeln!(out, "{}", style.paint(Paint::Title, &title))?;
 
     let how = if meta.attached {

@@ -114,18 +114,30 @@ pub fn pad(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(blanks))
 }
 
-/// A command line as one would type it.
+/// A command line as one would type it, on one line.
 pub fn command_line(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = words.iter().map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
+        if word.contains(char::is_control) {
+            format!("$'{}'", word.chars().map(escaped).collect::<String>())
+        } else if !word.is_empty() && word.chars().all(plain) {
             word.clone()
         } else {
             format!("'{}'", word.replace('\'', "'\\''"))
         }
     });
-    let line = quoted.collect::<Vec<_>>().join(" ");
-    printable(&line).into_owned()
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// As it stands between `$'` and `'` in a shell.
+fn escaped(c: char) -> String {
+    match c {
+        '\n' => "\\n".to_string(),
+        '\t' => "\\t".to_string(),
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -180,5 +192,7 @@ mod tests {
     fn a_command_line_can_be_typed_again() {
         let words = ["sh", "-c", "echo it's"].map(String::from);
         assert_eq!(command_line(&words), "sh -c 'echo it'\\''s'");
+        let words = ["python3", "-c", "a = 'x'\nprint(a)"].map(String::from);
+        assert_eq!(command_line(&words), "python3 -c $'a = \\'x\\'\\nprint(a)'");
     }
 }
