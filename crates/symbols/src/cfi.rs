@@ -3,13 +3,17 @@
 //! `CFA == rsp + 8` means that nothing has been pushed since the call: a jump out from there is a tail call, a `ret`
 //! there returns to the caller. `frames` fills the table; the patch planner asks it.
 
+use std::sync::Arc;
+
 /// For every code address covered by .eh_frame: is the canonical frame address `rsp + 8` there?
 #[derive(Default)]
 pub struct CfiTable {
     /// Each entry holds from its address to that of the next one; address order.
     rows: Vec<(u64, Option<bool>)>,
     /// Start, end and place in .eh_frame of each frame description, address order: `unwind` finds them by this.
-    pub(crate) entries: Vec<FrameEntry>,
+    pub(crate) entries: Arc<Vec<FrameEntry>>,
+    /// .eh_frame itself.
+    pub(crate) eh_frame: Arc<[u8]>,
 }
 
 #[derive(Clone, Copy)]

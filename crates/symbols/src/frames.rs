@@ -11,6 +11,7 @@ use gimli::{
 };
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 pub(crate) type Bytes<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -93,6 +94,7 @@ pub(crate) fn read(elf: &Elf<'_>) -> Frames {
         }
     }
     let mut frames = reader.finish();
+    frames.cfi.eh_frame = Arc::from(bytes);
     frames.eh_frame = Some(range);
     frames
 }
@@ -215,15 +217,17 @@ impl<'d> Reader<'_, 'd> {
             .sort_by_key(|(fde, _)| (fde.start, std::cmp::Reverse(fde.end)));
         self.found.dedup_by_key(|(fde, _)| fde.start);
         let mut frames = Frames::default();
+        let mut entries = Vec::with_capacity(self.found.len());
         for (fde, rows) in &self.found {
             for &(at, plus_8) in rows {
                 frames.cfi.open(at, plus_8);
             }
             frames.cfi.close(fde.end);
             let (start, end, offset) = (fde.start, fde.end, fde.offset);
-            frames.cfi.entries.push(FrameEntry { start, end, offset });
+            entries.push(FrameEntry { start, end, offset });
             frames.fdes.push(*fde);
         }
+        frames.cfi.entries = Arc::new(entries);
         frames
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 use crate::cfi::CfiTable;
+use crate::fragments::{self, Reached};
 use crate::frames::Fde;
 use crate::kinds::{self, Facts};
 use crate::names;
@@ -26,6 +27,9 @@ pub(crate) struct Sources<'a, 'd> {
     pub cfi: &'a CfiTable,
     /// Sorted.
     pub resolvers: &'a [u64],
+    /// Addresses of code that data holds; and whether code may hold them as absolute numbers.
+    pub pointers: &'a [u64],
+    pub fixed: bool,
     pub rseq: &'a [(u64, u64)],
     pub entry: u64,
     /// How many bytes all names together may take: symbols of a hostile file can share one long string.
@@ -77,8 +81,38 @@ pub(crate) fn build(from: &Sources<'_, '_>) -> (Vec<Function>, Vec<(u64, u64)>) 
         functions.push(describe(start, end, from, section, &mut budget));
     }
     functions.sort_by_key(|f| f.start);
+    mark_cold_parts(&mut functions, from);
     let gaps = gaps(&functions, from.sections, &objects);
     (functions, gaps)
+}
+
+fn mark_cold_parts(functions: &mut [Function], from: &Sources<'_, '_>) {
+    // Functions are aligned, cold parts are not; those that happen to be follow directly upon one that is not.
+    let unaligned = |f: &Function| !f.start.is_multiple_of(16);
+    let mut candidates = Vec::new();
+    for (index, function) in functions.iter().enumerate() {
+        let before = index.checked_sub(1).map(|i| &functions[i]);
+        let packed = before.is_some_and(|b| b.end == function.start && unaligned(b));
+        let nameless =
+            function.found_in == FoundIn::EhFrame && function.kind == FunctionKind::Normal;
+        if nameless && (unaligned(function) || packed) {
+            candidates.push(function.start);
+        }
+    }
+    let reached = fragments::reached(&candidates, from.sections, from.pointers, from.fixed);
+    for function in functions.iter_mut() {
+        if reached.get(&function.start) == Some(&Reached::ByConditionalJump) {
+            function.kind = FunctionKind::Fragment;
+        }
+    }
+    // A plain jump may be a tail call, except in the middle of cold parts.
+    for index in 1..functions.len().saturating_sub(1) {
+        let neighbours = [&functions[index - 1], &functions[index + 1]];
+        let among_cold = neighbours.iter().all(|f| f.kind == FunctionKind::Fragment);
+        if among_cold && reached.get(&functions[index].start) == Some(&Reached::ByJump) {
+            functions[index].kind = FunctionKind::Fragment;
+        }
+    }
 }
 
 fn is_plt(section: &Section) -> bool {

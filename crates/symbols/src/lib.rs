@@ -12,6 +12,7 @@ mod bytes;
 mod cfi;
 mod debugfile;
 mod elf;
+mod fragments;
 mod frames;
 mod functions;
 mod kinds;

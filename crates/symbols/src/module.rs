@@ -42,25 +42,29 @@ impl Module {
         let frames = frames::read(&elf);
         let relocations = pointers::relocations(&elf, &dynamic, &code);
         let rseq = pointers::rseq_ranges(&sections, &relocations, &code);
+        let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
         let (functions, gaps) = functions::build(&functions::Sources {
             sections: &sections,
             symbols: &symbols,
             fdes: &frames.fdes,
             cfi: &frames.cfi,
             resolvers: &relocations.resolvers,
+            pointers: &in_data,
+            fixed: !elf.position_independent(),
             rseq: &rseq,
             entry: elf.entry,
             name_budget: data.len().saturating_mul(8).saturating_add(1 << 20),
         });
-        let code_pointers = pointers::collect(&pointers::Sources {
-            elf: &elf,
-            dynamic: &dynamic,
-            sections: &sections,
-            symbols: &symbols,
-            fdes: &frames.fdes,
-            relocations: &relocations,
-            code: &code,
-        });
+        let code_pointers = pointers::collect(
+            in_data,
+            &pointers::Sources {
+                elf: &elf,
+                dynamic: &dynamic,
+                symbols: &symbols,
+                fdes: &frames.fdes,
+                code: &code,
+            },
+        );
         let soname = elf.soname(&dynamic).unwrap_or_default();
         let is_loader = soname.starts_with("ld-linux")
             || soname.starts_with("ld-musl")

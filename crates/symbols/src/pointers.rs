@@ -159,18 +159,35 @@ fn packed(table: &[u8], mut place: impl FnMut(u64)) {
 pub(crate) struct Sources<'a, 'd> {
     pub elf: &'a Elf<'d>,
     pub dynamic: &'a [(u64, u64)],
-    pub sections: &'a [Section],
     pub symbols: &'a [Symbol<'d>],
     pub fdes: &'a [Fde],
-    pub relocations: &'a Relocations,
     pub code: &'a CodeRanges,
 }
 
+/// Addresses of code that the program's data holds once it is loaded; in no order.
+pub(crate) fn in_data(
+    elf: &Elf<'_>,
+    sections: &[Section],
+    relocations: &Relocations,
+    code: &CodeRanges,
+) -> Vec<u64> {
+    let mut out: Vec<u64> = relocations.words.values().copied().collect();
+    out.extend(&relocations.resolvers);
+    if !elf.position_independent() {
+        for section in sections
+            .iter()
+            .filter(|s| !s.executable && may_hold_pointers(&s.name))
+        {
+            words(section, code, &mut out);
+        }
+    }
+    out
+}
+
 /// Sorted and deduplicated; see `Module::code_pointers`.
-pub(crate) fn collect(from: &Sources<'_, '_>) -> Vec<u64> {
+pub(crate) fn collect(in_data: Vec<u64>, from: &Sources<'_, '_>) -> Vec<u64> {
     let code = from.code;
-    let mut out: Vec<u64> = from.relocations.words.values().copied().collect();
-    out.extend(&from.relocations.resolvers);
+    let mut out = in_data;
     out.extend(from.symbols.iter().map(|s| s.address));
     out.extend(
         from.dynamic
@@ -183,15 +200,6 @@ pub(crate) fn collect(from: &Sources<'_, '_>) -> Vec<u64> {
         out.push(fde.start);
         if let Some(at) = fde.lsda {
             lsda::landing_pads(from.elf, at, fde.start, &mut out);
-        }
-    }
-    if !from.elf.position_independent() {
-        for section in from
-            .sections
-            .iter()
-            .filter(|s| !s.executable && may_hold_pointers(&s.name))
-        {
-            words(section, code, &mut out);
         }
     }
     out.retain(|&address| code.contains(address));

@@ -13,6 +13,7 @@ use gimli::{
     X86_64,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// An active function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ struct Loaded {
     end: u64,
     bias: u64,
     bases: BaseAddresses,
-    eh_frame: Vec<u8>,
-    entries: Vec<FrameEntry>,
+    eh_frame: Arc<[u8]>,
+    entries: Arc<Vec<FrameEntry>>,
     /// Executable sections, absolute.
     code: Vec<(u64, u64)>,
 }
@@ -132,17 +133,13 @@ impl Unwinder {
                 _ => {}
             }
         }
-        let eh_frame = module
-            .eh_frame
-            .as_ref()
-            .and_then(|r| module.bytes_at(r.start, r.end - r.start));
         let code = module.sections.iter().filter(|s| s.executable);
         self.modules.push(Loaded {
             start: first.vaddr.wrapping_add(bias),
             end: last.vaddr.wrapping_add(last.mem_size).wrapping_add(bias),
             bias,
             bases,
-            eh_frame: eh_frame.unwrap_or_default().to_vec(),
+            eh_frame: module.cfi.eh_frame.clone(),
             entries: module.cfi.entries.clone(),
             code: code
                 .map(|s| (s.vaddr.wrapping_add(bias), s.end().wrapping_add(bias)))

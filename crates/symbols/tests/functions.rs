@@ -176,10 +176,7 @@ fn lost_by_stripping(function: &Function) -> bool {
 
 /// Kinds that only a name tells, and that do no harm as ordinary functions.
 fn known_by_name_only(function: &Function) -> bool {
-    function.name.contains(".cold")
-        || function.name.starts_with("_dl_")
-        || function.name == "getcontext"
-        || function.name == "_start"
+    function.name.starts_with("_dl_") || function.name == "getcontext" || function.name == "_start"
 }
 
 fn compare_stripped(module: &Module, stripped: &Module) {
