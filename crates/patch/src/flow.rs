@@ -470,9 +470,12 @@ fn indirect(
                 (body.start..body.end).contains(&i.ip_rel_memory_address())
             }
             // An offset from a table's start.
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea | Mnemonic::Movsxd => {
-                return if resolved { Ok(false) } else { unresolved };
+            Mnemonic::Add | Mnemonic::Lea
+                if offset_from_table(image, targets, function, body, index, i) =>
+            {
+                return Ok(false);
             }
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea | Mnemonic::Movsxd => return unresolved,
             // Copied, chosen among several, or unscrambled: a pointer to a function.
             _ => false,
         },
@@ -485,6 +488,45 @@ fn indirect(
     }
     // With a frame on the stack it stays inside, and somebody must have told where.
     if resolved { Ok(false) } else { unresolved }
+}
+
+/// `sum` is `add a, b` or `lea c, [a + b]` before the jump at `index`: is one a table known to hold offsets of targets, the other such an offset?
+///
+/// The table's address may come from far away; then any table of the function will do.
+fn offset_from_table(
+    image: &Image,
+    targets: &Targets,
+    function: usize,
+    body: &Body,
+    index: usize,
+    sum: &Instruction,
+) -> bool {
+    let summands = match sum.op1_kind() {
+        OpKind::Register => [sum.op0_register(), sum.op1_register()],
+        OpKind::Memory if sum.mnemonic() == Mnemonic::Lea && sum.memory_index_scale() == 1 => {
+            [sum.memory_base(), sum.memory_index()]
+        }
+        _ => return false,
+    };
+    let Some(at) = body.index_of(sum.ip()).filter(|&at| at <= index) else {
+        return false;
+    };
+    let sources = summands.map(|r| definition(image, body, at, r));
+    let is_offset = |i: &Instruction| {
+        i.mnemonic() == Mnemonic::Movsxd
+            && has_memory(i)
+            && (i.memory_index_scale() == 4 || i.is_ip_rel_memory_operand())
+    };
+    let offset = sources.iter().flatten().any(is_offset);
+    let base = sources
+        .iter()
+        .flatten()
+        .find(|i| i.is_ip_rel_memory_operand() && i.mnemonic() == Mnemonic::Lea);
+    offset
+        && match base {
+            Some(lea) => targets.tables.contains(&lea.ip_rel_memory_address()),
+            None => targets.with_tables.contains(&function),
+        }
 }
 
 fn has_memory(i: &Instruction) -> bool {

@@ -5,7 +5,7 @@
 use crate::image::Image;
 use crate::insn::{Flow, Insn, decoder, padding_len};
 use iced_x86::{Instruction, OpKind, Register, RflagsBits};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// The arithmetic flags, as iced's bits.
 pub(crate) const ARITHMETIC: u32 = RflagsBits::OF
@@ -23,6 +23,8 @@ pub(crate) struct Targets {
     pub named: HashSet<u64>,
     /// Functions in whose own code a table of jump targets was found.
     pub with_tables: HashSet<usize>,
+    /// What the offsets in those tables count from: their own start, or a place in the code.
+    pub tables: HashSet<u64>,
     /// Starts of functions after whose call some caller reads a flag that the caller did not set.
     pub flags_read_after: HashSet<u64>,
     /// Ranges behind functions that nobody executes, reads or jumps to.
@@ -52,6 +54,8 @@ struct Sweep<'i, 'm> {
     named: HashSet<u64>,
     /// Addresses of constants that code takes: maybe a jump table.
     tables: Vec<(u64, usize)>,
+    /// Addresses inside a function that its own code takes: what a table's offsets may count from.
+    labels: Vec<(usize, u64)>,
     flags_read_after: HashSet<u64>,
     absolute_operands: bool,
     code_span: (u64, u64),
@@ -72,6 +76,7 @@ pub(crate) fn collect(image: &Image) -> Targets {
         hard: image.module.code_pointers.clone(),
         named: HashSet::new(),
         tables: Vec::new(),
+        labels: Vec::new(),
         flags_read_after: HashSet::new(),
         absolute_operands: !image.module.position_independent,
         code_span: (span(u64::min, u64::MAX, false), span(u64::max, 0, true)),
@@ -175,6 +180,9 @@ impl Sweep<'_, '_> {
             let address = instruction.ip_rel_memory_address();
             if self.in_span(address) && self.image.is_code(address) {
                 self.code_target(address);
+                if (start..end).contains(&address) {
+                    self.labels.push((function, address));
+                }
             } else if instruction.op0_kind() == OpKind::Register
                 && instruction.op1_kind() == OpKind::Memory
             {
@@ -217,61 +225,63 @@ impl Sweep<'_, '_> {
         }
     }
 
-    fn first_entry(&self, base: u64) -> Option<u64> {
-        let entry = self.image.constants_at(base)?.first_chunk::<4>()?;
-        Some(base.wrapping_add_signed(i64::from(i32::from_le_bytes(*entry))))
-    }
-
     /// Reads every constant that may be a table of 32-bit offsets from its own start.
     fn resolve_tables(mut self) -> Targets {
         self.tables.sort_unstable();
         self.tables.dedup();
         let functions = &self.image.module.functions;
         let mut with_tables = HashSet::new();
-        // Code without a function of its own takes tables too; its targets bound nothing.
-        let mut starts: HashMap<usize, Vec<u64>> = HashMap::new();
-        for &(address, function) in &self.tables {
-            starts.entry(function).or_default().push(address);
-        }
+        let mut resolved = HashSet::new();
+        // What code takes the address of begins something new: it ends whatever was before it.
+        self.labels.sort_unstable();
+        self.labels.dedup();
+        let mut starts: Vec<u64> = self
+            .tables
+            .iter()
+            .filter(|t| t.1 != NO_FUNCTION)
+            .map(|t| t.0)
+            .collect();
+        starts.dedup();
         for &(base, function) in &self.tables {
             let Some(bytes) = self.image.constants_at(base) else {
                 continue;
             };
             let own = functions.get(function);
-            // The next table of the same function ends this one: read with the wrong base, its entries mean nothing.
-            let own_starts = &starts[&function];
-            let next = own_starts.partition_point(|&s| s <= base);
-            let limit = own_starts[next..]
-                .iter()
+            let limit = starts
+                .get(starts.partition_point(|&s| s <= base))
                 .copied()
-                .find(|&s| {
-                    own.is_some_and(|f| {
-                        self.first_entry(s)
-                            .is_some_and(|t| (f.start..f.end).contains(&t))
-                    })
-                })
                 .unwrap_or(u64::MAX);
-            let mut own_entries = 0usize;
-            for (i, entry) in bytes.chunks_exact(4).enumerate() {
-                let at = base + 4 * i as u64;
-                let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-                let target = base.wrapping_add_signed(i64::from(offset));
+            let length = usize::try_from(limit - base)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            let offsets = bytes[..length]
+                .chunks_exact(4)
+                .map(|e| i64::from(i32::from_le_bytes([e[0], e[1], e[2], e[3]])));
+            for offset in offsets.clone() {
+                let target = base.wrapping_add_signed(offset);
                 if !self.in_span(target) || !self.image.is_code(target) {
                     break;
                 }
-                let inside = own.is_some_and(|f| (f.start..f.end).contains(&target))
-                    || self
-                        .image
-                        .function_at(target)
-                        .is_some_and(|g| self.image.is_fragment(g));
-                if own_entries > 0 && (!inside || at >= limit) {
-                    break;
-                }
-                own_entries += usize::from(inside);
                 self.hard.push(target);
+                if own.is_some_and(|f| (f.start..f.end).contains(&target)) {
+                    with_tables.insert(function);
+                    resolved.insert(base);
+                }
             }
-            if own_entries > 0 {
-                with_tables.insert(function);
+            let Some(own) = own else { continue };
+            let first = self.labels.partition_point(|l| l.0 < function);
+            for &(_, label) in self.labels[first..].iter().take_while(|l| l.0 == function) {
+                let targets = offsets
+                    .clone()
+                    .map(|offset| label.wrapping_add_signed(offset));
+                let before = self.hard.len();
+                self.hard
+                    .extend(targets.take_while(|t| (own.start..own.end).contains(t)));
+                // One offset that fits may be chance.
+                if self.hard.len() > before + 1 {
+                    with_tables.insert(function);
+                    resolved.insert(label);
+                }
             }
         }
         self.hard.sort_unstable();
@@ -280,6 +290,7 @@ impl Sweep<'_, '_> {
             hard: self.hard,
             named: self.named,
             with_tables,
+            tables: resolved,
             flags_read_after: self.flags_read_after,
             padding: Vec::new(),
         }

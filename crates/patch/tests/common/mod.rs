@@ -75,11 +75,37 @@ fn put(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// How many functions of how many were patched in the copy of `from` at `to`, loaded at `bias`.
-pub fn write_patched(from: &Path, to: &Path, bias: u64) -> (usize, usize) {
+/// How a patched copy differs from one with everything patched.
+#[derive(Clone, Copy, Default)]
+pub struct Variant {
+    /// What the loader will add to the file's addresses.
+    pub bias: u64,
+    /// Selects about half of the functions, differently for each seed; 0 selects all.
+    pub seed: u64,
+    /// Stops after this share (in percent) of the patches, as a writer that gets killed would.
+    pub percent: Option<usize>,
+}
+
+/// A small generator of pseudo-random numbers (xorshift).
+pub fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// How many functions of how many were patched in the copy of `from` at `to`.
+pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize) {
+    let bias = variant.bias;
     const PAGE: u64 = 0x1000;
     let module = Module::load(from).expect("an ELF file");
-    let plan = everything(&module);
+    let mut state = variant.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let selected: Vec<bool> = module
+        .functions
+        .iter()
+        .map(|_| variant.seed == 0 || random(&mut state) >> 32 & 1 == 0)
+        .collect();
+    let plan = plan(&module, &selected);
     let end = module
         .segments
         .iter()
@@ -101,7 +127,10 @@ pub fn write_patched(from: &Path, to: &Path, bias: u64) -> (usize, usize) {
     );
 
     let mut file = std::fs::read(from).unwrap();
-    for patch in &emitted.patches {
+    let count = variant
+        .percent
+        .map_or(emitted.patches.len(), |p| emitted.patches.len() * p / 100);
+    for patch in &emitted.patches[..count] {
         let vaddr = patch.address - bias;
         let segment = module
             .segments
