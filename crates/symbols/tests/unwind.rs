@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use support::Scratch;
-use thalweg_symbols::{Frame, Module, Unwinder};
+use thalweg_symbols::{DebugLookup, Frame, Module, Unwinder};
 
 /// What `unwound.c` prints.
 #[derive(Default)]
@@ -120,4 +120,29 @@ fn without_readable_memory_there_is_the_innermost_frame_and_no_panic() {
         });
         assert!(frames.len() <= 10);
     }
+}
+
+/// A thread is often stopped in clock_gettime; its file is only in memory.
+#[test]
+fn the_kernels_own_library_can_be_read_from_memory_and_unwound() {
+    use std::os::unix::fs::FileExt;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|l| l.ends_with("[vdso]")) else {
+        return;
+    };
+    let (start, rest) = line.split_once('-').unwrap();
+    let (start, end) = (hex(start), hex(rest.split(' ').next().unwrap()));
+    let mut image = vec![0; (end - start) as usize];
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    memory.read_exact_at(&mut image, start).unwrap();
+    let module = Module::parse("[vdso]", &image, &DebugLookup::none()).unwrap();
+    let function = module
+        .functions
+        .iter()
+        .find(|f| f.name.contains("clock_gettime"))
+        .unwrap();
+    let mut unwinder = Unwinder::new();
+    unwinder.add_module(&module, start);
+    let frames = unwinder.unwind(function.start + start, 0x1000, 0, 2, &mut |at| Some(at));
+    assert_eq!(frames[0].cfa, Some(0x1008));
 }
