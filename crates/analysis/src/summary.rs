@@ -72,8 +72,8 @@ pub struct HotStep {
     pub weight: u64,
 }
 
-/// From the heaviest root down into the heaviest callee, until none has a fifth of its caller's weight, or the caller
-/// itself weighs more than its heaviest callee. `None` when no thread has any context.
+/// From the heaviest root down into the heaviest callee, until the caller itself weighs more than that, or no callee has
+/// a fifth of its caller's weight and a twentieth of the root's. `None` when no thread has any context.
 pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
     let weight = if profile.meta.timed {
         Weight::Time
@@ -117,7 +117,7 @@ pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
         if own > tree.weight(heaviest) {
             break 0;
         }
-        if tree.weight(heaviest) < tree.weight(at) / 5 {
+        if tree.weight(heaviest) < (tree.weight(at) / 5).max(tree.weight(root) / 20) {
             let functions: HashSet<u32> = callees
                 .iter()
                 .map(|&child| tree.nodes[child as usize].function)
@@ -170,6 +170,22 @@ mod tests {
             .map(|s| s.function)
             .collect();
         assert_eq!(functions, [MAIN, A, B]);
+    }
+
+    #[test]
+    fn the_hottest_path_ends_where_recursion_has_worn_the_time_down() {
+        // Each level keeps half of its caller's time: no step is steep, and still the last ones say nothing.
+        let calls: Vec<(u32, u64)> = (0..12).map(|level| (A, 1 << (12 - level))).collect();
+        let path = hottest_path(&fixture::chain(&calls)).unwrap();
+        assert_eq!(path.steps.len(), 1, "{:?}", path.steps);
+
+        let mut spread = fixture::chain(&calls);
+        for node in &mut spread.processes[0].threads[0].nodes {
+            node.base = 0;
+        }
+        let path = hottest_path(&spread).unwrap();
+        assert_eq!(path.steps.len(), 5, "{:?}", path.steps);
+        assert_eq!(path.spreads_over, 1);
     }
 
     #[test]

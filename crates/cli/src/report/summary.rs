@@ -45,6 +45,9 @@ pub fn print_summary_of(
         return writeln!(out, "\nNo call was seen.");
     }
     let rows = flat::rows(profile, selection);
+    if rows.rows.is_empty() {
+        return writeln!(out, "\nNo function that was seen matches.");
+    }
     let title = match (rows.rows.len() as u64, selection.sort) {
         (shown, _) if shown == figures.functions_seen => "All functions".to_string(),
         (shown, SortKey::Name) => format!("{shown} functions"),
