@@ -8,11 +8,6 @@ use crate::support::instrumented::instrumented;
 use crate::support::thalweg::{Recorded, record};
 use std::collections::BTreeSet;
 
-/// Ends nowhere: skipping these is allowed if `skipped` says so, since no byte near them is free.
-const PACKED: &[&str] = &[
-    "packed1", "packed2", "packed3", "packed4", "packed5", "packed6",
-];
-
 fn recorded(program: &Program, arguments: &[&str]) -> Recorded {
     let recorded = record(&["--no-report", "-q"], program, arguments);
     assert_eq!(
@@ -23,23 +18,10 @@ fn recorded(program: &Program, arguments: &[&str]) -> Recorded {
     recorded
 }
 
-/// What thalweg could not patch, of the functions that it is allowed not to.
-fn left_out(program: &Program, recorded: &Recorded) -> BTreeSet<String> {
-    recorded.profile.assert_nothing_skipped(program, PACKED);
-    let skipped = recorded
-        .profile
-        .skipped
-        .iter()
-        .map(|(_, name, _)| name.clone());
-    skipped
-        .filter(|name| PACKED.contains(&name.as_str()))
-        .collect()
-}
-
 /// Differences to callgrind on the same binary; empty when there are none.
 fn compare_with_callgrind(program: &Program, arguments: &[&str]) -> String {
     let recorded = recorded(program, arguments);
-    let left_out = left_out(program, &recorded);
+    let left_out = recorded.profile.left_out(program);
     let mut keep = program.functions();
     keep.retain(|name| !SIGNAL_HANDLERS.contains(&name.as_str()) && !left_out.contains(name));
     let mut reference = callgrind(program, arguments);
@@ -77,8 +59,10 @@ fn exact_by_instrumentation(build: &Build, arguments: &[&str]) {
     let program = build.finish();
     let reference = instrumented(&build.instrumented().finish(), arguments);
     let recorded = recorded(&program, arguments);
-    let (ours, keep) = (recorded.profile.forest(&program), &program.compiled);
-    recorded.profile.assert_nothing_skipped(&program, PACKED);
+    let ours = recorded.profile.forest(&program);
+    let left_out = recorded.profile.left_out(&program);
+    let keep = &program.compiled - &left_out;
+    let keep = &keep;
     assert_same(
         "calls",
         ("thalweg", &ours.calls(keep)),
@@ -272,18 +256,37 @@ fn unwinders_see_the_stack_as_it_was_made() {
 #[test]
 fn children_by_fork_vfork_and_spawn_do_their_work() {
     let program = Build::simple("forking.c");
-    let calls = recorded(&program, &[])
-        .profile
+    let profile = recorded(&program, &[]).profile;
+    // fib(12), five times fib(11) and fib(13) are the parent's; fib(15) and a thread's fib(10) are each child's.
+    let activations = |n: u64| (0..n).fold((1u64, 1u64), |(a, b), _| (b, a + b + 1)).0;
+    let children: BTreeSet<u64> = profile.threads.iter().map(|t| t.pid).skip(1).collect();
+    let parent = profile
+        .clone()
+        .without_children()
         .forest(&program)
         .calls(&program.functions());
-    assert_eq!(calls["main"], 1);
-    assert_eq!(calls["status_of"], 7);
-    // fib(12), five times fib(11), fib(13): the parent's own work, none of the children's.
-    let activations = |n: u64| (0..n).fold((1u64, 1u64), |(a, b), _| (b, a + b + 1)).0;
+    assert_eq!(parent["main"], 1);
+    assert_eq!(parent["status_of"], 7);
     assert_eq!(
-        calls["fib"],
+        parent["fib"],
         activations(12) + 5 * activations(11) + activations(13)
     );
+    assert_eq!(
+        children.len(),
+        5,
+        "five forked children, each with accounts of its own"
+    );
+    for pid in children {
+        let mut child = profile.clone();
+        child.threads.retain(|thread| thread.pid == pid);
+        let calls = child.forest(&program).calls(&program.functions());
+        assert_eq!(calls["child"], 1);
+        assert_eq!(
+            calls["fib"],
+            activations(15) + activations(10),
+            "child {pid}"
+        );
+    }
 }
 
 #[test]
@@ -299,7 +302,7 @@ fn rust_programs() {
     ] {
         let program = rust_program("rusty.rs", flags);
         let recorded = recorded(&program, &[]);
-        recorded.profile.assert_nothing_skipped(&program, &[]);
+        assert!(recorded.profile.left_out(&program).is_empty());
         let reference = callgrind(&program, &[]);
         let keep = program.functions();
         let forest = recorded.profile.forest(&program);

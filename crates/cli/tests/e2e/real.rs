@@ -5,7 +5,7 @@ use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{command, export, record_path, record_with_input, succeed, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -82,13 +82,12 @@ fn exported_counts_agree(program: &Path, arguments: &[&str], input: &str, file: 
     let recorded = record_with_input(&["--no-report", "-q"], program, arguments, input.as_bytes());
     assert!(recorded.status.success(), "{}", recorded.stderr);
     let ours = recorded.profile.calls_by_name();
-    let skipped: Vec<&String> = recorded
+    let skipped = recorded
         .profile
         .skipped
         .iter()
-        .filter(|(m, _, _)| m == module)
-        .map(|(_, name, _)| name)
-        .collect();
+        .filter(|skipped| skipped.module == module);
+    let skipped: BTreeSet<&str> = skipped.map(|skipped| skipped.name.as_str()).collect();
     let mut compared = 0;
     let mut wrong = Vec::new();
     for name in exported(file) {
@@ -96,7 +95,7 @@ fn exported_counts_agree(program: &Path, arguments: &[&str], input: &str, file: 
             ours.get(&name).copied().unwrap_or(0),
             reference.get(&name).copied().unwrap_or(0),
         );
-        if a + b > 0 && !skipped.contains(&&name) {
+        if a + b > 0 && !skipped.contains(name.as_str()) {
             compared += 1;
             if a != b {
                 wrong.push(format!("{name}: thalweg {a}, callgrind {b}"));
@@ -121,7 +120,7 @@ fn lua() {
     let recorded = record_path(&["-q"], &lua, &[&script]);
     assert_eq!(String::from_utf8_lossy(&recorded.stdout), plain);
     assert!(
-        recorded.profile.total_calls() > 100_000,
+        recorded.profile.total_calls() > 50_000,
         "{}",
         recorded.profile.total_calls()
     );

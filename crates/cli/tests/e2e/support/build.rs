@@ -43,6 +43,8 @@ pub struct Program {
     pub libraries: Vec<PathBuf>,
     /// Per module (file name): address in the file -> one name for it. Only functions that the sources define.
     pub modules: BTreeMap<String, BTreeMap<u64, String>>,
+    /// Functions of a single byte: where another one follows at once, there is no room for any jump.
+    pub one_byte: BTreeSet<String>,
     /// Every name, aliases included -> the name chosen above.
     pub canonical: BTreeMap<String, String>,
     /// Those of the functions that come from C or C++ of ours: what -finstrument-functions can see.
@@ -198,11 +200,13 @@ impl Build {
             with_symbols.clone()
         };
         let compiled = self.compiled(&canonical);
+        let one_byte = one_byte(&with_symbols, &canonical);
         Program {
             path,
             with_symbols,
             libraries: inputs,
             modules,
+            one_byte,
             canonical,
             compiled,
         }
@@ -225,7 +229,7 @@ impl Build {
         defined_functions(&objects)
             .into_iter()
             .filter(|name| {
-                !["_ZNSt", "_ZNKSt", "_ZSt", "_ZN9__gnu"]
+                !["_ZNSt", "_ZNKSt", "_ZSt", "_ZZNSt", "_ZN9__gnu"]
                     .iter()
                     .any(|library| name.starts_with(library))
             })
@@ -359,6 +363,7 @@ pub fn rust_program(source: &str, flags: &[&str]) -> Program {
         with_symbols: built,
         libraries: Vec::new(),
         modules,
+        one_byte: BTreeSet::new(),
         canonical,
         compiled: BTreeSet::new(),
     }
@@ -463,6 +468,19 @@ pub fn symbols(path: &Path) -> Vec<(u64, char, String)> {
             Some((address, kind, fields.next()?.to_owned()))
         })
         .collect()
+}
+
+fn one_byte(path: &Path, canonical: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let sizes = run(Command::new("nm").arg("--print-size").arg(path));
+    let name = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, size, _, name] = fields[..] else {
+            return None;
+        };
+        let size = u64::from_str_radix(size, 16).ok()?;
+        canonical.get(name).filter(|_| size == 1).cloned()
+    };
+    sizes.lines().filter_map(name).collect()
 }
 
 fn is_code(kind: char) -> bool {

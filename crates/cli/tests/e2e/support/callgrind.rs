@@ -131,7 +131,7 @@ fn reduce(program: &Program, edges: &BTreeMap<(Site, Site), u64>, stdout: String
     }
 }
 
-/// With `--separate-recs` a name gets a suffix: f'2 is f, one level down.
+/// Recursion by way of functions without a name gets a suffix: f'2 is f, one level down.
 fn without_recursion_level(name: &str) -> &str {
     match name.rsplit_once('\'') {
         Some((base, level)) if !level.is_empty() && level.bytes().all(|b| b.is_ascii_digit()) => {
@@ -200,12 +200,13 @@ cob=/lib/libc.so.6\ncfi=???\ncfn=qsort\ncalls=1 0\n9 9\nfe=a.c\ncfn=work\ncalls=
     assert_eq!(without_recursion_level("work'2"), "work");
 }
 
-/// Calls of every function of one module (a file name), loops and fragments as callgrind sees them.
+/// Calls of every function of one module (a file name); loops and fragments are as callgrind sees them.
 pub fn calls_of_module(text: &str, module: &str) -> Calls {
     let mut calls = Calls::new();
     for ((_, callee), count) in parse(text) {
         if callee.object.rsplit('/').next() == Some(module) {
-            *calls.entry(callee.name).or_default() += count;
+            let name = without_recursion_level(&callee.name).to_owned();
+            *calls.entry(name).or_default() += count;
         }
     }
     calls

@@ -29,6 +29,7 @@ pub struct Node {
 
 #[derive(Debug, Clone)]
 pub struct Thread {
+    pub pid: u64,
     pub tid: u64,
     pub name: String,
     pub nodes: Vec<Node>,
@@ -38,8 +39,15 @@ pub struct Thread {
 pub struct Profile {
     pub functions: Vec<Function>,
     pub threads: Vec<Thread>,
-    /// (module, name, reason)
-    pub skipped: Vec<(String, String, String)>,
+    pub skipped: Vec<Skipped>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Skipped {
+    pub name: String,
+    pub module: String,
+    pub address: u64,
+    pub reason: String,
 }
 
 impl Profile {
@@ -56,19 +64,10 @@ impl Profile {
         let mut threads = Vec::new();
         for process in list(&json["processes"]) {
             for item in list(&process["threads"]) {
-                threads.push(thread(item, functions.len()));
+                threads.push(thread(item, number(&process["pid"]), functions.len()));
             }
         }
-        let skipped = list(&json["skipped"])
-            .iter()
-            .map(|s| {
-                (
-                    string(&s["module"]),
-                    string(&s["name"]),
-                    string(&s["reason"]),
-                )
-            })
-            .collect();
+        let skipped = list(&json["skipped"]).iter().map(skipped).collect();
         Profile {
             functions,
             threads,
@@ -154,23 +153,41 @@ impl Profile {
         path
     }
 
-    /// No function of the program's own may be missing from the profile's sight.
+    /// The profile of the process that was started or attached to, without its children.
+    pub fn without_children(mut self) -> Profile {
+        let first = self.threads.first().map(|thread| thread.pid);
+        self.threads.retain(|thread| Some(thread.pid) == first);
+        self
+    }
+
+    /// The program's own functions that are not in the profile's sight. Only functions of a single byte may be.
     #[track_caller]
-    pub fn assert_nothing_skipped(&self, program: &Program, allowed: &[&str]) {
-        let own = program.functions();
-        let missing: Vec<_> = self
-            .skipped
-            .iter()
-            .filter(|(module, name, _)| {
-                program.modules.contains_key(module)
-                    && own.contains(name)
-                    && !allowed.contains(&name.as_str())
-            })
-            .collect();
-        assert!(
-            missing.is_empty(),
-            "skipped functions of the target's own: {missing:#?}"
-        );
+    pub fn left_out(&self, program: &Program) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for skipped in &self.skipped {
+            let own = program
+                .modules
+                .get(&skipped.module)
+                .and_then(|own| own.get(&skipped.address));
+            if let Some(name) = own {
+                let no_room = program.one_byte.contains(name) && skipped.reason.contains("no room");
+                assert!(
+                    no_room,
+                    "{name} is one of the target's own and skipped: {skipped:?}"
+                );
+                names.insert(name.clone());
+            }
+        }
+        names
+    }
+}
+
+fn skipped(json: &Value) -> Skipped {
+    Skipped {
+        name: string(&json["name"]),
+        module: string(&json["module"]),
+        address: hexadecimal(&json["address"]),
+        reason: string(&json["reason"]),
     }
 }
 
@@ -180,17 +197,14 @@ fn function(at: usize, json: &Value) -> Function {
         at as u64,
         "function ids count up from 0"
     );
-    let address = string(&json["address"]);
-    let address =
-        u64::from_str_radix(address.strip_prefix("0x").expect("0x"), 16).expect("hexadecimal");
     Function {
         name: string(&json["name"]),
         module: string(&json["module"]),
-        address,
+        address: hexadecimal(&json["address"]),
     }
 }
 
-fn thread(json: &Value, functions: usize) -> Thread {
+fn thread(json: &Value, pid: u64, functions: usize) -> Thread {
     let mut nodes = Vec::new();
     for (at, item) in list(&json["nodes"]).iter().enumerate() {
         assert_eq!(number(&item["id"]), at as u64, "node ids count up from 0");
@@ -219,6 +233,7 @@ fn thread(json: &Value, functions: usize) -> Thread {
         });
     }
     Thread {
+        pid,
         tid: number(&json["tid"]),
         name: string(&json["name"]),
         nodes,
@@ -239,4 +254,12 @@ fn string(json: &Value) -> String {
 fn number(json: &Value) -> u64 {
     json.as_u64()
         .unwrap_or_else(|| panic!("expected a count, found {json}"))
+}
+
+fn hexadecimal(json: &Value) -> u64 {
+    let text = string(json);
+    let digits = text
+        .strip_prefix("0x")
+        .unwrap_or_else(|| panic!("expected 0x..., found {text}"));
+    u64::from_str_radix(digits, 16).expect("hexadecimal digits")
 }
