@@ -92,6 +92,10 @@ mod tests {
         fixture::fold(&mut profile, A, 7, 30);
         let a = row(&profile, A);
         assert_eq!((a.calls, a.base, a.cum, a.folded_calls), (8, 40, 40, 7));
+
+        // Whatever a folded node says of recursion: nothing stands above it that has its time already.
+        profile.processes[0].threads[0].nodes[2].recursion = 1;
+        assert_eq!(row(&profile, A).cum, 40);
     }
 
     #[test]
