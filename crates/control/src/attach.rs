@@ -15,7 +15,6 @@ use std::path::PathBuf;
 
 use thalweg_model as model;
 use thalweg_shm as shm;
-use thalweg_symbols::Unwinder;
 
 use crate::clock::{self, Moment};
 use crate::detach;
@@ -67,7 +66,11 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
         // Left by a controller that was killed, or kept for a signal handler that was running.
         detach::detach(pid)?.unmap()?;
     }
-    let command: Vec<String> = target.command.iter().map(|s| s.to_string_lossy().into_owned()).collect();
+    let mut command: Vec<String> = target.command.iter().map(|s| s.to_string_lossy().into_owned()).collect();
+    // A program that has set its own title leaves empty strings where its arguments were.
+    while command.last().is_some_and(|part| part.is_empty()) {
+        command.pop();
+    }
     // Modules may come and go, and gaps fill, between the survey and the stop.
     let mut attempts = 0;
     loop {
@@ -318,10 +321,7 @@ fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Head
             return Err(Error::Other(format!("the code of process {pid} changed while it was being analysed: try again")));
         }
     }
-    let mut unwinder = Unwinder::new();
-    for surveyed in &build.survey.modules {
-        unwinder.add_module(&surveyed.module, surveyed.bias);
-    }
+    let mut unwinder = build.unwinder(stopped)?;
     threads::open_slots(build, stopped, shared, header, &mut unwinder, &options.threads)?;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;

@@ -313,6 +313,9 @@ impl SlotReader<'_> {
             places.insert(number, thread.nodes.len() as u32);
             thread.nodes.push(convert(&figures, node.function, parent, &thread.nodes, clock, timed));
         })?;
+        if self.header.folded_calls == 0 {
+            add_up(&mut thread.nodes);
+        }
         Ok(thread)
     }
 
@@ -396,6 +399,22 @@ impl SlotReader<'_> {
             thread.nodes.push(convert(&figures, function, None, &[], self.clock, timed));
         }
         Ok(())
+    }
+}
+
+/// Makes cum the sum of a context's own time and its children's to the nanosecond: ticks were rounded one by one, and
+/// a tree that is read while it grows is not of one moment. (Not where contexts were folded: their time is in the
+/// cum of their callers only.)
+fn add_up(nodes: &mut [model::Node]) {
+    for node in nodes.iter_mut() {
+        node.cum = node.base;
+    }
+    for index in (0..nodes.len()).rev() {
+        let cum = nodes[index].cum;
+        nodes[index].elapsed = cum;
+        if let Some(parent) = nodes[index].parent {
+            nodes[parent as usize].cum += cum;
+        }
     }
 }
 

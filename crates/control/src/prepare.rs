@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thalweg_model as model;
 use thalweg_patch::{Patch, PatchForm, Placement};
 use thalweg_shm as shm;
+use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::memory::{Shared, bytes_of, read_remote, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::survey::Survey;
+use crate::tracee::Stopped;
 
 /// How a target is to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +208,24 @@ impl Build {
             *place = shm::CodeRegion { start: region.start, len: region.len };
         }
         header
+    }
+
+    /// Knows the frames of all modules, and of the code that the kernel gives to every process: a thread that reads the
+    /// clock stands there.
+    pub fn unwinder(&self, stopped: &Stopped) -> Result<Unwinder> {
+        let mut unwinder = Unwinder::new();
+        for surveyed in &self.survey.modules {
+            unwinder.add_module(&surveyed.module, surveyed.bias);
+        }
+        let is_vdso = |m: &&Mapping| m.path.as_ref().is_some_and(|path| path.as_os_str() == "[vdso]");
+        if let Some(mapping) = stopped.maps()?.iter().find(is_vdso) {
+            let mut image = vec![0; (mapping.end.0 - mapping.start.0) as usize];
+            stopped.read(mapping.start, &mut image)?;
+            if let Ok(module) = Module::parse("[vdso]", &image, &DebugLookup::none()) {
+                unwinder.add_module(&module, mapping.start.0);
+            }
+        }
+        Ok(unwinder)
     }
 
     /// Stubs and agent, into mappings that no thread executes yet.
