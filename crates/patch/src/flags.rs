@@ -27,6 +27,10 @@ pub(crate) fn read_before_set(image: &Image, start: u64, end: u64) -> bool {
             let Some(insn) = Insn::from_iced(&instruction) else {
                 break;
             };
+            // A system call saves the flags for the kernel's use only.
+            if insn.flow == Flow::Kernel {
+                break;
+            }
             if instruction.rflags_read() & unset != 0 {
                 return true;
             }

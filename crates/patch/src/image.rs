@@ -2,6 +2,9 @@
 
 use thalweg_symbols::{FunctionKind, Module, Section};
 
+/// No program has anything above this; below it, sums of addresses do not overflow.
+const ADDRESS_LIMIT: u64 = 1 << 47;
+
 pub(crate) struct Image<'m> {
     pub module: &'m Module,
     /// Indices of the executable sections, in address order.
@@ -10,8 +13,12 @@ pub(crate) struct Image<'m> {
 
 impl<'m> Image<'m> {
     pub fn new(module: &'m Module) -> Self {
+        let usable = |s: &Section| {
+            let end = s.vaddr.checked_add(s.bytes.len() as u64);
+            s.executable && !s.bytes.is_empty() && end.is_some_and(|end| end <= ADDRESS_LIMIT)
+        };
         let mut code: Vec<usize> = (0..module.sections.len())
-            .filter(|&i| module.sections[i].executable && !module.sections[i].bytes.is_empty())
+            .filter(|&i| usable(&module.sections[i]))
             .collect();
         code.sort_by_key(|&i| module.sections[i].vaddr);
         Image { module, code }

@@ -362,11 +362,20 @@ impl<'a> Solver<'a> {
         false
     }
 
-    /// The shortest run from `first` on with room for two jumps.
+    /// The shortest run from `first` on with room for a patch and, behind what others took of it, for one more jump.
     fn roomy_run(&self, first: usize) -> Option<usize> {
         let start = self.body.insns[first].addr;
+        let known = self
+            .drafts
+            .iter()
+            .find(|d| d.first == first)
+            .map_or(start, |d| d.end);
+        let taken = (start..known)
+            .rev()
+            .find(|&a| self.space.get(a) == Byte::Taken);
+        let room_from = taken.map_or(start, |a| a + 1).max(start + JUMP);
         let run = self.body.insns[first..].iter().take(ROOMY_INSTRUCTIONS);
-        let last = first + run.take_while(|i| i.end() < start + 2 * JUMP).count();
+        let last = first + run.take_while(|i| i.end() < room_from + JUMP).count();
         (last < self.body.insns.len()).then_some(last)
     }
 

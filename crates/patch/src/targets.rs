@@ -140,7 +140,7 @@ impl Sweep<'_, '_> {
             closed = insn.closed() && insn.end() == end;
             self.note_targets(function, start, end, &insn, &instruction);
             if let Some((callee, unset)) = &mut after_call {
-                if instruction.rflags_read() & *unset != 0 {
+                if insn.flow != Flow::Kernel && instruction.rflags_read() & *unset != 0 {
                     self.flags_read_after.insert(*callee);
                     after_call = None;
                 } else {

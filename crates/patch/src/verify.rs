@@ -94,6 +94,16 @@ impl Check<'_> {
         decode(self.emitted.stubs.get(offset..)?, addr)
     }
 
+    fn same_bytes(&self, home: &Instruction, copy: u64) -> bool {
+        let offset = copy.wrapping_sub(self.place.stub_base) as usize;
+        let moved = self
+            .emitted
+            .stubs
+            .get(offset..)
+            .and_then(|s| s.get(..home.len()));
+        moved.is_some() && moved == self.text(home.ip(), home.len())
+    }
+
     /// Patches lie within a page, do not overlap, and know what they replace.
     fn bytes(&mut self) {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -353,7 +363,8 @@ impl Check<'_> {
                     copy += self.probe_at(copy, probe, keep_flags);
                 }
                 let moved = self.stub(copy);
-                let same = moved.as_ref().is_some_and(|m| equal(home, m, bias));
+                let same = moved.as_ref().is_some_and(|m| equal(home, m, bias))
+                    && (home.is_ip_rel_memory_operand() || self.same_bytes(home, copy));
                 if !same {
                     self.say(at, "instruction differs in the stub");
                 }
