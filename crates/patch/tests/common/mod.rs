@@ -177,3 +177,56 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
             .count();
     (plan.functions.len(), normal)
 }
+
+/// Assembles `source` (Intel syntax, `;` between instructions, labels at line or statement starts) into a shared library
+/// whose functions are the labels that do not start with a dot, and loads it.
+pub fn assemble(source: &str) -> Module {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let directory =
+        std::env::temp_dir().join(format!("thalweg-patch-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut text = String::from(".intel_syntax noprefix\n.text\n.p2align 12\n");
+    let mut open: Option<String> = None;
+    let close = |open: &mut Option<String>, text: &mut String| {
+        if let Some(name) = open.take() {
+            text.push_str(&format!(".size {name}, . - {name}\n"));
+        }
+    };
+    for statement in source
+        .split([';', '\n'])
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+    {
+        let mut statement = statement;
+        if let Some((label, rest)) = statement.split_once(':') {
+            if !label.starts_with('.') {
+                close(&mut open, &mut text);
+                text.push_str(&format!(
+                    ".globl {label}\n.hidden {label}\n.type {label}, @function\n"
+                ));
+                open = Some(label.to_string());
+            }
+            text.push_str(&format!("{label}:\n"));
+            statement = rest.trim();
+        }
+        if statement.starts_with(".p2align") || statement.starts_with(".section") {
+            close(&mut open, &mut text);
+        }
+        text.push_str(&format!("{statement}\n"));
+    }
+    close(&mut open, &mut text);
+    let (asm, library) = (directory.join("code.s"), directory.join("code.so"));
+    std::fs::write(&asm, &text).unwrap();
+    let status = std::process::Command::new("gcc")
+        .args(["-shared", "-nostdlib", "-Wl,-z,noseparate-code", "-o"])
+        .arg(&library)
+        .arg(&asm)
+        .status()
+        .expect("gcc runs");
+    assert!(status.success(), "{text}");
+    let module = Module::load(&library).expect("a shared library");
+    std::fs::remove_dir_all(&directory).unwrap();
+    module
+}
