@@ -18,6 +18,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::proc::Pid;
@@ -137,7 +138,14 @@ impl Launched {
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.stopped = None;
         loop {
-            if let Some(status) = self.wait_with(0)? {
+            // A thread of it that we still hold would keep it from ending.
+            let flags = if tracee::tend_left_behind() > 0 {
+                std::thread::sleep(Duration::from_millis(5));
+                libc::WNOHANG
+            } else {
+                0
+            };
+            if let Some(status) = self.wait_with(flags)? {
                 return Ok(status);
             }
         }

@@ -6,6 +6,7 @@
 //! remote.rs   system calls made by a thread of the target     Stopped::syscall, mmap, ...
 //! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
 //! step.rs     single steps out of a range of code             Stopped::step_out
+//! own_thread.rs  let all threads go at the same moment           on_own_thread
 //! urgency.rs  being scheduled before the target's threads meanwhile
 //! sys.rs      the ptrace requests
 //! ```
@@ -21,6 +22,8 @@
 //! The kernel takes ptrace requests only from the thread that seized: hence everything here is `!Send`.
 
 mod cave;
+mod own_thread;
+mod reaper;
 mod remote;
 mod restart;
 mod seize;
@@ -40,6 +43,7 @@ use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
 use cave::Cave;
 use urgency::Urgency;
 
+pub use own_thread::on_own_thread;
 pub use seize::tend_left_behind;
 
 /// A thread's general registers, as ptrace gives them.

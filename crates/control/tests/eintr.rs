@@ -11,8 +11,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{Dir, Target};
-use thalweg_control::proc::{RemoteAddr, thread_name};
-use thalweg_control::tracee::Stopped;
+use thalweg_control::proc::{Pid, RemoteAddr, status, thread_name};
+use thalweg_control::tracee::{Stopped, on_own_thread};
 
 const WAITS: &str = r#"
 #define _GNU_SOURCE
@@ -145,32 +145,38 @@ int main(int argc, char **argv) {
 }
 "#;
 
-fn stop_often(target: &Target, rounds: usize) {
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+/// `own_thread`: the threads are let go all at once.
+fn stop_often(target: &Target, rounds: usize, own_thread: bool) {
+    let pid = target.pid();
     for round in 0..rounds {
-        let mut stopped = Stopped::stop(target.pid()).unwrap();
-        assert_eq!(stopped.threads().len(), 17);
-        // Every thread gets its turn to be the one that is borrowed in the middle of its wait.
-        let tid = stopped.threads()[round % 17];
-        let page = stopped
-            .syscall_by(
-                tid,
-                libc::SYS_mmap,
-                [0, 4096, rw as u64, private as u64, u64::MAX, 0],
-            )
-            .unwrap();
-        if round % 3 == 0 {
-            let next = stopped.threads()[(round + 1) % 17];
-            stopped.syscall_by(next, libc::SYS_getpid, [0; 6]).unwrap();
-        }
-        stopped.munmap(RemoteAddr(page), 4096).unwrap();
-        if round % 5 == 0 {
-            drop(stopped);
+        if own_thread {
+            on_own_thread(|| stop_and_map(pid, round));
+            assert_eq!(status(pid, pid.into()).unwrap().tracer, 0);
         } else {
-            stopped.release().unwrap();
+            stop_and_map(pid, round);
         }
         std::thread::sleep(Duration::from_micros(200 + (round as u64 * 7919) % 3000));
+    }
+}
+
+fn stop_and_map(pid: Pid, round: usize) {
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mut stopped = Stopped::stop(pid).unwrap();
+    assert_eq!(stopped.threads().len(), 17);
+    // Every thread gets its turn to be the one that is borrowed in the middle of its wait.
+    let tid = stopped.threads()[round % 17];
+    let args = [0, 4096, rw as u64, private as u64, u64::MAX, 0];
+    let page = stopped.syscall_by(tid, libc::SYS_mmap, args).unwrap();
+    if round.is_multiple_of(3) {
+        let next = stopped.threads()[(round + 1) % 17];
+        stopped.syscall_by(next, libc::SYS_getpid, [0; 6]).unwrap();
+    }
+    stopped.munmap(RemoteAddr(page), 4096).unwrap();
+    if round.is_multiple_of(5) {
+        drop(stopped);
+    } else {
+        stopped.release().unwrap();
     }
 }
 
@@ -178,7 +184,8 @@ fn stop_often(target: &Target, rounds: usize) {
 fn waits_without_signals_never_return() {
     let dir = Dir::new("eintr-quiet");
     let target = Target::start(&dir.c("waits", WAITS, &["-lrt"]), &["0"]);
-    stop_often(&target, 300);
+    stop_often(&target, 200, false);
+    stop_often(&target, 200, true);
     assert_eq!(target.verdict(), "extra 0 odd 0 lost 0 missing 0");
 }
 
@@ -187,7 +194,8 @@ fn waits_with_signals_return_exactly_when_a_handler_ran() {
     let dir = Dir::new("eintr-busy");
     let target = Target::start(&dir.c("waits", WAITS, &["-lrt"]), &["1"]);
     let begin = Instant::now();
-    stop_often(&target, 400);
+    stop_often(&target, 200, false);
+    stop_often(&target, 200, true);
     println!("400 stops in {:?}", begin.elapsed());
     assert_eq!(target.verdict(), "extra 0 odd 0 lost 0 missing 0");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use support::{Dir, Target};
 use thalweg_control::error::Error;
 use thalweg_control::proc::{self, RemoteAddr};
-use thalweg_control::tracee::Stopped;
+use thalweg_control::tracee::{Stopped, on_own_thread};
 
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -373,4 +373,77 @@ int main(int argc, char **argv) {
         stopped.release().unwrap();
         assert_eq!(target.verdict(), verdict, "{argument}");
     }
+}
+
+#[test]
+fn the_end_of_the_stopping_thread_lets_go_even_after_a_panic() {
+    let dir = Dir::new("own-thread");
+    let target = Target::start(&dir.c("spin", SPIN, &[]), &[]);
+    let pid = target.pid();
+    for round in 0..50 {
+        let result = std::panic::catch_unwind(|| {
+            on_own_thread(|| {
+                let mut stopped = Stopped::stop(pid).unwrap();
+                stopped.syscall(libc::SYS_getpid, [0; 6]).unwrap();
+                assert!(round % 2 == 0, "a panic in the middle");
+                stopped.threads().len()
+            })
+        });
+        assert_eq!(result.ok(), (round % 2 == 0).then_some(9));
+        for tid in proc::tasks(pid).unwrap() {
+            assert_eq!(proc::status(pid, tid).unwrap().tracer, 0);
+        }
+    }
+    target.signal(libc::SIGSTOP);
+    wait_for(|| target.state() == 'T');
+    on_own_thread(|| Stopped::stop(pid).unwrap().release().unwrap());
+    wait_for(|| target.state() == 'T');
+    target.signal(libc::SIGCONT);
+    assert_eq!(target.verdict(), "wrong 0");
+}
+
+#[test]
+fn a_program_that_is_replaced_all_the_time_is_told_and_goes_on() {
+    const EXECS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static char **arguments;
+static void *spin(void *p) { for (;;) ; }
+static void *replace(void *p) { usleep(rand() % 2000); execv("/proc/self/exe", arguments); return 0; }
+int main(int argc, char **argv) {
+    pthread_t t[3];
+    if (argc == 1) { puts("ready"); fflush(stdout); }
+    char *again[] = { argv[0], "again", 0 };
+    arguments = again;
+    srand(getpid() ^ (unsigned long)&t);
+    pthread_create(&t[0], 0, spin, 0); pthread_create(&t[1], 0, spin, 0);
+    if (rand() % 2) pthread_create(&t[2], 0, replace, 0), pause();
+    replace(0);
+}
+"#;
+    let dir = Dir::new("execs");
+    let mut target = Target::start(&dir.c("execs", EXECS, &[]), &[]);
+    let (mut stops, mut replaced) = (0, 0);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        match Stopped::stop(target.pid()) {
+            Ok(mut stopped) => {
+                stops += 1;
+                stopped.syscall(libc::SYS_getpid, [0; 6]).unwrap();
+                stopped.release().unwrap();
+            }
+            Err(Error::TargetExeced { .. }) => replaced += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    println!("{stops} stops, {replaced} replaced");
+    assert!(stops > 0 && target.is_alive());
+    wait_for(|| {
+        proc::tasks(target.pid())
+            .unwrap()
+            .into_iter()
+            .all(|tid| proc::status(target.pid(), tid).map_or(0, |status| status.tracer) == 0)
+    });
 }

@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use super::reaper::Watch;
 use super::sys::{self, Backoff, Event, Resume};
 use super::urgency::Urgency;
-use super::{Regs, StopOptions, Stopped, restart};
+use super::{Regs, StopOptions, Stopped, own_thread, restart};
 use crate::error::{Error, Result};
 use crate::proc::{self, Pid, Tid};
 
@@ -39,11 +40,15 @@ pub(super) fn seize_all(pid: Pid, options: StopOptions) -> Result<Seized> {
         execed: false,
         urgency: Some(Urgency::new()),
     };
+    let watch = Watch::begin();
     let mut dead: HashSet<Tid> = HashSet::new();
     loop {
         let listed = proc::tasks(pid).map_err(|error| gone(pid, error))?;
         let known: HashSet<Tid> = seized.standing.iter().map(|(tid, _)| *tid).collect();
-        dead.retain(|tid| listed.contains(tid));
+        // Dead and still listed: the first thread, waiting for the others. Its id may be another's by now.
+        dead.retain(|tid| {
+            listed.contains(tid) && proc::thread_stat(pid, *tid).is_ok_and(|stat| stat.is_dead())
+        });
         let new: Vec<Tid> = listed
             .iter()
             .copied()
@@ -58,6 +63,7 @@ pub(super) fn seize_all(pid: Pid, options: StopOptions) -> Result<Seized> {
         }
         for tid in new {
             if seized.seize(tid)? {
+                watch.add(tid);
                 seized.awaited.push(tid);
             } else {
                 dead.insert(tid);
@@ -131,18 +137,29 @@ impl Stopped {
 impl Seized {
     /// `Ok(false)`: the thread has ended.
     fn seize(&mut self, tid: Tid) -> Result<bool> {
-        let Err(error) = sys::seize(tid) else {
-            return Ok(true);
-        };
-        let Error::Ptrace { source, .. } = error else {
-            return Err(error);
-        };
-        if source.raw_os_error() == Some(libc::ESRCH) {
-            return Ok(false);
+        // A refusal may be about a thread that was ending, whose id another has by the time we look: the thread that
+        // replaces the program takes over the first one's. So ask again before believing it.
+        const TRIES: usize = 5;
+        let mut refusal = None;
+        for _ in 0..TRIES {
+            let source = match sys::seize(tid) {
+                Ok(()) => return Ok(true),
+                Err(Error::Ptrace { source, .. }) => source,
+                Err(other) => return Err(other),
+            };
+            if source.raw_os_error() == Some(libc::ESRCH) {
+                return Ok(false);
+            }
+            match proc::status(self.pid, tid) {
+                // Ours already, under this id now.
+                Ok(status) if status.tracer == own_tid().0 => return Ok(true),
+                Ok(status) if !matches!(status.state, 'Z' | 'X') => refusal = Some(source),
+                _ => return Ok(false),
+            }
         }
-        match proc::thread_stat(self.pid, tid) {
-            Ok(stat) if !stat.is_dead() => Err(proc::diagnose_refusal(self.pid, source)),
-            _ => Ok(false),
+        match refusal {
+            Some(source) => Err(proc::diagnose_refusal(self.pid, source)),
+            None => Ok(false),
         }
     }
 
@@ -198,7 +215,12 @@ impl Seized {
         let mut changed = false;
         for (tid, regs) in std::mem::take(&mut self.standing) {
             match sys::poll(tid) {
-                None => self.standing.push((tid, regs)),
+                None if sys::registers(tid).is_ok() => self.standing.push((tid, regs)),
+                // The thread that replaces the program takes the first one's id, and does not stand yet.
+                None => {
+                    changed = true;
+                    self.awaited.push(tid);
+                }
                 Some(event) => {
                     changed = true;
                     self.execed |= event == Event::Exec;
@@ -251,6 +273,9 @@ impl Seized {
 
 impl Drop for Seized {
     fn drop(&mut self) {
+        if own_thread::ends_soon() {
+            return;
+        }
         for (tid, _) in &self.standing {
             detach_or_collect(*tid);
         }
@@ -268,6 +293,9 @@ impl Stopped {
         for tid in std::mem::take(&mut self.threads) {
             if let Err(error) = self.flush_regs(tid) {
                 result = result.and(self.or_ended(Err(error), "its registers were restored"));
+            }
+            if own_thread::ends_soon() {
+                continue;
             }
             if !detach_or_collect(tid) {
                 result = result.and(Err(Error::TargetExited {
@@ -359,6 +387,11 @@ fn waits_for_vfork(pid: Pid, tid: Tid) -> bool {
         .ok()
         .and_then(|line| line.split(' ').next()?.parse().ok())
         .is_some_and(|number: i64| making.contains(&number))
+}
+
+fn own_tid() -> Tid {
+    // SAFETY: no preconditions.
+    Tid(unsafe { libc::gettid() })
 }
 
 fn stuck(pid: Pid, tid: Tid, millis: u64) -> Error {

@@ -164,6 +164,24 @@ pub(crate) fn poll(tid: Tid) -> Option<Event> {
     }
 }
 
+/// Collects a thread that has ended, and leaves every other report where it is. Any thread of ours may do so.
+pub(crate) fn collect_if_ended(tid: Tid) {
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: a structure of plain integers, filled by the call.
+    let ended = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, tid.0 as libc::id_t, &mut info, look) == 0
+            && matches!(
+                info.si_code,
+                libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+            )
+            && info.si_pid() == tid.0
+    };
+    if ended {
+        poll(tid);
+    }
+}
+
 /// Waits for the thread's next report. `None`: the deadline has passed.
 pub(crate) fn wait(tid: Tid, deadline: Instant) -> Option<Event> {
     let mut pause = Backoff::default();

@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+use super::own_thread;
+
 thread_local! {
     static RAISED: Cell<bool> = const { Cell::new(false) };
 }
@@ -47,7 +49,8 @@ impl Urgency {
 
 impl Drop for Urgency {
     fn drop(&mut self) {
-        if self.raised {
+        // Else others would get the processor between the last word to the target and its release.
+        if self.raised && !own_thread::ends_soon() {
             let none = libc::sched_param { sched_priority: 0 };
             // SAFETY: as above.
             unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &none) };
