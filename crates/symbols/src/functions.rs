@@ -347,6 +347,8 @@ fn describe(
     let past_end = ((end + 2).min(section.end()) - section.vaddr) as usize;
     let is_ifunc = start.symbol.is_some_and(|s| s.kind == SymbolKind::Ifunc);
     let next_rseq = from.rseq.partition_point(|r| r.0 < end);
+    // A cold part that begins with a landing pad has a nop before it: offset 0 would mean that there is none.
+    let past_nop = u64::from(section.bytes[first..past_end].first() == Some(&0x90));
     let kind = kinds::kind(&Facts {
         name: linkage_name.as_deref(),
         code: &section.bytes[first..past_end],
@@ -354,7 +356,7 @@ fn describe(
         is_resolver: is_ifunc || from.resolvers.binary_search(&start.address).is_ok(),
         signal_frame: start.fde.is_some_and(|f| f.signal),
         outermost: start.fde.is_some_and(|f| f.outermost),
-        starts_like_a_call: from.cfi.cfa_is_rsp_plus_8(start.address),
+        starts_like_a_call: from.cfi.cfa_is_rsp_plus_8(start.address + past_nop),
         in_rseq: from.rseq[..next_rseq].iter().any(|r| r.1 > start.address),
     });
     Function {
