@@ -512,21 +512,21 @@ fn offset_from_table(
         return false;
     };
     let sources = summands.map(|r| definition(image, body, at, r));
+    let base = sources
+        .iter()
+        .flatten()
+        .find(|i| i.is_ip_rel_memory_operand() && i.mnemonic() == Mnemonic::Lea);
     let is_offset = |i: &Instruction| {
         i.mnemonic() == Mnemonic::Movsxd
             && has_memory(i)
             && (i.memory_index_scale() == 4 || i.is_ip_rel_memory_operand())
     };
-    let offset = sources.iter().flatten().any(is_offset);
-    let base = sources
-        .iter()
-        .flatten()
-        .find(|i| i.is_ip_rel_memory_operand() && i.mnemonic() == Mnemonic::Lea);
-    offset
-        && match base {
-            Some(lea) => targets.tables.contains(&lea.ip_rel_memory_address()),
-            None => targets.with_tables.contains(&function),
-        }
+    let has_offset = || sources.iter().flatten().any(is_offset);
+    match base.map(|lea| lea.ip_rel_memory_address()) {
+        Some(table) if !image.is_code(table) => targets.tables.contains(&table),
+        Some(label) => targets.tables.contains(&label) && has_offset(),
+        None => targets.with_tables.contains(&function) && has_offset(),
+    }
 }
 
 fn has_memory(i: &Instruction) -> bool {

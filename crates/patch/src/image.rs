@@ -48,8 +48,23 @@ impl<'m> Image<'m> {
             .get(..usize::try_from(end.checked_sub(start)?).ok()?)
     }
 
+    /// The bytes from `addr` on that may be a table of jump targets: constants, or data among the code.
+    pub fn table_at(&self, addr: u64) -> Option<&'m [u8]> {
+        if self.is_code(addr) {
+            let starts_function = self
+                .function_at(addr)
+                .is_some_and(|f| self.module.functions[f].start == addr);
+            return if starts_function {
+                None
+            } else {
+                self.code_at(addr)
+            };
+        }
+        self.constants_at(addr)
+    }
+
     /// The bytes from `addr` to the end of its section, if that can only be read.
-    pub fn constants_at(&self, addr: u64) -> Option<&'m [u8]> {
+    fn constants_at(&self, addr: u64) -> Option<&'m [u8]> {
         let after = self.module.sections.partition_point(|s| s.vaddr <= addr);
         // Empty sections share their address with a neighbour.
         self.module.sections[..after]

@@ -183,6 +183,7 @@ impl Sweep<'_, '_> {
                 if (start..end).contains(&address) {
                     self.labels.push((function, address));
                 }
+                self.maybe_table(address, function);
             } else if instruction.op0_kind() == OpKind::Register
                 && instruction.op1_kind() == OpKind::Memory
             {
@@ -220,7 +221,7 @@ impl Sweep<'_, '_> {
     }
 
     fn maybe_table(&mut self, address: u64, function: usize) {
-        if address.is_multiple_of(4) && self.image.constants_at(address).is_some() {
+        if address.is_multiple_of(4) && self.image.table_at(address).is_some() {
             self.tables.push((address, function));
         }
     }
@@ -243,7 +244,7 @@ impl Sweep<'_, '_> {
             .collect();
         starts.dedup();
         for &(base, function) in &self.tables {
-            let Some(bytes) = self.image.constants_at(base) else {
+            let Some(bytes) = self.image.table_at(base) else {
                 continue;
             };
             let own = functions.get(function);
