@@ -230,3 +230,23 @@ fn what_cannot_be_run_is_refused_with_its_reason() {
         Error::ProgramNotFound { .. }
     ));
 }
+
+#[test]
+fn an_ignored_trap_signal_stays_ignored() {
+    const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+    // SAFETY: nothing in this process handles the signal; children of other tests inherit it harmlessly.
+    unsafe { libc::signal(libc::SIGTRAP, libc::SIG_IGN) };
+    let launched = launch(&["true"]);
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) };
+    let mut launched = launched.unwrap();
+    let ignored = |pid: proc::Pid| proc::status(pid, pid.into()).unwrap().ignored & SIGTRAP_BIT;
+    assert_ne!(ignored(launched.pid()), 0);
+    launched.run_to_ready().unwrap();
+    assert_ne!(
+        ignored(launched.pid()),
+        0,
+        "the breakpoint reset the signal's action"
+    );
+    assert!(launched.wait().unwrap().success());
+}

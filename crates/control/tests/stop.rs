@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use support::{Dir, Target};
 use thalweg_control::error::Error;
 use thalweg_control::proc::{self, RemoteAddr};
-use thalweg_control::tracee::{Stopped, on_own_thread};
+use thalweg_control::tracee::{StopOptions, Stopped, on_own_thread};
 
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -286,7 +286,7 @@ int main(void) {
     let dir = Dir::new("vfork");
     let mut target = Target::start(&dir.c("vfork", VFORK, &[]), &[]);
     wait_for(|| target.state() == 'D');
-    let options = thalweg_control::tracee::StopOptions {
+    let options = StopOptions {
         patience: Duration::from_millis(100),
     };
     let error = match Stopped::stop_with(target.pid(), options) {
@@ -446,4 +446,41 @@ int main(int argc, char **argv) {
             .into_iter()
             .all(|tid| proc::status(target.pid(), tid).map_or(0, |status| status.tracer) == 0)
     });
+}
+
+#[test]
+fn a_thread_that_is_stepped_into_a_wait_goes_on_waiting() {
+    const WAITS: &str = r#"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+static volatile int end;
+static void on_term(int s) { end = 1; }
+int main(int argc, char **argv) {
+    struct sigaction a = { .sa_handler = on_term };
+    struct epoll_event e; int ep = epoll_create1(0), fds[2], back = 0; char c;
+    sigaction(SIGTERM, &a, 0); pipe(fds);
+    puts("ready"); fflush(stdout);
+    while (!end) { if (argv[1][0] == 'e') epoll_wait(ep, &e, 1, -1); else read(fds[0], &c, 1); back++; }
+    printf("back %d\n", back); fflush(stdout);
+    return 0;
+}
+"#;
+    let dir = Dir::new("step-wait");
+    let program = dir.c("waits", WAITS, &[]);
+    for kind in ["epoll", "read"] {
+        let target = Target::start(&program, &[kind]);
+        wait_for(|| target.state() == 'S');
+        for _ in 0..5 {
+            let patience = Duration::from_millis(200);
+            let mut stopped = Stopped::stop_with(target.pid(), StopOptions { patience }).unwrap();
+            let tid = stopped.threads()[0];
+            assert!(!stopped.step_out(tid, &|_| true, 100).unwrap());
+            stopped.syscall(libc::SYS_getpid, [0; 6]).unwrap();
+            stopped.release().unwrap();
+        }
+        assert_eq!(target.verdict(), "back 1", "{kind}");
+    }
 }

@@ -16,7 +16,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::sys::{self, Event, Resume};
-use super::{Regs, Stopped};
+use super::{Regs, Stopped, restart};
 use crate::error::{Error, Result};
 use crate::proc::{self, RemoteAddr, Tid};
 
@@ -172,6 +172,8 @@ impl Stopped {
                     if sys::wait(tid, self.deadline()).is_none() {
                         self.threads.retain(|known| *known != tid);
                         super::seize::leave_behind(tid);
+                    } else {
+                        self.settle_interrupted(tid)?;
                     }
                     return Ok(false);
                 }
@@ -210,6 +212,24 @@ impl Stopped {
     fn settle(&mut self, tid: Tid) -> Result<()> {
         self.or_ended(sys::interrupt(tid), "it was single-stepped")?;
         self.run_to(tid, Resume::Run, Event::Stop)
+    }
+
+    /// A thread that was interrupted in a system call while it was single-stepped stands before its last SIGTRAP, which
+    /// would be delivered when it goes on; and the system call may have come back with an EINTR of our making.
+    fn settle_interrupted(&mut self, tid: Tid) -> Result<()> {
+        const DOING: &str = "it was single-stepped";
+        self.settle(tid)?;
+        if proc::status(self.pid, tid).is_ok_and(|status| status.pending & SIGTRAP_BIT != 0) {
+            self.run_to(tid, Resume::Run, Event::Signal(libc::SIGTRAP))?;
+            self.settle(tid)?;
+        }
+        self.regs.remove(&tid);
+        let regs = self.regs(tid)?;
+        if let Some(fixed) = restart::without_stray_eintr(&regs) {
+            self.or_ended(sys::set_registers(tid, &fixed), DOING)?;
+            self.regs.remove(&tid);
+        }
+        Ok(())
     }
 
     fn clear_pushed_trap_flag(&mut self, tid: Tid) -> Result<()> {
