@@ -5,6 +5,7 @@ use crate::FunctionKind;
 const RESTORER: &str = "signal restorer: the kernel and unwinders know it by its bytes";
 const NEW_TASK: &str = "starts a thread or process that shares this stack or memory";
 const CONTEXT: &str = "switches to another stack or context";
+const GO_RUNTIME: &str = "part of Go's runtime, which switches stacks";
 const THUNK: &str = "return or indirect-branch thunk";
 const LOADER: &str = "runs inside the dynamic loader's own calling convention";
 const CANCELLATION: &str = "cancellation range: the C library compares addresses with it";
@@ -103,6 +104,8 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         {
             THUNK
         }
+        // Goroutines return into the middle of runtime.goexit, and the scheduler switches stacks at will.
+        _ if name.starts_with("runtime.") => GO_RUNTIME,
         _ => return None,
     })
 }
