@@ -68,7 +68,6 @@ FN int catcher(int kind)
 }
 
 struct Base {
-    virtual ~Base() { }
     virtual int run(int x) = 0;
 };
 struct Left : Base {

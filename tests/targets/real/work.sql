@@ -7,3 +7,4 @@ SELECT a.name, b.id FROM item a JOIN item b ON a.kind = b.kind AND b.id = a.id +
 UPDATE item SET price = price * 2 WHERE kind IN (SELECT kind FROM item GROUP BY kind HAVING avg(price) > 375);
 DELETE FROM item WHERE name LIKE '%9';
 SELECT count(*), round(total(price), 2), group_concat(DISTINCT kind) FROM item;
+DROP TABLE item;

@@ -15,22 +15,24 @@ pub struct Program {
     pub arguments: &'static [&'static str],
     /// One of `files`, if it is read from standard input.
     pub stdin: Option<&'static str>,
-    /// (name, text)
-    files: &'static [(&'static str, &'static str)],
+    /// (name, text, how often the text is repeated in the file)
+    files: &'static [(&'static str, &'static str, usize)],
     /// Megabytes that the profile may take.
     pub profile_limit: Option<f64>,
 }
 
+/// About a tenth of a second each when nobody looks: long enough that starting a profiler is not all that is measured.
 const PROGRAMS: &[Program] = &[
     Program {
         name: "cpython",
         command: "python3.11",
         what: "start-up, JSON and recursion",
-        arguments: &["work.py", "3"],
+        arguments: &["work.py", "6"],
         stdin: None,
         files: &[(
             "work.py",
             include_str!("../../../../../tests/targets/real/work.py"),
+            1,
         )],
         profile_limit: Some(2.0),
     },
@@ -38,11 +40,12 @@ const PROGRAMS: &[Program] = &[
         name: "lua",
         command: "lua5.4",
         what: "recursion, tables, strings, coroutines",
-        arguments: &["work.lua", "10"],
+        arguments: &["work.lua", "120"],
         stdin: None,
         files: &[(
             "work.lua",
             include_str!("../../../../../tests/targets/real/work.lua"),
+            1,
         )],
         profile_limit: None,
     },
@@ -55,6 +58,7 @@ const PROGRAMS: &[Program] = &[
         files: &[(
             "work.sql",
             include_str!("../../../../../tests/targets/real/work.sql"),
+            5,
         )],
         profile_limit: None,
     },
@@ -66,8 +70,9 @@ impl Program {
     }
 
     pub fn write_files(&self, folder: &Path) -> anyhow::Result<()> {
-        for (name, text) in self.files {
-            fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
+        for (name, text, times) in self.files {
+            fs::write(folder.join(name), text.repeat(*times))
+                .with_context(|| format!("cannot write {name}"))?;
         }
         Ok(())
     }
