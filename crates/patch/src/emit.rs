@@ -112,21 +112,7 @@ impl Emitter<'_, '_> {
         self.patch(window, stub)?;
         let mut at = window.start;
         let mut events = window.events.iter().copied().peekable();
-        if let Some(&Event {
-            probe: probe @ Probe::Entry { .. },
-            ..
-        }) = events.peek()
-        {
-            events.next();
-            self.map_back(window.start);
-            self.probe(probe, keep_flags);
-            // Behind endbr64 jumps to the function's start come here as well; from inside they are loops.
-            if let Some(endbr) = window.start.checked_sub(4)
-                && self.image.code_range(endbr, window.start) == Some(&[0xf3, 0x0f, 0x1e, 0xfa])
-            {
-                self.copies.push((endbr, self.out.stubs.len()));
-            }
-        }
+        let is_entry = |e: &Event| matches!(e.probe, Probe::Entry { .. });
         let mut falls_through = true;
         while at < window.end {
             let bytes = self.image.code_range(at, window.end);
@@ -135,6 +121,17 @@ impl Emitter<'_, '_> {
             else {
                 return Err(EmitError::ForeignPlan { address: at });
             };
+            if let Some(entry) = events.next_if(|e| e.at == at && is_entry(e)) {
+                self.map_back(at);
+                self.probe(entry.probe, keep_flags);
+                // Jumps to an endbr64 before the window come here as well; from inside they are loops.
+                if let Some(endbr) = window.start.checked_sub(4)
+                    && at == window.start
+                    && self.image.code_range(endbr, at) == Some(&[0xf3, 0x0f, 0x1e, 0xfa])
+                {
+                    self.copies.push((endbr, self.out.stubs.len()));
+                }
+            }
             self.copies.push((at, self.out.stubs.len()));
             if at != window.start {
                 self.out.moves.push((self.runtime(at), self.here()));

@@ -46,6 +46,8 @@ pub(crate) struct Body {
     pub continues_in: Vec<usize>,
     /// Index of the instruction that the entry patch displaces first.
     pub entry: usize,
+    /// Index of the instruction before which the entry counts as made: the same, but for Go's check of the stack.
+    pub entered: usize,
 }
 
 impl Body {
@@ -127,6 +129,7 @@ pub(crate) fn body_of(
         }
     }
     let mut body = walk.finish(targets);
+    body.entered = behind_stack_check(&body, bytes).unwrap_or(body.entry);
     classify(image, targets, function, &mut body)?;
     Ok(body)
 }
@@ -254,6 +257,7 @@ impl Walk<'_> {
             blocked: self.blocked,
             free,
             entry: usize::from(endbr),
+            entered: usize::from(endbr),
             ..Body::default()
         }
     }
@@ -268,6 +272,33 @@ impl Walk<'_> {
         }
         self.blocked.push(from);
     }
+}
+
+/// Go functions begin with a check for room on the stack; when there is none they get a bigger one and start again, on other
+/// addresses. The call counts once the check is passed:
+///
+/// ```text
+///   f:  cmp rsp, [r14+16]         or   lea r12, [rsp-N]; cmp r12, [r14+16]
+///       jbe grow                       jbe grow
+///       ...                       grow: call runtime.morestack; jmp f
+/// ```
+fn behind_stack_check(body: &Body, bytes: &[u8]) -> Option<usize> {
+    let code = |i: usize| {
+        let insn = body.insns.get(i)?;
+        let at = (insn.addr - body.start) as usize;
+        bytes.get(at..at + usize::from(insn.len))
+    };
+    let branch = match code(0)? {
+        [0x49, 0x3b, 0x66, 0x10] => 1,
+        [0x4c, 0x8d, 0x64 | 0xa4, 0x24, ..] if code(1)? == [0x4d, 0x3b, 0x66, 0x10] => 2,
+        _ => return None,
+    };
+    let is_jbe = matches!(code(branch)?, [0x76, ..] | [0x0f, 0x86, ..]);
+    let in_line = body.insns[..=branch]
+        .windows(2)
+        .all(|pair| pair[0].end() == pair[1].addr);
+    let goes_on = body.insns.get(branch + 1)?.addr == body.insns[branch].end();
+    (is_jbe && in_line && goes_on && body.entry == 0).then_some(branch + 1)
 }
 
 /// Finds the exits, and refuses what is not understood.

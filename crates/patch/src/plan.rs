@@ -30,6 +30,8 @@ struct Planned {
     /// Indices of functions whose plans this one needs in force.
     needs: Vec<(usize, Need)>,
     loops: bool,
+    /// Where the entry probe stands.
+    entered: u64,
     method: Method,
     stub_bytes: u64,
 }
@@ -264,6 +266,7 @@ impl Planner<'_, '_> {
             exits: Vec::with_capacity(body.exits.len()),
             needs,
             loops: false,
+            entered: body.insns[body.entered].addr,
             method: method(body, drafts, fragment),
             stub_bytes: 0,
         };
@@ -276,7 +279,7 @@ impl Planner<'_, '_> {
             };
             planned.exits.push((at, exit.kind));
         }
-        if !fragment {
+        if !fragment && body.entered == body.entry {
             // Jumps that run in a stub go past the entry probe.
             let entry = body.insns[body.entry].addr;
             planned.loops = body
@@ -347,7 +350,7 @@ impl Planner<'_, '_> {
             let f = &self.image.module.functions[i];
             let fragment = self.image.is_fragment(i);
             if self.targets.flags_read_after.contains(&f.start)
-                || !fragment && read_before_set(self.image, f.start, f.end)
+                || !fragment && read_before_set(self.image, planned.entered, f.end)
             {
                 keep.insert(i);
             }
@@ -436,7 +439,7 @@ fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Op
             loops: planned.loops,
         };
         window.events.push(Event {
-            at: window.start,
+            at: planned.entered,
             probe,
         });
     }

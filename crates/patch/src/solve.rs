@@ -162,15 +162,16 @@ impl<'a> Solver<'a> {
 
     fn cover_entry(&mut self) -> bool {
         let entry = self.body.entry;
+        let nearest = entry.max(self.body.entered.saturating_sub(1));
         let reach = (entry + self.effort.reach + 4).min(self.body.insns.len() - 1);
         for depth in 0..=self.effort.depth {
             for form in self.effort.forms() {
                 let reach = if *form == Form::Near {
                     reach
                 } else {
-                    reach.min(entry + 3)
+                    reach.min(nearest + 3)
                 };
-                for last in entry..=reach {
+                for last in nearest..=reach {
                     if self.place(entry, last, depth, LONGEST, *form) {
                         return true;
                     }
@@ -179,8 +180,11 @@ impl<'a> Solver<'a> {
         }
         // A moved call costs its return a misprediction: only when nothing else fits.
         self.move_calls = self.effort.springboards;
+        let forms = self.effort.forms();
         self.move_calls
-            && (entry..=reach).any(|last| self.place(entry, last, 0, LONGEST, Form::Near))
+            && forms.iter().any(|form| {
+                (nearest..=reach).any(|last| self.place(entry, last, 0, LONGEST, *form))
+            })
     }
 
     /// The window of a function that runs on into the next has to end where the function ends.

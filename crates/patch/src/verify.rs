@@ -144,9 +144,10 @@ impl Check<'_> {
             };
             let mut first = stub;
             if let Some(Event {
+                at,
                 probe: probe @ Probe::Entry { .. },
-                ..
             }) = window.events.first()
+                && *at == window.start
             {
                 first += self.probe_at(stub, *probe, keep_flags);
             }
@@ -228,14 +229,15 @@ impl Check<'_> {
         let mut at = window.start;
         let mut copy = stub;
         let mut events = window.events.iter().copied().peekable();
-        if let Some(event) = events.next_if(|e| matches!(e.probe, Probe::Entry { .. })) {
-            copy += self.probe_at(copy, event.probe, keep_flags);
-        }
         let mut open = true;
         while at < window.end {
             let Some(home) = self.original(at) else {
                 return self.say(at, "undecodable in a window");
             };
+            let entry = |e: &Event| e.at == at && matches!(e.probe, Probe::Entry { .. });
+            if let Some(event) = events.next_if(entry) {
+                copy += self.probe_at(copy, event.probe, keep_flags);
+            }
             if at != window.start && copies.get(&at) != Some(&copy) {
                 return self.say(at, "no move for a displaced instruction, or a wrong one");
             }

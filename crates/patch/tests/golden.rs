@@ -196,6 +196,10 @@ golden! {
         "e: .skip 4089, 0x90; nop; nop; nop; ret; f: push rbx; mov ebx, edi; mov eax, ebx; lea eax, [rax + rbx * 2 + 0x100]; pop rbx; ret; .p2align 4",
     runs_on_into_the_next_function:
         "f: mov edx, 1; mov ecx, 2; g: mov eax, 7; ret; .p2align 4",
+    early_call_behind_a_short_jump:
+        "f: push rax; call rdi; pop rax; ret; .p2align 4",
+    go_functions_count_once_the_stack_has_room:
+        "f: cmp rsp, [r14 + 16]; jbe .L1; sub rsp, 24; mov [rsp + 16], rbp; mov rbp, [rsp + 16]; add rsp, 24; ret; .L1: call g; jmp f; .p2align 4; g: mov eax, 1; ret; .p2align 4",
     jump_past_a_lock_prefix_stays_possible:
         "f: cmp dword ptr [rdi], 0; mov eax, 1; je .L1 + 1; .L1: lock cmpxchg [rdi], ecx; mov eax, ecx; ret; .p2align 4",
 }
