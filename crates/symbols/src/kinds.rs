@@ -6,6 +6,7 @@ const RESTORER: &str = "signal restorer: the kernel and unwinders know it by its
 const NEW_TASK: &str = "starts a thread or process that shares this stack or memory";
 const CONTEXT: &str = "switches to another stack or context";
 const GO_RUNTIME: &str = "part of Go's runtime, which switches stacks";
+const COPIED: &str = "code that V8 copies while it runs";
 const THUNK: &str = "return or indirect-branch thunk";
 const LOADER: &str = "runs inside the dynamic loader's own calling convention";
 const CANCELLATION: &str = "cancellation range: the C library compares addresses with it";
@@ -106,6 +107,8 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         }
         // Goroutines return into the middle of runtime.goexit, and the scheduler switches stacks at will.
         _ if name.starts_with("runtime.") => GO_RUNTIME,
+        // V8 copies these to where its compiled code can call them, jumps to stubs and all.
+        _ if name.starts_with("Builtins_") => COPIED,
         _ => return None,
     })
 }
