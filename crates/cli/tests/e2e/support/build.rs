@@ -43,8 +43,9 @@ pub struct Program {
     pub libraries: Vec<PathBuf>,
     /// Per module (file name): address in the file -> one name for it. Only functions that the sources define.
     pub modules: BTreeMap<String, BTreeMap<u64, String>>,
-    /// Functions of a single byte: where another one follows at once, there is no room for any jump.
-    pub one_byte: BTreeSet<String>,
+    /// Functions that may lack room for any jump: a lone `ret` (behind endbr64 or not) with another function close behind,
+    /// and those whose first byte is the last of a page, since a patch never straddles two pages.
+    pub cramped: BTreeSet<String>,
     /// Every name, aliases included -> the name chosen above.
     pub canonical: BTreeMap<String, String>,
     /// Those of the functions that come from C or C++ of ours: what -finstrument-functions can see.
@@ -200,13 +201,13 @@ impl Build {
             with_symbols.clone()
         };
         let compiled = self.compiled(&canonical);
-        let one_byte = one_byte(&with_symbols, &canonical);
+        let cramped = cramped(&with_symbols, &canonical);
         Program {
             path,
             with_symbols,
             libraries: inputs,
             modules,
-            one_byte,
+            cramped,
             canonical,
             compiled,
         }
@@ -363,7 +364,7 @@ pub fn rust_program(source: &str, flags: &[&str]) -> Program {
         with_symbols: built,
         libraries: Vec::new(),
         modules,
-        one_byte: BTreeSet::new(),
+        cramped: BTreeSet::new(),
         canonical,
         compiled: BTreeSet::new(),
     }
@@ -470,17 +471,28 @@ pub fn symbols(path: &Path) -> Vec<(u64, char, String)> {
         .collect()
 }
 
-fn one_byte(path: &Path, canonical: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let sizes = run(Command::new("nm").arg("--print-size").arg(path));
-    let name = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, size, _, name] = fields[..] else {
-            return None;
+fn cramped(path: &Path, canonical: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let listing = run(Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn"])
+        .arg(path));
+    let mut found = BTreeSet::new();
+    // A blank line ends each function; padding shows as instructions behind the return, so it is room.
+    for block in listing.split("\n\n") {
+        let mut lines = block.lines().filter(|line| !line.is_empty());
+        let Some((address, name)) = lines.next().and_then(|line| line.split_once(" <")) else {
+            continue;
         };
-        let size = u64::from_str_radix(size, 16).ok()?;
-        canonical.get(name).filter(|_| size == 1).cloned()
-    };
-    sizes.lines().filter_map(name).collect()
+        let code: Vec<&str> = lines
+            .filter_map(|line| Some(line.split_once(":\t")?.1.trim()))
+            .collect();
+        let lone = code == ["ret"] || code == ["endbr64", "ret"];
+        if let Some(name) = canonical.get(name.trim_end_matches(">:"))
+            && (lone || address.ends_with("fff"))
+        {
+            found.insert(name.clone());
+        }
+    }
+    found
 }
 
 fn is_code(kind: char) -> bool {

@@ -161,14 +161,14 @@ impl Profile {
     }
 
     /// The program's own functions that are not in the profile's sight, and a complaint about each that should be:
-    /// only functions of a single byte have an excuse.
+    /// only cramped functions have an excuse.
     pub fn left_out(&self, program: &Program) -> (BTreeSet<String>, String) {
         let mut names = BTreeSet::new();
         let mut complaints = String::new();
         for skipped in &self.skipped {
             let own = program.modules.get(&skipped.module);
             if let Some(name) = own.and_then(|own| own.get(&skipped.address)) {
-                if !program.one_byte.contains(name) || !skipped.reason.contains("no room") {
+                if !program.cramped.contains(name) || !skipped.reason.contains("no room") {
                     complaints += &format!("  skipped: {name}, {}\n", skipped.reason);
                 }
                 names.insert(name.clone());
