@@ -27,6 +27,7 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         fixups: Vec::new(),
         copies: Vec::new(),
         ranked: Vec::new(),
+        boards: Vec::new(),
     };
     emitter
         .out
@@ -65,6 +66,8 @@ struct Emitter<'a, 'm> {
     copies: Vec<(u64, usize)>,
     /// Patches with their place in the order of writing; a springboard goes before its window's.
     ranked: Vec<(u32, u8, Patch)>,
+    /// A thread on a springboard stands in what will be the middle of something else once the original bytes are back.
+    boards: Vec<(u64, u64)>,
 }
 
 impl Emitter<'_, '_> {
@@ -308,6 +311,7 @@ impl Emitter<'_, '_> {
             PatchForm::Short { springboard } => {
                 self.near(window.rank, 0, springboard, stub)?;
                 let to = self.runtime(springboard);
+                self.boards.push((to, start));
                 let displacement = to.wrapping_sub(start + 2) as i64;
                 let displacement = i8::try_from(displacement)
                     .map_err(|_| EmitError::OutOfReach { from: start, to })?;
@@ -351,6 +355,8 @@ impl Emitter<'_, '_> {
         self.ranked.sort_by_key(|&(rank, turn, _)| (rank, turn));
         self.out.patches = self.ranked.into_iter().map(|(_, _, patch)| patch).collect();
         self.out.moves.sort_unstable();
+        self.out.back.append(&mut self.boards);
+        self.out.back.sort_unstable();
         Ok(self.out)
     }
 }

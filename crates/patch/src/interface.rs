@@ -161,7 +161,8 @@ pub struct Emitted {
     pub patches: Vec<Patch>,
     /// Original pc inside a displaced window -> the same place in the stub; sorted.
     pub moves: Vec<(u64, u64)>,
-    /// Stub pc outside of probe code -> the original pc, valid once the original bytes are back; sorted.
+    /// Stub pc outside of probe code, or the pc of a springboard -> the original pc, valid once the original bytes are
+    /// back; sorted.
     pub back: Vec<(u64, u64)>,
 }
 

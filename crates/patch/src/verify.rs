@@ -21,6 +21,7 @@ pub fn verify(
         emitted,
         place,
         moves: emitted.moves.iter().copied().collect(),
+        back: emitted.back.iter().copied().collect(),
         patches: emitted
             .patches
             .iter()
@@ -61,6 +62,7 @@ struct Check<'a> {
     emitted: &'a Emitted,
     place: &'a Placement<'a>,
     moves: HashMap<u64, u64>,
+    back: HashMap<u64, u64>,
     patches: HashMap<u64, usize>,
     problems: Vec<String>,
 }
@@ -181,6 +183,9 @@ impl Check<'_> {
                 );
                 return None;
             }
+            if self.back.get(&board) != Some(&at) {
+                self.say(springboard, "no way back from a springboard");
+            }
             at = board;
         }
         let patch = self.patches.get(&at).map(|&i| &self.emitted.patches[i]);
@@ -230,6 +235,9 @@ impl Check<'_> {
         let mut copy = stub;
         let mut events = window.events.iter().copied().peekable();
         let mut open = true;
+        if self.back.get(&stub) != Some(&at.wrapping_add(self.place.bias)) {
+            self.say(at, "no way back from the start of a stub");
+        }
         while at < window.end {
             let Some(home) = self.original(at) else {
                 return self.say(at, "undecodable in a window");
@@ -240,6 +248,9 @@ impl Check<'_> {
             }
             if at != window.start && copies.get(&at) != Some(&copy) {
                 return self.say(at, "no move for a displaced instruction, or a wrong one");
+            }
+            if self.back.get(&copy) != Some(&at.wrapping_add(self.place.bias)) {
+                self.say(at, "no way back from a copy to its instruction");
             }
             let event = events.next_if(|e| e.at == at).map(|e| e.probe);
             let Some(next) = self.instruction(&home, copy, event, keep_flags, copies) else {
@@ -461,6 +472,7 @@ impl Check<'_> {
     fn targets(&mut self, plan: &ModulePlan) {
         let mut inner: Vec<(u64, u64, usize)> = Vec::new();
         let mut windows: Vec<(u64, u64, usize)> = Vec::new();
+        let mut boards: Vec<u64> = Vec::new();
         let all = plan.functions.iter().map(|f| (f.function, &f.windows));
         for (function, list) in all.chain(plan.fragments.iter().map(|f| (f.function, &f.windows))) {
             for w in list {
@@ -468,11 +480,13 @@ impl Check<'_> {
                 windows.push((w.start, w.end, function));
                 if let PatchForm::Short { springboard } = w.patch {
                     inner.push((springboard, springboard + 5, function));
+                    boards.push(springboard);
                 }
             }
         }
         inner.sort_unstable();
         windows.sort_unstable();
+        boards.sort_unstable();
         // A springboard may stand inside another window, so ranges nest: look at the two candidates before `addr`.
         let hit = |addr: u64| {
             let after = inner.partition_point(|r| r.0 <= addr);
@@ -507,6 +521,15 @@ impl Check<'_> {
                     || i.is_loop()
                     || i.is_jcx_short()
                     || i.is_loopcc();
+                // A thread may stand on what a springboard covers only where a window moves it away.
+                let board = boards.get(boards.partition_point(|b| b + 5 <= i.ip()));
+                if board.is_some_and(|&b| b < i.next_ip())
+                    && !matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+                    && bytes[(i.ip() - f.start) as usize..][..i.len()] != [0; 16][..i.len()]
+                    && window_of(i.ip()).is_none()
+                {
+                    wrong.push((i.ip(), 0));
+                }
                 if !near || !hit(i.near_branch_target()) {
                     continue;
                 }

@@ -122,3 +122,23 @@ fn a_missing_probe() {
     window.events.clear();
     noticed("a probe that is not in the plan", &s);
 }
+
+#[test]
+fn a_missing_way_back_from_a_springboard() {
+    let mut s = sound();
+    let stubs = PLACE.stub_base..PLACE.stub_base + s.emitted.stubs.len() as u64;
+    let board = s.emitted.back.iter().position(|b| !stubs.contains(&b.0));
+    s.emitted
+        .back
+        .remove(board.expect("libc needs springboards"));
+    noticed("a springboard without a way back", &s);
+}
+
+#[test]
+fn a_wrong_way_back_from_a_stub() {
+    let mut s = sound();
+    let (_, copy) = s.emitted.moves[50];
+    let back = s.emitted.back.iter().position(|b| b.0 == copy);
+    s.emitted.back[back.expect("a move has its way back")].1 += 1;
+    noticed("a wrong way back", &s);
+}

@@ -113,6 +113,14 @@ fn shown(source: &str) -> String {
         write!(text, "{}+{:#x}: ", f.name, patch.address - f.start).unwrap();
         listing(&patch.replacement, patch.address, &module, &mut text);
     }
+    let home = |addr: u64| {
+        let f = module.functions.iter().rev().find(|f| f.start <= addr);
+        let f = f.unwrap();
+        format!("{}+{:#x}", f.name, addr - f.start)
+    };
+    for &(pc, back) in emitted.back.iter().filter(|b| b.0 < STUBS) {
+        writeln!(text, "back from {} to {}", home(pc), home(back)).unwrap();
+    }
     writeln!(text, "-- stubs").unwrap();
     listing(&emitted.stubs, STUBS, &module, &mut text);
     text
