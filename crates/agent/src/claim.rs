@@ -58,7 +58,7 @@ unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u
             return false;
         }
         let bottom = slot.sentinel();
-        (*bottom).key = shm::frame_key((sp + shm::WINDOW / 2) & !7, 0);
+        (*bottom).key = shm::frame_key((sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
         (*bottom).node = root as u64;
         let private = slot.private();
         (*private).table = region() + shm::PRIVATE_SIZE + shm::TABLE_OFFSET;

@@ -174,7 +174,7 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     unsafe {
         let distance = (*bottom).key.wrapping_sub(sp - 8);
         if distance > shm::WINDOW {
-            (*bottom).key = frame_key((sp + shm::WINDOW / 2) & !7, 0);
+            (*bottom).key = frame_key((sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
         }
     }
 }

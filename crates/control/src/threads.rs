@@ -231,18 +231,18 @@ impl Opener<'_> {
         let now = clock::ticks();
         let outermost = trunk.first().map_or(rsp, |f| f.sp);
         let mut bytes = Vec::new();
-        let mut push = |sp: u64, index: u64| {
+        let mut push = |sp: u64, flags: u64, index: u64| {
             let frame = shm::Frame {
-                key: shm::frame_key(sp, 0),
+                key: shm::frame_key(sp, flags),
                 node: first_node + index * shm::NODE_SIZE,
                 start: now,
                 child: 0,
             };
             bytes.extend_from_slice(bytes_of(&frame));
         };
-        push((outermost + shm::WINDOW / 2) & !7, 0);
+        push((outermost + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL, 0);
         for (index, on_stack) in trunk.iter().enumerate() {
-            push(on_stack.sp, index as u64 + 1);
+            push(on_stack.sp, 0, index as u64 + 1);
         }
         bytes
     }

@@ -140,6 +140,10 @@ pub const KEY_TAIL: u64 = 2;
 pub const KEY_FOLDED: u64 = 4;
 pub const KEY_FLAGS: u64 = 7;
 
+/// Flags of the sentinel below a thread's first frame. Its place may be that of a real activation that the shadow stack
+/// does not know (a stack too deep to be unwound at attach): with this mark no exit and no tail jump ever matches it.
+pub const KEY_SENTINEL: u64 = KEY_FOLDED;
+
 /// The `key` of an activation whose return address is at `sp`.
 pub const fn frame_key(sp: u64, flags: u64) -> u64 {
     sp.wrapping_sub(KEY_BIAS).wrapping_add(flags)
