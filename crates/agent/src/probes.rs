@@ -212,7 +212,7 @@ tw_base:
     jmp 3b
     .endm
 
-    # ---- the frame at gs:rcx ends at rax; leaves rcx, clobbers rax and rdx
+    # ---- the frame at gs:rcx ends at rax; leaves the one below it in rcx, clobbers rax and rdx
     .macro POP_FRAME clock
     .if \clock
     mov rdx, gs:[rcx + {FNODE}]
@@ -232,7 +232,10 @@ tw_base:
     jmp 20b
 23:
     .endif
-    mov qword ptr gs:[rcx + {KEY}], 0
+    # The bump comes first: a handler that found an emptied frame still on top would take it for one left behind.
+    sub rcx, 32
+    mov gs:[{TOP}], rcx
+    mov qword ptr gs:[rcx + 32 + {KEY}], 0
     .endm
 
     # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
@@ -253,8 +256,6 @@ tw_base:
     cmp rdx, \bias
     jne 7f
     POP_FRAME \clock
-    sub rcx, 32
-    mov gs:[{TOP}], rcx
 3:  GIVE_FLAGS \flags, 40
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
@@ -266,8 +267,6 @@ tw_base:
     mov rsi, rax
 8:  # reached by a tail jump: the frame below returns with it
     POP_FRAME \clock
-    sub rcx, 32
-    mov gs:[{TOP}], rcx
     mov rax, rsi
     mov rdx, gs:[rcx + {KEY}]
     sub rdx, rsp
@@ -276,8 +275,6 @@ tw_base:
     cmp rdx, \bias
     jne 4f
     POP_FRAME \clock
-    sub rcx, 32
-    mov gs:[{TOP}], rcx
 4:  mov rsi, [rsp - 32]
     jmp 3b
 9:  lea rcx, [rsp + 16 + \bias]

@@ -23,7 +23,7 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
         (*slot.shared()).slow_entries += 1;
         let mut tail = 0;
         let top = slot.top();
-        if top > slot.sentinel() {
+        if top > slot.sentinel() && (*top).key != 0 {
             let top_sp = frame_sp((*top).key);
             if sp == top_sp && (*top).key & shm::KEY_PENDING != 0 {
                 (*top).key &= !shm::KEY_PENDING;
@@ -34,11 +34,15 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
                 leave_stale(slot, sp);
             }
         }
-        let top = slot.top();
-        if top == slot.sentinel() {
-            recentre(top, sp);
+        let mut caller = slot.top();
+        while caller > slot.sentinel() && (*caller).key == 0 {
+            // An entry that a handler interrupted has not filled it yet (an earlier handler has emptied it).
+            caller = caller.sub(1);
         }
-        push(slot, top, function, sp, tail);
+        if slot.top() == slot.sentinel() {
+            recentre(caller, sp);
+        }
+        push(slot, caller, function, sp, tail);
     }
 }
 
@@ -179,13 +183,14 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     }
 }
 
-unsafe fn push(slot: Slot, top: *mut Frame, function: u32, sp: u64, tail: u64) {
-    // SAFETY: `top` is this thread's top frame; there is room for MAX_FRAMES above the sentinel, checked here.
+unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64) {
+    // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
-        let parent = (*top).node as *mut Node;
+        let top = slot.top();
+        let parent = (*caller).node as *mut Node;
         let mut mark = tail;
         let mut node = core::ptr::null_mut();
-        if (*top).key & shm::KEY_FOLDED == 0 || top == slot.sentinel() {
+        if (*caller).key & shm::KEY_FOLDED == 0 || caller == slot.sentinel() {
             node = tree::child(slot, parent, function, 0);
         }
         if node.is_null() {
@@ -224,7 +229,7 @@ unsafe fn pop(slot: Slot, now: u64) {
     unsafe {
         let top = slot.top();
         let node = (*top).node as *mut Node;
-        if flags() & shm::HEADER_TIMED != 0 {
+        if flags() & shm::HEADER_TIMED != 0 && (*top).key != 0 {
             let took = now.wrapping_sub((*top).start);
             let own = took.wrapping_sub((*top).child) as i64;
             let below = top.sub(1);
@@ -243,8 +248,9 @@ unsafe fn pop(slot: Slot, now: u64) {
                 }
             }
         }
-        (&raw mut (*top).key).write_volatile(0);
+        // In this order, as in the hot path: a handler must not find an emptied frame on top.
         slot.set_top(top.sub(1));
+        (&raw mut (*top).key).write_volatile(0);
     }
 }
 
