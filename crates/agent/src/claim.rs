@@ -2,7 +2,8 @@
 
 use crate::memory::{Slot, atomic32, getpid, gettid, gs_base, header, region, set_gs_base, thread_pointer, ticks};
 use crate::tree;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
 
 /// The slot of the running thread, claimed if need be; `None` when there are none left.
@@ -66,8 +67,11 @@ unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u
         (*private).nodes = tree::nodes_base();
         (*private).limit = bottom as u64 + shm::MAX_FRAMES * shm::FRAME_SIZE - slot.0;
         (*private).top = bottom as u64 - slot.0;
-        (*private).owner = owner;
         (*shared).root = root as u64;
+        // A handler that finds the owner in place believes the rest.
+        compiler_fence(SeqCst);
+        (&raw mut (*private).owner).write_volatile(owner);
+        compiler_fence(SeqCst);
         set_gs_base(slot.0);
         if forked {
             inherit_stack(slot, from, sp);

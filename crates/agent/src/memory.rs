@@ -104,7 +104,7 @@ pub fn gs_base() -> u64 {
 pub fn set_gs_base(base: u64) {
     if flags() & shm::HEADER_FSGSBASE != 0 {
         // SAFETY: GS is ours in this process: the controller has refused targets that use it.
-        unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, nomem, preserves_flags)) };
+        unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
         return;
     }
     const ARCH_SET_GS: u64 = 0x1001;

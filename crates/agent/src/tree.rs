@@ -18,39 +18,38 @@ fn to_link(node: *mut Node) -> u32 {
     ((node as u64 - nodes_base()) / shm::NODE_SIZE + 1) as u32
 }
 
-/// `count` fresh nodes in a row, or null when the arena is full. Bumps before it hands out.
+/// Nodes are taken from the arena in runs of this many bytes, each aligned to its size.
+const RUN: u64 = shm::CHUNK_NODES * shm::NODE_SIZE;
+const _: () = assert!(RUN == shm::PAGE && shm::EXTENSION_NODES < shm::CHUNK_NODES);
+
+/// `count` fresh nodes in a row, less than a run of them, or null when the arena is full. Bumps before it hands out.
+///
+/// A handler may take nodes between any two instructions, so one word says it all: `chunk_next`, whose run ends at the
+/// next multiple of its size; a multiple itself means that the run is used up.
 fn allocate(slot: Slot, count: u64) -> *mut Node {
     let bytes = count * shm::NODE_SIZE;
-    let shared = slot.shared();
-    // SAFETY: `shared` is this thread's own slot; its run of nodes lies in the arena. A signal handler between the
-    // loads and the store could take the same nodes, hence the compare-exchange.
+    // SAFETY: the slot is this thread's own; its run of nodes lies in the arena.
     unsafe {
-        let next = atomic64(&raw mut (*shared).chunk_next);
+        let next = atomic64(&raw mut (*slot.shared()).chunk_next);
         loop {
             let at = next.load(Relaxed);
-            if at != 0 && at + bytes <= (*shared).chunk_end {
+            if at % RUN != 0 && at % RUN + bytes <= RUN {
                 if next.compare_exchange(at, at + bytes, Relaxed, Relaxed).is_ok() {
                     return at as *mut Node;
                 }
                 continue;
             }
-            let run = if count > shm::CHUNK_NODES / 2 { count } else { shm::CHUNK_NODES } * shm::NODE_SIZE;
             let used = atomic64(&raw mut (*header()).nodes_used);
             let limit = (*header()).nodes_len;
             let start = used.load(Relaxed);
-            if start + run > limit {
+            if start + RUN > limit {
                 return core::ptr::null_mut();
             }
-            if used.compare_exchange(start, start + run, Relaxed, Relaxed).is_err() {
-                continue;
-            }
-            let fresh = nodes_base() + start;
-            if count > shm::CHUNK_NODES / 2 {
+            if used.compare_exchange(start, start + RUN, Relaxed, Relaxed).is_ok() {
+                let fresh = nodes_base() + start;
+                next.store(fresh + bytes, Relaxed);
                 return fresh as *mut Node;
             }
-            next.store(0, Relaxed);
-            (*shared).chunk_end = fresh + run;
-            next.store(fresh, Relaxed);
         }
     }
 }

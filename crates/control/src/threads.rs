@@ -167,7 +167,6 @@ impl Opener<'_> {
         slot.tid = tid.0 as u32;
         slot.root = first_node;
         slot.chunk_next = first_node + (trunk.len() as u64 + 1) * shm::NODE_SIZE;
-        slot.chunk_end = first_node + bytes;
         slot.creator_function = shm::NO_FUNCTION;
         slot.original_gs = regs.gs_base;
         slot.flags = flags;

@@ -86,9 +86,9 @@ pub struct SharedSlot {
     pub tid: u32,
     /// Address of the root node; 0 while the slot is not in use.
     pub root: u64,
-    /// Next free node of this thread's run, and the run's end (addresses).
+    /// Address of the next free node of this thread's run, which ends at the next multiple of its size.
     pub chunk_next: u64,
-    pub chunk_end: u64,
+    pub unused: u64,
     /// Index of the slot of the thread that created this one, plus one; 0: unknown.
     pub creator_slot: u32,
     /// Function on top of the creator's stack when this thread was first seen, `NO_FUNCTION` if unknown.
