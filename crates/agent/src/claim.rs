@@ -38,13 +38,14 @@ pub fn current(sp: u64) -> Option<Slot> {
             return None;
         }
         let slot = Slot::number(index as u64);
-        open(slot, inherited, owner, tid, forked, sp).then_some(slot)
+        open(slot, inherited, owner, tid, forked, sp);
+        Some(slot)
     }
 }
 
 /// # Safety
 /// `slot` must be claimed by the running thread alone, `from` be the slot it inherited.
-unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u64) -> bool {
+unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u64) {
     // SAFETY: all addresses are in the region, in pages of this slot alone.
     unsafe {
         let shared = slot.shared();
@@ -54,10 +55,7 @@ unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u
         (*shared).creator_slot = from.index() as u32 + 1;
         (*shared).creator_function = shm::NO_FUNCTION;
         (*shared).flags = if forked { shm::SLOT_FORKED } else { 0 };
-        let root = tree::make(slot, shm::NO_FUNCTION, 0);
-        if root.is_null() {
-            return false;
-        }
+        let root = tree::make_root(slot);
         let bottom = slot.sentinel();
         (*bottom).key = shm::frame_key((sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
         (*bottom).node = root as u64;
@@ -76,7 +74,6 @@ unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u
         if forked {
             inherit_stack(slot, from, sp);
         }
-        true
     }
 }
 

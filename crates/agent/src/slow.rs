@@ -196,10 +196,12 @@ unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64
         if node.is_null() {
             node = tree::folded(function);
             mark |= shm::KEY_FOLDED;
-            if (*node).children[0] == 0 {
-                // The hot path follows a child slot without asking whether it is empty.
-                for child in &mut (*node).children {
-                    *child = (*slot.shared()).root;
+            if (&raw const (*node).children[0]).read_volatile() == 0 {
+                // The hot path follows a child slot without asking whether it is empty: the first one, by which other
+                // threads know that the node is ready, comes last.
+                (&raw mut (*node).function).write_volatile(function);
+                for child in (*node).children.iter_mut().rev() {
+                    (&raw mut *child).write_volatile((*slot.shared()).root);
                 }
             }
             atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);

@@ -55,12 +55,31 @@ fn allocate(slot: Slot, count: u64) -> *mut Node {
 }
 
 /// A new node that is nobody's child yet.
-pub fn make(slot: Slot, function: u32, flags: u32) -> *mut Node {
+fn make(slot: Slot, function: u32, flags: u32) -> *mut Node {
     let node = allocate(slot, 1);
-    if node.is_null() {
+    if !node.is_null() {
+        // SAFETY: `node` is fresh memory of the arena, zeroed by the kernel, and known to nobody else.
+        unsafe { initialise(slot, node, function, flags) };
+    }
+    node
+}
+
+/// A thread's root. Where the arena is full it is one that no node can be linked to: everything of the thread is folded.
+pub fn make_root(slot: Slot) -> *mut Node {
+    let node = make(slot, shm::NO_FUNCTION, 0);
+    if !node.is_null() {
         return node;
     }
-    // SAFETY: `node` is fresh memory of the arena, zeroed by the kernel, and known to nobody else.
+    let spare = (slot.shared() as u64 + shm::SPARE_ROOT) as *mut Node;
+    // SAFETY: that part of the slot's page is used by nothing else.
+    unsafe { initialise(slot, spare, shm::NO_FUNCTION, 0) };
+    spare
+}
+
+/// # Safety
+/// `node` must be zeroed memory for a node that only the caller knows.
+unsafe fn initialise(slot: Slot, node: *mut Node, function: u32, flags: u32) {
+    // SAFETY: by the caller's promise.
     unsafe {
         // An empty child slot points to a node that no stub looks for.
         let root = match (*slot.shared()).root {
@@ -74,7 +93,6 @@ pub fn make(slot: Slot, function: u32, flags: u32) -> *mut Node {
             *child = root;
         }
     }
-    node
 }
 
 /// The child of `parent` for `function`, made if there is none; null when the arena is full.

@@ -109,6 +109,8 @@ pub const SLOT_FORKED: u32 = 1;
 pub const SLOT_IGNORED: u32 = 2;
 
 pub const SHARED_LAST: u64 = 0;
+/// Where in its page a slot has a root node for a thread that finds the arena full.
+pub const SPARE_ROOT: u64 = 2048;
 
 /// One activation on a shadow stack.
 ///
@@ -299,7 +301,7 @@ const _: () = {
     assert!(size_of::<Frame>() as u64 == FRAME_SIZE);
     assert!(size_of::<Node>() as u64 == NODE_SIZE);
     assert!(size_of::<Header>() as u64 <= PAGE);
-    assert!(size_of::<SharedSlot>() as u64 <= PAGE);
+    assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);
     assert!(offset_of!(PrivateSlot, limit) == PRIVATE_LIMIT);
