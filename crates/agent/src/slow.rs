@@ -1,14 +1,21 @@
 //! What the probes do when the plain case does not hold. Each event is done here completely.
 
 use crate::claim;
-use crate::memory::{Slot, atomic64, flags, header, ticks};
+use crate::memory::{Slot, atomic64, flags, header, thread_pointer, ticks};
 use crate::tree;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, frame_key, frame_sp};
 
-/// Stacks farther apart than this are not the same stack.
+/// Addresses farther apart than this are not on the same stack.
 const SAME_STACK: u64 = 64 << 20;
+
+/// Whether both addresses may be on one stack. A thread's control block lies at the end of its stack, so what is beyond
+/// it is another one: a signal's, if that was put above the thread's own.
+fn same_stack(low: u64, high: u64) -> bool {
+    let end = thread_pointer();
+    high - low < SAME_STACK && !(low < end && end <= high)
+}
 
 fn timed_now() -> u64 {
     if flags() & shm::HEADER_TIMED != 0 { ticks() } else { 0 }
@@ -114,7 +121,7 @@ unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
                 }
                 return true;
             }
-            if at > sp && at - sp < SAME_STACK {
+            if at > sp && same_stack(sp, at) {
                 beyond += 1;
                 if beyond > SEARCH_ON {
                     return false;
@@ -153,14 +160,14 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
         let mut frame = slot.top();
         while frame > bottom {
             let at = frame_sp((*frame).key);
-            if at > sp && at - sp < SAME_STACK {
+            if at > sp && same_stack(sp, at) {
                 break;
             }
             frame = frame.sub(1);
         }
         if frame == bottom {
             let first = frame_sp((*bottom.add(1)).key);
-            if sp < first || sp - first > SAME_STACK {
+            if sp < first || !same_stack(first, sp) {
                 return;
             }
         }
