@@ -21,7 +21,7 @@ use crate::detach;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::launch::Launched;
-use crate::memory::{self, Map, Shared, bytes_of};
+use crate::memory::{self, Shared, bytes_of};
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::sigframe;
@@ -231,7 +231,7 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         mapped?;
         let file = file.expect("mapped through it");
         stopped.madvise(base, total, MADV_DONTDUMP)?;
-        let shared = Shared::Mapped(Map::new(&file, build.layout.shared_size)?);
+        let shared = Shared::File { file, len: build.layout.shared_size };
         let header = build.header(pid, base.0);
         shared.write(0, bytes_of(&header))?;
         for (done, region) in build.code.iter().enumerate() {

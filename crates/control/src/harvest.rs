@@ -101,7 +101,7 @@ impl Nodes {
     fn read(shared: &Shared, header: &shm::Header) -> Result<Nodes> {
         let used = header.nodes_used.min(header.nodes_len);
         Ok(Nodes {
-            start: header.base + shm::PRIVATE_SIZE + header.nodes_offset,
+            start: header.base.wrapping_add(shm::PRIVATE_SIZE).wrapping_add(header.nodes_offset),
             bytes: shared.read_vec(header.nodes_offset, used)?,
             functions: header.functions,
         })
@@ -166,10 +166,12 @@ fn damaged() -> Error {
 
 /// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
 pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
-    let header = shared.header()?;
+    let mut header = shared.header()?;
     let now = Moment::now();
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
     let mut profile = model::read(&mut &*catalog).map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    // The target may have scribbled over the header: no function without a name.
+    header.functions = header.functions.min(profile.functions.len() as u32);
     let end_ticks = ended.unwrap_or(now.ticks);
     let clock = Clock::new(&header, now);
     let nodes = Nodes::read(shared, &header)?;
@@ -336,24 +338,35 @@ impl SlotReader<'_> {
         let bottom = self.header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE;
         let mut frames = Vec::new();
         let mut offset = bottom + shm::FRAME_SIZE;
-        while (frames.len() as u64) < shm::MAX_FRAMES {
-            let frame: shm::Frame = self.shared.read(offset)?;
-            if frame.key == 0 {
-                break;
+        const BATCH: u64 = 64;
+        let mut bytes = [0; (BATCH * shm::FRAME_SIZE) as usize];
+        'all: while frames.len() as u64 + BATCH <= shm::MAX_FRAMES {
+            self.shared.read_bytes(offset, &mut bytes)?;
+            for frame in bytes.chunks_exact(shm::FRAME_SIZE as usize) {
+                let word = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().expect("eight bytes"));
+                let key = word(shm::FRAME_KEY);
+                if key == 0 {
+                    break 'all;
+                }
+                frames.push(shm::Frame {
+                    key,
+                    node: word(shm::FRAME_NODE),
+                    start: word(shm::FRAME_START),
+                    child: word(shm::FRAME_CHILD),
+                });
             }
-            frames.push(frame);
-            offset += shm::FRAME_SIZE;
+            offset += BATCH * shm::FRAME_SIZE;
         }
         let mut running: HashMap<u64, Running> = HashMap::new();
         let mut above = 0;
         for frame in frames.iter().rev() {
             let took = end.saturating_sub(frame.start);
-            let own = took as i64 - frame.child as i64 - above as i64;
+            let own = took.wrapping_sub(frame.child).wrapping_sub(above) as i64;
             above = took;
             if let Some(number) = self.nodes.number_of(frame.node) {
                 let entry = running.entry(number).or_default();
-                entry.took += took;
-                entry.own += own;
+                entry.took = entry.took.wrapping_add(took);
+                entry.own = entry.own.wrapping_add(own);
             }
         }
         Ok(running)
@@ -414,7 +427,7 @@ fn add_up(nodes: &mut [model::Node]) {
         let cum = nodes[index].cum;
         nodes[index].elapsed = cum;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += cum;
+            nodes[parent as usize].cum = nodes[parent as usize].cum.saturating_add(cum);
         }
     }
 }

@@ -17,6 +17,9 @@ pub struct Ledger {
     pub moves: Vec<(u64, u64)>,
 }
 
+/// Beyond it no program has code.
+const USER_SPACE: u64 = (1 << 47) - 4096;
+
 impl Ledger {
     /// Takes over what was emitted for one module; `is_springboard` tells by absolute address.
     pub fn add(&mut self, emitted: Emitted, is_springboard: impl Fn(u64) -> bool) {
@@ -69,11 +72,13 @@ impl Ledger {
         for list in [&mut ledger.springboards, &mut ledger.patches] {
             let mut last = 0u64;
             for _ in 0..input.number()? {
-                last = last.wrapping_add(input.number()?);
+                let next = last.wrapping_add(input.number()?);
                 let len = input.number()?;
-                if len > 16 {
+                // In order, in user space, and of an instruction's size: `undo` walks the pages by that.
+                if !(1..=16).contains(&len) || next < last || next >= USER_SPACE {
                     return Err(damaged());
                 }
+                last = next;
                 let original = input.take(len as usize)?.to_vec();
                 let replacement = input.take(len as usize)?.to_vec();
                 list.push(Patch { address: last, original, replacement });

@@ -1,7 +1,7 @@
 //! The region as seen from outside: the shared memory that a target carries, mapped here or read through the kernel.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use thalweg_shm as shm;
 
@@ -38,60 +38,15 @@ pub fn bytes_of<T: Contract>(value: &T) -> &[u8] {
 
 /// Where the shared memory is read from.
 pub enum Shared {
-    /// Mapped into this process: works after the target's death too.
-    Mapped(Map),
+    /// The memfd itself: works after the target's death too. Not mapped here: a target that truncates it must not be able
+    /// to kill us, and reading what was never written must not fill it.
+    File { file: File, len: u64 },
     /// Through the kernel, where the file behind the mapping may not be opened.
     Remote { pid: Pid, start: u64, len: u64 },
 }
 
-/// A shared mapping of the memfd in our own address space.
-pub struct Map {
-    start: *mut u8,
-    len: u64,
-}
-
-// SAFETY: the mapping is only accessed by copies through raw pointers; it belongs to no thread.
-unsafe impl Send for Map {}
-// SAFETY: as above; concurrent copies race only with the target, which is accounted for by the readers.
-unsafe impl Sync for Map {}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by Map::new and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.cast(), self.len as usize) };
-    }
-}
-
-impl Map {
-    pub fn new(file: &File, len: u64) -> Result<Map> {
-        // SAFETY: a fresh mapping, placed by the kernel.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(Error::Other(format!(
-                "cannot map the target's {} GiB of (mostly untouched) shared memory: {}; is the address space limited (ulimit -v)?",
-                len >> 30,
-                std::io::Error::last_os_error()
-            )));
-        }
-        Ok(Map { start: start.cast(), len })
-    }
-
-    fn check(&self, offset: u64, len: u64) -> Result<*mut u8> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(out_of_bounds(offset, len));
-        }
-        // SAFETY: within the mapping, as just checked.
-        Ok(unsafe { self.start.add(offset as usize) })
-    }
+fn file_error(error: std::io::Error) -> Error {
+    Error::Other(format!("the target's shared memory cannot be accessed: {error}"))
 }
 
 fn out_of_bounds(offset: u64, len: u64) -> Error {
@@ -99,20 +54,20 @@ fn out_of_bounds(offset: u64, len: u64) -> Error {
 }
 
 impl Shared {
+    fn check(&self, offset: u64, count: u64) -> Result<()> {
+        let (Shared::File { len, .. } | Shared::Remote { len, .. }) = self;
+        match offset.checked_add(count) {
+            Some(end) if end <= *len => Ok(()),
+            _ => Err(out_of_bounds(offset, count)),
+        }
+    }
+
+    /// The target may write meanwhile: a torn value is corrected or tolerated by the reader.
     pub fn read_bytes(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check(offset, into.len() as u64)?;
         match self {
-            Shared::Mapped(map) => {
-                let from = map.check(offset, into.len() as u64)?;
-                // SAFETY: checked; the target may write meanwhile, a torn value is corrected or tolerated by the reader.
-                unsafe { std::ptr::copy(from, into.as_mut_ptr(), into.len()) };
-                Ok(())
-            }
-            Shared::Remote { pid, start, len } => {
-                if offset.checked_add(into.len() as u64).is_none_or(|end| end > *len) {
-                    return Err(out_of_bounds(offset, into.len() as u64));
-                }
-                read_remote(*pid, RemoteAddr(start + offset), into)
-            }
+            Shared::File { file, .. } => file.read_exact_at(into, offset).map_err(file_error),
+            Shared::Remote { pid, start, .. } => read_remote(*pid, RemoteAddr(start + offset), into),
         }
     }
 
@@ -125,8 +80,12 @@ impl Shared {
     }
 
     pub fn read_vec(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        const SANE: u64 = 64 << 30;
-        if len > SANE {
+        self.check(offset, len)?;
+        // Most of the memory is address space only: no honest target asks for more than it has filled.
+        const SLACK: u64 = 16 << 20;
+        if let Shared::File { file, .. } = self
+            && len > file.metadata().map_err(file_error)?.blocks() * 512 + SLACK
+        {
             return Err(out_of_bounds(offset, len));
         }
         let mut bytes = vec![0; len as usize];
@@ -135,13 +94,9 @@ impl Shared {
     }
 
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len() as u64)?;
         match self {
-            Shared::Mapped(map) => {
-                let to = map.check(offset, bytes.len() as u64)?;
-                // SAFETY: checked; `bytes` is ours and cannot overlap the mapping.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-                Ok(())
-            }
+            Shared::File { file, .. } => file.write_all_at(bytes, offset).map_err(file_error),
             Shared::Remote { pid, start, .. } => write_remote(*pid, RemoteAddr(start + offset), bytes),
         }
     }
@@ -253,7 +208,7 @@ pub fn open(pid: Pid, mapping: &Mapping) -> Result<Shared> {
     // /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN; without them the kernel copies for us.
     let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
     match File::options().read(true).write(true).open(link) {
-        Ok(file) => Ok(Shared::Mapped(Map::new(&file, len)?)),
+        Ok(file) => Ok(Shared::File { file, len }),
         Err(_) => Ok(Shared::Remote { pid, start: mapping.start.0, len }),
     }
 }
