@@ -323,13 +323,14 @@ fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Head
     }
     let mut unwinder = build.unwinder(stopped)?;
     threads::open_slots(build, stopped, shared, header, &mut unwinder, &options.threads)?;
+    let mut frames = sigframe::Frames::of(stopped)?;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
         if let Some(moved) = lookup(&build.ledger.moves, regs.rip) {
             regs.rip = moved;
             stopped.set_regs(tid, regs)?;
         }
-        sigframe::translate(stopped, regs.rsp, &build.ledger.moves)?;
+        frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
     }
     stopped.flush()?;
     for patch in &build.ledger.springboards {

@@ -125,6 +125,7 @@ fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
     undo(&mut stopped, &ledger.springboards, &mut detached.foreign)?;
     let code = detached.header.code;
     let in_stubs = move |pc: u64| code.iter().any(|region| pc.wrapping_sub(region.start) < region.len);
+    let mut frames = sigframe::Frames::of(&stopped)?;
     let mut pinned = false;
     for tid in stopped.threads().to_vec() {
         let needs_stepping = |pc: RemoteAddr| in_stubs(pc.0) && lookup(&ledger.back, pc.0).is_none();
@@ -138,8 +139,8 @@ fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
             regs.rip = home;
             stopped.set_regs(tid, regs)?;
         }
-        sigframe::translate(&mut stopped, regs.rsp, &ledger.back)?;
-        let returns_into_stub = !sigframe::saved_pcs(&stopped, regs.rsp, &in_stubs).is_empty();
+        frames.translate(&mut stopped, regs.rsp, &ledger.back)?;
+        let returns_into_stub = frames.saved_pcs(&stopped, regs.rsp).iter().any(|&(_, pc)| in_stubs(pc));
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
         if ours && !returns_into_stub {

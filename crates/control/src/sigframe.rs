@@ -1,75 +1,113 @@
 //! Program counters saved on a stack by the kernel: a thread that is in a signal handler resumes there.
 //!
 //! No return address ever points into a displaced window (calls are not displaced), so a word on a stack that does is either
-//! the saved rip of a signal frame or stale. A frame is told by what stands 176 bytes before its rip:
+//! the saved rip of a signal frame or stale. A frame is told by its first word:
 //!
 //! ```text
 //! +0    address of the restorer, whose code is mov rax, 15; syscall
-//! +8    ucontext: flags 8, link 8, stack 24, then r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp
+//! +8    ucontext: flags 8, link 8, stack 24, then r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx
+//! +168  rsp
 //! +176  rip
 //! ```
+//!
+//! A handler may run on a stack of its own; what it interrupted may be another handler, on the thread's stack: the
+//! saved rsp leads there.
+
+use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::proc::RemoteAddr;
+use crate::proc::{Mapping, RemoteAddr};
 use crate::tracee::Stopped;
 
-const RIP_OFFSET: u64 = 176;
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// How much of a stack is searched. Signal frames are near its end unless the handler itself runs deep.
-const SEARCHED: usize = 1 << 20;
+const RSP_OFFSET: usize = 168;
+const RIP_OFFSET: usize = 176;
+/// `mov rax, 15; syscall` as C libraries have it, and as others write it.
+const RESTORERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
+/// How much of a stack is searched, from where the thread is to the stack's end.
+const SEARCHED: u64 = 64 << 20;
+/// Stacks of one thread that signal frames lead to.
+const MAX_STACKS: usize = 16;
 
-/// Rewrites saved program counters that `pairs` translates.
-pub fn translate(stopped: &mut Stopped, rsp: u64, pairs: &[(u64, u64)]) -> Result<()> {
-    let (Some(first), Some(last)) = (pairs.first(), pairs.last()) else { return Ok(()) };
-    let (low, high) = (first.0, last.0);
-    for (at, rip) in saved_pcs(stopped, rsp, &|value| value >= low && value <= high) {
-        if let Some(moved) = crate::attach::lookup(pairs, rip) {
-            stopped.write(RemoteAddr(at), &moved.to_le_bytes())?;
-        }
-    }
-    Ok(())
+/// Finds signal frames on the stacks of a stopped process.
+pub struct Frames {
+    maps: Vec<Mapping>,
+    /// Words met on stacks that point to code: whether that is a restorer.
+    known: HashMap<u64, bool>,
 }
 
-/// Saved program counters for which `wanted` holds: where they are stored, and their values.
-pub fn saved_pcs(stopped: &Stopped, rsp: u64, wanted: &dyn Fn(u64) -> bool) -> Vec<(u64, u64)> {
-    let start = rsp & !7;
-    let stack = read_stack(stopped, start);
-    let mut found = Vec::new();
-    for (index, word) in stack.chunks_exact(8).enumerate() {
-        let value = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-        let offset = index as u64 * 8;
-        if !wanted(value) || offset < RIP_OFFSET {
-            continue;
+impl Frames {
+    pub fn of(stopped: &Stopped) -> Result<Frames> {
+        Ok(Frames { maps: stopped.maps()?, known: HashMap::new() })
+    }
+
+    /// Rewrites saved program counters that `pairs` translates.
+    pub fn translate(&mut self, stopped: &mut Stopped, rsp: u64, pairs: &[(u64, u64)]) -> Result<()> {
+        for (at, rip) in self.saved_pcs(stopped, rsp) {
+            if let Some(moved) = crate::attach::lookup(pairs, rip) {
+                stopped.write(RemoteAddr(at), &moved.to_le_bytes())?;
+            }
         }
-        let at = (offset - RIP_OFFSET) as usize;
-        let restorer = u64::from_le_bytes(stack[at..at + 8].try_into().expect("eight bytes"));
-        let mut code = [0; RESTORER.len()];
-        if stopped.read(RemoteAddr(restorer), &mut code).is_ok() && code == RESTORER {
-            found.push((start + offset, value));
+        Ok(())
+    }
+
+    /// Program counters to which handlers of the thread at `rsp` will return: where they are stored, and their values.
+    pub fn saved_pcs(&mut self, stopped: &Stopped, rsp: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut searched: Vec<(u64, u64)> = Vec::new();
+        let mut pending = vec![rsp];
+        while let Some(rsp) = pending.pop() {
+            if searched.len() == MAX_STACKS || searched.iter().any(|&(start, end)| rsp >= start && rsp < end) {
+                continue;
+            }
+            let start = rsp & !7;
+            let stack = self.read_stack(stopped, start);
+            searched.push((start, start + stack.len() as u64));
+            let word = |at: usize| Some(u64::from_le_bytes(stack.get(at..at + 8)?.try_into().expect("eight bytes")));
+            for at in (0..stack.len()).step_by(8) {
+                let (Some(restorer), Some(rsp), Some(rip)) = (word(at), word(at + RSP_OFFSET), word(at + RIP_OFFSET))
+                else {
+                    break;
+                };
+                if self.is_restorer(stopped, restorer) {
+                    found.push((start + (at + RIP_OFFSET) as u64, rip));
+                    pending.push(rsp);
+                }
+            }
+        }
+        found
+    }
+
+    fn is_restorer(&mut self, stopped: &Stopped, address: u64) -> bool {
+        // Nearly all words are small numbers or zeros.
+        if address < 0x1000 {
+            return false;
+        }
+        if let Some(&known) = self.known.get(&address) {
+            return known;
+        }
+        if !mapping_at(&self.maps, address).is_some_and(|m| m.perms.exec) {
+            return false;
+        }
+        let is = RESTORERS.iter().any(|form| {
+            let mut code = vec![0; form.len()];
+            stopped.read(RemoteAddr(address), &mut code).is_ok() && code == *form
+        });
+        self.known.insert(address, is);
+        is
+    }
+
+    /// From `start` to the end of the stack's mapping, at most `SEARCHED` bytes.
+    fn read_stack(&self, stopped: &Stopped, start: u64) -> Vec<u8> {
+        let Some(mapping) = mapping_at(&self.maps, start) else { return Vec::new() };
+        let mut stack = vec![0; (mapping.end.0 - start).min(SEARCHED) as usize];
+        match stopped.read(RemoteAddr(start), &mut stack) {
+            Ok(()) => stack,
+            Err(_) => Vec::new(),
         }
     }
-    found
 }
 
-/// From `start` to the end of the stack's mapping, at most `SEARCHED` bytes.
-fn read_stack(stopped: &Stopped, start: u64) -> Vec<u8> {
-    let mut stack = vec![0; SEARCHED];
-    let mut done = 0;
-    while done < SEARCHED {
-        let step = (4096 - ((start as usize + done) & 0xfff)).min(SEARCHED - done);
-        // Larger reads first: most stacks have plenty; the page-wise tail finds the mapping's end.
-        let large = (64 << 10) - step;
-        if done + step + large <= SEARCHED
-            && stopped.read(RemoteAddr(start + done as u64), &mut stack[done..done + step + large]).is_ok()
-        {
-            done += step + large;
-            continue;
-        }
-        if stopped.read(RemoteAddr(start + done as u64), &mut stack[done..done + step]).is_err() {
-            break;
-        }
-        done += step;
-    }
-    stack.truncate(done & !7);
-    stack
+fn mapping_at(maps: &[Mapping], address: u64) -> Option<&Mapping> {
+    let index = maps.partition_point(|m| m.start.0 <= address).checked_sub(1)?;
+    maps.get(index).filter(|m| address < m.end.0)
 }
