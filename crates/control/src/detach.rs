@@ -23,6 +23,9 @@ use crate::tracee::Stopped;
 /// Longest way of a thread through a probe and its slow path, in instructions, with room to spare.
 const MAX_STEPS: usize = 200_000;
 
+/// How often fork children are looked for until there are no new ones.
+const MAX_SCANS: usize = 10;
+
 /// A target whose code is as it was, but which still carries the data.
 pub struct Detached {
     pub pid: Pid,
@@ -30,6 +33,8 @@ pub struct Detached {
     pub header: shm::Header,
     /// Processes with the same memory: the target and its fork children.
     members: Vec<(Pid, bool)>,
+    /// The shared memory, and where it lies in each of them.
+    identity: memory::Identity,
     /// Longest time that a process stood still, in nanoseconds.
     pub longest_stop_ns: u64,
     /// Patches whose bytes were neither ours nor the original ones.
@@ -44,12 +49,12 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         // Killed between mapping the memory and describing it: nothing else has happened yet.
         header = memory::zeroed();
         header.base = mapping.start.0.saturating_sub(shm::PRIVATE_SIZE);
-        header.shared_size = mapping.end.0 - mapping.start.0;
         return Ok(Detached {
             pid,
             shared,
             header,
             members: vec![(pid, false)],
+            identity: memory::Identity::of(&mapping),
             longest_stop_ns: 0,
             foreign: vec![],
         });
@@ -62,17 +67,29 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         Err(_) if header.state == shm::STATE_BUILDING => Ledger::default(),
         Err(error) => return Err(error),
     };
+    let identity = memory::Identity::of(&mapping);
     let mut detached =
-        Detached { pid, shared, header, members: vec![], longest_stop_ns: 0, foreign: vec![] };
-    let mut members = memory::carriers(memory::Identity::of(&mapping));
+        Detached { pid, shared, header, members: vec![], identity, longest_stop_ns: 0, foreign: vec![] };
     // The target first, so that its failure leaves its children as they are.
-    members.sort_by_key(|&member| member != pid);
-    for member in members {
-        match restore(&mut detached, member, &ledger) {
-            Ok(pinned) => detached.members.push((member, pinned)),
-            Err(error) if member == pid => return Err(error),
-            // A fork child that ended, or will not stop: it goes its own way, its probes count into memory of its own.
-            Err(_) => {}
+    let pinned = restore(&mut detached, pid, &ledger)?;
+    detached.members.push((pid, pinned));
+    // Children may fork meanwhile, those of the target have been restored with it.
+    let mut seen = vec![pid];
+    for _ in 0..MAX_SCANS {
+        let fresh: Vec<Pid> = memory::carriers(identity).into_iter().filter(|member| !seen.contains(member)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for member in fresh {
+            seen.push(member);
+            match restore(&mut detached, member, &ledger) {
+                Ok(pinned) => detached.members.push((member, pinned)),
+                // Ended, or another program by now.
+                Err(_) if !memory::carries(member, identity, mapping.start) => {}
+                // Will not stop. A fork child goes its own way, its probes count into memory of its own; but it may be
+                // one that shares the target's (vfork), so that stays.
+                Err(_) => detached.members.iter_mut().for_each(|member| member.1 = true),
+            }
         }
     }
     detached.shared.set_state(shm::STATE_DETACHED)?;
@@ -103,7 +120,7 @@ fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
             shm::VERSION
         )));
     }
-    if header.base + shm::PRIVATE_SIZE != mapping.start.0 {
+    if header.base.checked_add(shm::PRIVATE_SIZE) != Some(mapping.start.0) {
         return Err(Error::Other(format!("the data that process {pid} carries is damaged: nothing was changed")));
     }
     Ok(())
@@ -120,6 +137,9 @@ pub fn detach_orphans(identity: memory::Identity) {
 /// One process. Returns whether something of it still points into the stubs.
 fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
     let mut stopped = Stopped::stop(pid)?;
+    if !memory::carries(pid, detached.identity, RemoteAddr(detached.header.base + shm::PRIVATE_SIZE)) {
+        return Err(not_attached(pid));
+    }
     // Short jumps rely on springboards, so those go last.
     undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
     undo(&mut stopped, &ledger.springboards, &mut detached.foreign)?;
@@ -207,8 +227,13 @@ impl Detached {
                 Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => continue,
                 Err(error) => return Err(error),
             };
-            // A controller that was killed may have noted a region that it never mapped.
+            // Since it was restored it may have become another program, with other things at those addresses.
             let maps = stopped.maps()?;
+            let start = RemoteAddr(self.header.base + shm::PRIVATE_SIZE);
+            let carried = maps.iter().find(|m| m.start == start && memory::Identity::of(m) == self.identity);
+            let Some(carried) = carried else { continue };
+            let end = carried.end.0;
+            // A controller that was killed may have noted a region that it never mapped.
             for region in self.header.code.iter().filter(|region| region.len > 0) {
                 let ours = |m: &Mapping| {
                     m.start.0 == region.start
@@ -221,7 +246,7 @@ impl Detached {
                     stopped.munmap(RemoteAddr(region.start), region.len)?;
                 }
             }
-            stopped.munmap(RemoteAddr(self.header.base), shm::PRIVATE_SIZE + self.header.shared_size)?;
+            stopped.munmap(RemoteAddr(self.header.base), end - self.header.base)?;
             stopped.release()?;
         }
         Ok(clean)

@@ -193,6 +193,11 @@ pub fn carriers(identity: Identity) -> Vec<Pid> {
         .collect()
 }
 
+/// Whether a process has that shared memory at that address.
+pub fn carries(pid: Pid, identity: Identity, start: RemoteAddr) -> bool {
+    mappings(pid).is_ok_and(|found| found.iter().any(|m| m.start == start && Identity::of(m) == identity))
+}
+
 fn is_ours(mapping: &Mapping) -> bool {
     let name = format!("/memfd:{}", shm::MEMFD_NAME);
     mapping.perms.shared
