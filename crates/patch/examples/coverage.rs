@@ -42,7 +42,7 @@ fn one(file: &str, list: bool) {
     let normal = module
         .functions
         .iter()
-        .filter(|f| f.kind == FunctionKind::Normal)
+        .filter(|f| matches!(f.kind, FunctionKind::Normal | FunctionKind::IfuncResolver))
         .count();
     let before = Instant::now();
     let plan = plan(&module, &vec![true; module.functions.len()]);

@@ -195,8 +195,6 @@ pub struct Skipped {
 pub enum SkipReason {
     #[error("linker-made stub")]
     Plt,
-    #[error("resolver that runs during relocation")]
-    IfuncResolver,
     #[error("entry code")]
     EntryCode,
     #[error("{0}")]
@@ -232,7 +230,6 @@ impl SkipReason {
     pub fn kind(&self) -> &'static str {
         match self {
             SkipReason::Plt => "plt",
-            SkipReason::IfuncResolver => "ifunc",
             SkipReason::EntryCode => "entry-code",
             SkipReason::Untouchable(_) => "untouchable",
             SkipReason::NoCode => "no-code",

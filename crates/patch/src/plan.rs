@@ -69,10 +69,10 @@ pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
         .enumerate()
         .map(|(i, f)| match f.kind {
             _ if !selected.get(i).copied().unwrap_or(false) => State::Untouched,
-            FunctionKind::Normal => State::Waiting,
+            // Resolvers run before their module is relocated: probes need nothing of it.
+            FunctionKind::Normal | FunctionKind::IfuncResolver => State::Waiting,
             FunctionKind::Fragment => State::Untouched,
             FunctionKind::Plt => State::Failed(SkipReason::Plt),
-            FunctionKind::IfuncResolver => State::Failed(SkipReason::IfuncResolver),
             FunctionKind::EntryCode => State::Failed(SkipReason::EntryCode),
             FunctionKind::Untouchable(why) => State::Failed(SkipReason::Untouchable(why)),
         })

@@ -16,7 +16,7 @@ fn coverage(file: &Path) -> Option<f64> {
     let normal = module
         .functions
         .iter()
-        .filter(|f| f.kind == FunctionKind::Normal)
+        .filter(|f| matches!(f.kind, FunctionKind::Normal | FunctionKind::IfuncResolver))
         .count();
     let (plan, _) = checked(&module, BIAS, STUBS);
     let selected = module

@@ -168,12 +168,7 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
         + plan
             .skipped
             .iter()
-            .filter(|s| {
-                !matches!(
-                    s.reason.kind(),
-                    "plt" | "entry-code" | "ifunc" | "untouchable"
-                )
-            })
+            .filter(|s| !matches!(s.reason.kind(), "plt" | "entry-code" | "untouchable"))
             .count();
     (plan.functions.len(), normal)
 }
