@@ -118,16 +118,30 @@ impl Planner<'_, '_> {
                 hard_ones.push(function);
             }
         }
-        for function in hard_ones {
-            let Ok(body) = body_of(self.image, &self.targets, function) else {
-                continue;
-            };
-            let mut tried = self.attempt(function, &body, THOROUGH);
-            if tried.is_err() && self.loosen_neighbours(&body) {
-                tried = self.attempt(function, &body, THOROUGH);
+        // Room that one of them makes may serve another that was tried before it.
+        loop {
+            let before = hard_ones.len();
+            hard_ones.retain(|&function| !self.attempt_hard(function));
+            if hard_ones.is_empty() || hard_ones.len() == before {
+                return;
             }
-            if let Err(reason) = tried {
+        }
+    }
+
+    /// Plans a function by whatever means there are. False if there is no room for it yet.
+    fn attempt_hard(&mut self, function: usize) -> bool {
+        let Ok(body) = body_of(self.image, &self.targets, function) else {
+            return true;
+        };
+        let mut tried = self.attempt(function, &body, THOROUGH);
+        if tried.is_err() && self.loosen_neighbours(&body) {
+            tried = self.attempt(function, &body, THOROUGH);
+        }
+        match tried {
+            Ok(()) => true,
+            Err(reason) => {
                 self.states[function] = State::Failed(reason);
+                false
             }
         }
     }
