@@ -110,7 +110,8 @@ tw_base:
     or rax, rdx
     .endm
 
-    # ---- entry: rsp == sp - 8, function number behind the call
+    # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
+    # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
     .macro ENTRY name, clock, flags, loops
     .globl \name
     .balign 64
@@ -130,6 +131,9 @@ tw_base:
     cmp rcx, gs:[{LIMIT}]
     jae 9f
     sub rdx, rsp
+    .if \loops
+    sub rdx, 128
+    .endif
     cmp rdx, {WINDOW}
     ja 7f
     mov rdx, gs:[rcx + {FNODE}]
@@ -138,7 +142,12 @@ tw_base:
     mov rax, [rdx + rax * 8 + {CHILDREN}]
     cmp [rax + {FUNCTION}], esi
     jne 6f
-2:  lea rdx, [rsp - 8]              # key of the new frame
+2:  mov rdx, rsi
+    shr rdx, 32
+    lea rdx, [rsp + rdx - 8]        # key of the new frame
+    .if \loops
+    sub rdx, -128
+    .endif
     mov gs:[rcx + 32 + {KEY}], rdx
     mov gs:[rcx + 32 + {FNODE}], rax
     add rcx, 32
@@ -157,18 +166,43 @@ tw_base:
     mov rdx, [rsp - 16]
     mov rax, [rsp - 8]
     ret
-6:  # not among the direct-mapped children: second level
+6:  # not in its first place: the second, then the table of all children
+    mov eax, esi
+    shr eax, 3
+    and eax, 7
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    cmp [rax + {FUNCTION}], esi
+    je 5f
     mov edx, [rdx + {EXTENSION}]
     test edx, edx
     jz 9f
     shl rdx, 7
     add rdx, gs:[{NODES}]
+    sub rdx, 128
     movzx eax, sil
-    mov rax, [rdx + rax * 8 - 128]
+    mov rax, [rdx + rax * 8]
+    test al, 1
+    jnz 4f
     test rax, rax
     jz 9f
     cmp [rax + {FUNCTION}], esi
     jne 9f
+    jmp 5f
+4:  # one level deeper
+    lea rdx, [rax - 1]
+    mov eax, esi
+    shr eax, 8
+    movzx eax, al
+    mov rax, [rdx + rax * 8]
+    test al, 1
+    jnz 9f
+    test rax, rax
+    jz 9f
+    cmp [rax + {FUNCTION}], esi
+    jne 9f
+5:  bt rsi, 33
+    jnc 2b
+    and qword ptr gs:[rcx + {KEY}], -2
     jmp 2b
 7:  # at the place of the frame on top: the target of its tail jump, a loop to the entry, or a frame left behind
     cmp rdx, -7
@@ -184,29 +218,20 @@ tw_base:
     je 3b
     .endif
     jmp 9f
-8:  mov rdx, gs:[rcx + {FNODE}]
+8:  # the frame on top stays, no longer pending; the new one is marked as reached by a tail jump
+    bts rsi, 33
+    mov rdx, gs:[rcx + {FNODE}]
     mov eax, esi
     and eax, 7
     mov rax, [rdx + rax * 8 + {CHILDREN}]
     cmp [rax + {FUNCTION}], esi
-    jne 9f
-    and qword ptr gs:[rcx + {KEY}], -2
-    lea rdx, [rsp - 6]              # key, marked as reached by a tail jump
-    mov gs:[rcx + 32 + {KEY}], rdx
-    mov gs:[rcx + 32 + {FNODE}], rax
-    add rcx, 32
-    mov gs:[{TOP}], rcx
-    mov gs:[rcx + {KEY}], rdx
-    mov gs:[rcx + {FNODE}], rax
-    inc qword ptr [rax + {CALLS}]
-    .if \clock
-    TICKS
-    mov gs:[rcx + {START}], rax
-    mov qword ptr gs:[rcx + {CHILD}], 0
-    .endif
-    jmp 3b
+    jne 6b
+    jmp 5b
 9:  mov ecx, esi
     lea rsi, [rsp + 8]
+    .if \loops
+    sub rsi, -128
+    .endif
     mov edx, \loops
     SLOW_CALL tw_slow_entry
     jmp 3b
@@ -308,8 +333,10 @@ tw_base:
 2:
     .if \unknown
     mov rdx, rax
-    shr rdx, 12
-    xor rdx, rax
+    mov rsi, rax
+    shr rdx, 4
+    shr rsi, 16
+    xor rdx, rsi
     and rdx, gs:[{MASK}]
     mov rsi, gs:[{TABLE}]
     cmp [rsi + rdx * 8], rax

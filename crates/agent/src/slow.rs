@@ -73,6 +73,7 @@ extern "C" fn tw_slow_tail(sp: u64, target: u64) {
     let Some(slot) = claim::current(sp) else { return };
     // SAFETY: as in tw_slow_entry.
     unsafe {
+        (*slot.shared()).slow_exits += 1;
         let now = timed_now();
         if !find(slot, sp, now) {
             return;

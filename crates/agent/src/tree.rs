@@ -1,6 +1,6 @@
 //! The calling-context tree of one thread: finding and making nodes.
 
-use crate::memory::{Slot, atomic64, header, region};
+use crate::memory::{Slot, atomic32, atomic64, header, region};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::Node;
@@ -102,54 +102,161 @@ unsafe fn initialise(slot: Slot, node: *mut Node, function: u32, flags: u32) {
 pub unsafe fn child(slot: Slot, parent: *mut Node, function: u32, flags: u32) -> *mut Node {
     // SAFETY: by the caller's promise all links lead to nodes of this thread's tree.
     unsafe {
-        let extension = from_link((*parent).extension) as *mut u64;
-        let wide = (function as u64 % shm::EXTENSION_SLOTS) as usize;
+        let table = from_link((*parent).extension) as *mut u64;
+        let mut walked = 0;
         let mut known = core::ptr::null_mut();
-        if !extension.is_null() {
-            let node = *extension.add(wide) as *mut Node;
-            if !node.is_null() && (*node).function == function {
-                known = node;
-            }
+        if !table.is_null() {
+            known = find_in(table, function);
         }
-        let mut count = 0u32;
-        if known.is_null() {
-            let mut node = from_link((*parent).first_child);
-            while !node.is_null() {
-                if (*node).function == function {
-                    known = node;
-                    break;
-                }
-                count += 1;
-                node = from_link((*node).sibling);
-            }
+        if known.is_null() && (table.is_null() || (*parent).flags & shm::NODE_PARTLY_EXTENDED != 0) {
+            (known, walked) = among_siblings(parent, function);
         }
         if known.is_null() {
             known = make(slot, function, flags);
             if known.is_null() {
                 return known;
             }
-            (*known).parent = to_link(parent);
-            // A handler may link another child in between; the loop takes it along.
-            let head = crate::memory::atomic32(&raw mut (*parent).first_child);
-            loop {
-                let first = head.load(Relaxed);
-                (*known).sibling = first;
-                if head.compare_exchange(first, to_link(known), Relaxed, Relaxed).is_ok() {
-                    break;
-                }
+            link(parent, known);
+            if !table.is_null() && !enter_in(slot, table, known) {
+                (*parent).flags |= shm::NODE_PARTLY_EXTENDED;
             }
+        } else {
+            (*parent).flags = (*parent).flags.wrapping_add(1 << shm::NODE_MISSES_SHIFT);
         }
-        if !extension.is_null() {
-            *extension.add(wide) = known as u64;
-        } else if count >= shm::CHILD_SLOTS as u32 {
-            let table = allocate(slot, shm::EXTENSION_NODES);
-            if !table.is_null() {
-                *(table as *mut u64).add(wide) = known as u64;
-                (*parent).extension = to_link(table);
-            }
+        let misses = (*parent).flags >> shm::NODE_MISSES_SHIFT;
+        if table.is_null() && (misses > shm::MISSES_FOR_EXTENSION || walked > shm::MISSES_FOR_EXTENSION) {
+            extend(slot, parent);
         }
-        (*parent).children[(function as u64 % shm::CHILD_SLOTS) as usize] = known as u64;
+        remember(slot, parent, known, misses);
         known
+    }
+}
+
+/// The child among all, and how many were looked at.
+unsafe fn among_siblings(parent: *mut Node, function: u32) -> (*mut Node, u32) {
+    // SAFETY: as in child.
+    unsafe {
+        let mut node = from_link((*parent).first_child);
+        let mut walked = 0;
+        while !node.is_null() && (*node).function != function {
+            walked += 1;
+            node = from_link((*node).sibling);
+        }
+        (node, walked)
+    }
+}
+
+/// Makes `node` the first child. A handler may link another one in between; the loop takes it along.
+unsafe fn link(parent: *mut Node, node: *mut Node) {
+    // SAFETY: as in child.
+    unsafe {
+        (*node).parent = to_link(parent);
+        let head = atomic32(&raw mut (*parent).first_child);
+        loop {
+            let first = head.load(Relaxed);
+            (*node).sibling = first;
+            if head.compare_exchange(first, to_link(node), Relaxed, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+/// Puts `node` where the hot path looks first: into one of its two places, a free one if there is one.
+unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
+    // SAFETY: as in child; both places are below CHILD_SLOTS.
+    unsafe {
+        let places: *mut u64 = (&raw mut (*parent).children).cast();
+        let free = (*slot.shared()).root;
+        let [first, second] = shm::child_places((*node).function);
+        let place = if *places.add(first) == free {
+            first
+        } else if *places.add(second) == free || turn % 2 == 0 {
+            second
+        } else {
+            first
+        };
+        places.add(place).write_volatile(node as u64);
+    }
+}
+
+// Children of wide nodes: tables of 256 words, indexed by the function number's bytes from the lowest on. A word is a node,
+// or another table with its lowest bit set, or 0. Every change is one compare-exchange: handlers may be doing the same.
+
+unsafe fn find_in(mut table: *mut u64, function: u32) -> *mut Node {
+    // SAFETY: as in child; a table has 256 words.
+    unsafe {
+        let mut rest = function;
+        loop {
+            let word = table.add((rest & 255) as usize).read_volatile();
+            if word & 1 == 0 {
+                let node = word as *mut Node;
+                return if !node.is_null() && (*node).function == function { node } else { core::ptr::null_mut() };
+            }
+            table = (word - 1) as *mut u64;
+            rest >>= 8;
+        }
+    }
+}
+
+/// `false` when there was no memory for another table.
+unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
+    // SAFETY: as in child; numbers that differ do so in one of their four bytes, so no table is deeper than that.
+    unsafe {
+        let function = (*node).function;
+        let mut shift = 0;
+        loop {
+            let place = atomic64(table.add(((function >> shift) & 255) as usize));
+            let word = place.load(Relaxed);
+            if word == 0 {
+                if place.compare_exchange(0, node as u64, Relaxed, Relaxed).is_ok() {
+                    return true;
+                }
+            } else if word & 1 != 0 {
+                table = (word - 1) as *mut u64;
+                shift += 8;
+            } else {
+                let other = (*(word as *const Node)).function;
+                if other == function {
+                    return true;
+                }
+                let deeper = allocate(slot, shm::EXTENSION_NODES) as *mut u64;
+                if deeper.is_null() {
+                    return false;
+                }
+                *deeper.add(((other >> (shift + 8)) & 255) as usize) = word;
+                // If a handler was faster, the table is lost and the loop goes on with the handler's.
+                let _ = place.compare_exchange(word, deeper as u64 | 1, Relaxed, Relaxed);
+            }
+        }
+    }
+}
+
+/// Gives `parent` its table, with all its children in it.
+unsafe fn extend(slot: Slot, parent: *mut Node) {
+    // SAFETY: as in child; the table is fresh, zeroed memory.
+    unsafe {
+        let table = allocate(slot, shm::EXTENSION_NODES) as *mut u64;
+        if table.is_null() {
+            return;
+        }
+        let mut complete = true;
+        let mut seen = 0;
+        // Twice: a handler may have linked a child before the table was there to be entered in.
+        for _ in 0..2 {
+            let head = (&raw const (*parent).first_child).read_volatile();
+            let mut link = head;
+            while link != 0 && link != seen {
+                let node = from_link(link);
+                complete &= enter_in(slot, table, node);
+                link = (*node).sibling;
+            }
+            seen = head;
+            (&raw mut (*parent).extension).write_volatile(to_link(table.cast()));
+        }
+        if !complete {
+            (*parent).flags |= shm::NODE_PARTLY_EXTENDED;
+        }
     }
 }
 

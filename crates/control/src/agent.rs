@@ -42,6 +42,14 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailUnknown, false) => (CALL, TW_TAIL_UNKNOWN),
             (Probe::TailUnknown, true) => (CALL, TW_TAIL_UNKNOWN_F),
         };
+        // A function that jumps back to its entry may have live data below the stack pointer there.
+        let below_red_zone = matches!(probe, Probe::Entry { loops: true, .. });
+        let at = if below_red_zone {
+            out.extend_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+            at + 5
+        } else {
+            at
+        };
         // The stubs and their copy of the agent share one region of less than 2 GiB.
         let displacement = (self.agent + routine).wrapping_sub(at + 5) as u32;
         out.push(opcode);
@@ -50,6 +58,9 @@ impl ProbeEncoder for Encoder<'_> {
             // nop dword ptr [rax + number]: the probe reads the number behind its return address
             out.extend_from_slice(&[0x0f, 0x1f, 0x80]);
             out.extend_from_slice(&self.numbers[function].to_le_bytes());
+        }
+        if below_red_zone {
+            out.extend_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::launch::Launched;
 use crate::memory::{self, Shared, bytes_of};
+use crate::place;
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::sigframe;
@@ -208,7 +209,11 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     }
     let total = shm::PRIVATE_SIZE + build.layout.shared_size;
     let reserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    let base = stopped.mmap(RemoteAddr(0), total, PROT_NONE, reserve, -1, 0).map_err(|error| no_memory(error, total))?;
+    // The kernel would take the highest room there is, which may be where the stubs are to go.
+    let wanted = place::find_space(&stopped.maps()?, total).ok_or_else(|| no_space(total))?;
+    let base = stopped
+        .mmap(RemoteAddr(wanted), total, PROT_NONE, reserve | MAP_FIXED_NOREPLACE, -1, 0)
+        .map_err(|error| no_memory(error, total))?;
     let shared_start = RemoteAddr(base.0 + shm::PRIVATE_SIZE);
     let result = (|| {
         let private = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -271,6 +276,10 @@ fn locks_future_memory(pid: Pid, stopped: &mut Stopped) -> Result<bool> {
     Ok(after > before)
 }
 
+fn no_space(total: u64) -> Error {
+    Error::Other(format!("the target has no {} GiB of address space left in one piece", total >> 30))
+}
+
 fn no_memory(error: Error, total: u64) -> Error {
     Error::Other(format!(
         "the target cannot map {} GiB of address space (it is touched only as needed): {error}; is its address space limited (ulimit -v)?",
@@ -313,13 +322,8 @@ fn fill_and_arm(
 /// With everything in place: give each thread its slot, then patch the text.
 fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Header, options: &Options) -> Result<()> {
     let pid = stopped.pid();
-    let mut current = Vec::new();
-    for span in &build.spans {
-        current.resize(span.before.len(), 0);
-        stopped.read(RemoteAddr(span.start), &mut current)?;
-        if current != span.before {
-            return Err(Error::Other(format!("the code of process {pid} changed while it was being analysed: try again")));
-        }
+    if !build.changes.still_fit(stopped)? {
+        return Err(Error::Other(format!("the code of process {pid} changed while it was being analysed: try again")));
     }
     let mut unwinder = build.unwinder(stopped)?;
     threads::open_slots(build, stopped, shared, header, &mut unwinder, &options.threads)?;
@@ -333,12 +337,7 @@ fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Head
         frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
     }
     stopped.flush()?;
-    for patch in &build.ledger.springboards {
-        stopped.write(RemoteAddr(patch.address), &patch.replacement)?;
-    }
-    for span in &build.spans {
-        stopped.write(RemoteAddr(span.start), &span.after)?;
-    }
+    build.changes.write(stopped)?;
     shared.set_state(shm::STATE_ATTACHED)
 }
 

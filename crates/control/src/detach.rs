@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! read the ledger             target runs
-//! stop: restore text, move or step threads out of the stubs, give the GS bases back; STATE_DETACHED
+//! stop: restore text, move threads out of the stubs or let them run out, give the GS bases back; STATE_DETACHED
 //! harvest                     target runs, nothing writes to the trees any more
 //! stop: unmap                 unless a signal handler will return into a stub
 //! ```
 //!
 //! Each step may be the last one of a controller that is killed: the next `detach` does the same again from the start.
 
-use thalweg_patch::Patch;
+use std::time::Duration;
+
 use thalweg_shm as shm;
 
 use crate::attach::lookup;
@@ -18,10 +19,11 @@ use crate::ledger::Ledger;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
+use crate::text;
 use crate::tracee::Stopped;
 
-/// Longest way of a thread through a probe and its slow path, in instructions, with room to spare.
-const MAX_STEPS: usize = 200_000;
+/// How often threads are given a millisecond to leave their probes.
+const MAX_ATTEMPTS: u32 = 500;
 
 /// How often fork children are looked for until there are no new ones.
 const MAX_SCANS: usize = 10;
@@ -136,31 +138,62 @@ pub fn detach_orphans(identity: memory::Identity) {
 
 /// One process. Returns whether something of it still points into the stubs.
 fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
-    let mut stopped = Stopped::stop(pid)?;
-    if !memory::carries(pid, detached.identity, RemoteAddr(detached.header.base + shm::PRIVATE_SIZE)) {
-        return Err(not_attached(pid));
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut stopped = Stopped::stop(pid)?;
+        if !memory::carries(pid, detached.identity, RemoteAddr(detached.header.base + shm::PRIVATE_SIZE)) {
+            return Err(not_attached(pid));
+        }
+        if attempts == 1 {
+            text::undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
+        }
+        let outcome = evacuate(detached, &mut stopped, ledger)?;
+        detached.longest_stop_ns = detached.longest_stop_ns.max(stopped.stop_time().as_nanos() as u64);
+        stopped.release()?;
+        match outcome {
+            Outcome::Out => return Ok(false),
+            Outcome::Pinned => return Ok(true),
+            // With the text restored every thread that runs leaves the stubs by itself. Stepping it out would be deadly if
+            // we were killed meanwhile: the kernel leaves the trap flag set.
+            Outcome::StillInside if attempts < MAX_ATTEMPTS => {
+                std::thread::sleep(Duration::from_millis(u64::from(attempts.min(10))));
+            }
+            Outcome::StillInside => {
+                return Err(Error::Other(format!(
+                    "a thread of process {pid} does not leave its probe; the code is restored, but run `thalweg detach {pid}` again"
+                )));
+            }
+        }
     }
-    // Short jumps rely on springboards, so those go last.
-    undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
-    undo(&mut stopped, &ledger.springboards, &mut detached.foreign)?;
+}
+
+enum Outcome {
+    /// No thread has anything to do with the stubs any more.
+    Out,
+    /// A signal handler will return into one.
+    Pinned,
+    StillInside,
+}
+
+/// Takes the threads out of the stubs and gives their GS bases back.
+fn evacuate(detached: &Detached, stopped: &mut Stopped, ledger: &Ledger) -> Result<Outcome> {
     let code = detached.header.code;
     let in_stubs = move |pc: u64| code.iter().any(|region| pc.wrapping_sub(region.start) < region.len);
-    let mut frames = sigframe::Frames::of(&stopped)?;
+    let mut frames = sigframe::Frames::of(stopped)?;
     let mut pinned = false;
+    let mut inside = false;
     for tid in stopped.threads().to_vec() {
-        let needs_stepping = |pc: RemoteAddr| in_stubs(pc.0) && lookup(&ledger.back, pc.0).is_none();
-        if !stopped.step_out(tid, &needs_stepping, MAX_STEPS)? {
-            return Err(Error::Other(format!(
-                "thread {tid} of process {pid} does not leave its probe: run `thalweg detach {pid}` again"
-            )));
-        }
         let mut regs = stopped.regs(tid)?;
         if let Some(home) = lookup(&ledger.back, regs.rip) {
             regs.rip = home;
             stopped.set_regs(tid, regs)?;
+        } else if in_stubs(regs.rip) {
+            inside = true;
+            continue;
         }
-        frames.translate(&mut stopped, regs.rsp, &ledger.back)?;
-        let returns_into_stub = frames.saved_pcs(&stopped, regs.rsp).iter().any(|&(_, pc)| in_stubs(pc));
+        frames.translate(stopped, regs.rsp, &ledger.back)?;
+        let returns_into_stub = frames.saved_pcs(stopped, regs.rsp).iter().any(|&(_, pc)| in_stubs(pc));
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
         if ours && !returns_into_stub {
@@ -171,45 +204,11 @@ fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
             stopped.set_regs(tid, regs)?;
         }
     }
-    detached.longest_stop_ns = detached.longest_stop_ns.max(stopped.stop_time().as_nanos() as u64);
-    stopped.release()?;
-    Ok(pinned)
-}
-
-/// Writes original bytes where ours are, page by page, in as few writes as possible.
-fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) -> Result<()> {
-    let mut rest = patches;
-    while let Some(first) = rest.first() {
-        let start = first.address & !0xfff;
-        let mut end = start + shm::PAGE;
-        let mut count = 0;
-        while let Some(patch) = rest.get(count).filter(|p| p.address < end + shm::PAGE && p.address >= start) {
-            end = end.max(((patch.address + patch.original.len() as u64 - 1) & !0xfff) + shm::PAGE);
-            count += 1;
-        }
-        let mut text = vec![0; (end - start) as usize];
-        if stopped.read(RemoteAddr(start), &mut text).is_err() {
-            // The module was unloaded, and its text with it.
-            rest = &rest[count..];
-            continue;
-        }
-        let mut changed = false;
-        for patch in &rest[..count] {
-            let at = (patch.address - start) as usize;
-            let bytes = &mut text[at..at + patch.original.len()];
-            if *bytes == patch.replacement {
-                bytes.copy_from_slice(&patch.original);
-                changed = true;
-            } else if *bytes != patch.original {
-                foreign.push(patch.address);
-            }
-        }
-        if changed {
-            stopped.write(RemoteAddr(start), &text)?;
-        }
-        rest = &rest[count..];
-    }
-    Ok(())
+    Ok(match (inside, pinned) {
+        (true, _) => Outcome::StillInside,
+        (false, true) => Outcome::Pinned,
+        (false, false) => Outcome::Out,
+    })
 }
 
 impl Detached {

@@ -67,6 +67,9 @@ pub struct Totals {
     pub contexts: u64,
     pub memory: u64,
     pub folded: u64,
+    /// Events that the hot path handed to the slow path, and frames that were found left behind: how healthy the probes are.
+    pub slow_events: u64,
+    pub resyncs: u64,
 }
 
 /// Sums over all trees, read while they grow.
@@ -81,6 +84,8 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
             continue;
         }
         totals.threads += 1;
+        totals.slow_events += slot.slow_entries + slot.slow_exits;
+        totals.resyncs += slot.resyncs;
         nodes.walk(slot.root, |_, node, _| {
             totals.calls += node.calls;
             totals.contexts += 1;
@@ -180,7 +185,10 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     profile.meta.clock_hz = clock.hz;
     profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
 
-    let mut reader = SlotReader { shared, header: &header, nodes: &nodes, clock: &clock, witness, end_ticks };
+    // As the kernel names a process: the file's name, cut to 15 bytes.
+    let program = profile.meta.command.first().map(String::as_str).unwrap_or_default();
+    let command_name: String = program.rsplit('/').next().unwrap_or_default().chars().take(15).collect();
+    let mut reader = SlotReader { shared, header: &header, nodes: &nodes, clock: &clock, witness, end_ticks, command_name };
     let mut slots = Vec::new();
     for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
         let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
@@ -263,6 +271,7 @@ struct SlotReader<'a> {
     clock: &'a Clock,
     witness: &'a Witness,
     end_ticks: u64,
+    command_name: String,
 }
 
 /// Figures of one context, in ticks.
@@ -285,7 +294,7 @@ impl SlotReader<'_> {
         let mut places: HashMap<u64, u32> = HashMap::new();
         let mut thread = model::Thread {
             tid: slot.tid,
-            name: seen.map_or_else(String::new, |(_, name)| name.clone()),
+            name: seen.map_or_else(|| self.process_name(slot.pid), |(_, name)| name.clone()),
             created_by: creator(slot, slots),
             start_ns: self.clock.ns(slot.start.saturating_sub(self.header.attach_ticks)),
             end_ns: self.clock.ns(end.saturating_sub(self.header.attach_ticks)),
@@ -385,6 +394,12 @@ impl SlotReader<'_> {
         let seen = self.witness.processes.get(&pid);
         let parent = (slot.creator_slot as usize).checked_sub(1).and_then(|index| slots.get(index)).map(|(pid, _)| *pid);
         (parent, seen.map_or_else(|| command.to_vec(), |(_, command)| command.clone()))
+    }
+
+    /// What a thread is called that was never seen alive: as its process, whose name it began with.
+    fn process_name(&self, pid: u32) -> String {
+        let seen = self.witness.threads.get(&(pid, pid)).map(|(_, name)| name.clone());
+        seen.filter(|name| !name.is_empty()).unwrap_or_else(|| self.command_name.clone())
     }
 
     /// Contexts that found no room: one node per function, kept with the process's first thread.

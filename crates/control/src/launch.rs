@@ -121,6 +121,15 @@ impl Launched {
         self.stopped.as_mut()
     }
 
+    /// Ends a child that was not let run yet: a command that is refused must not have begun.
+    pub fn abandon(&mut self) {
+        let Some(stopped) = self.stopped.take() else { return };
+        // SAFETY: signals our own child, which we have not collected.
+        unsafe { libc::kill(self.pid.0, libc::SIGKILL) };
+        drop(stopped);
+        let _ = self.wait();
+    }
+
     /// Lets the child run, untraced.
     pub fn release(&mut self) -> Result<()> {
         match self.stopped.take() {

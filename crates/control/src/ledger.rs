@@ -8,8 +8,7 @@ use crate::error::{Error, Result};
 /// All patches of one target.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Jumps in unused bytes, which short jumps rely on: written first, undone last.
-    pub springboards: Vec<Patch>,
+    /// In the order in which they are written; undone in the reverse order.
     pub patches: Vec<Patch>,
     /// Stub pc -> original pc, sorted.
     pub back: Vec<(u64, u64)>,
@@ -21,42 +20,34 @@ pub struct Ledger {
 const USER_SPACE: u64 = (1 << 47) - 4096;
 
 impl Ledger {
-    /// Takes over what was emitted for one module; `is_springboard` tells by absolute address.
-    pub fn add(&mut self, emitted: Emitted, is_springboard: impl Fn(u64) -> bool) {
-        for patch in emitted.patches {
-            let list = if is_springboard(patch.address) { &mut self.springboards } else { &mut self.patches };
-            list.push(patch);
-        }
+    /// Takes over what was emitted for one module.
+    pub fn add(&mut self, emitted: Emitted) {
+        self.patches.extend(emitted.patches);
         self.back.extend(emitted.back);
         self.moves.extend(emitted.moves);
     }
 
     pub fn sort(&mut self) {
-        self.springboards.sort_by_key(|p| p.address);
-        self.patches.sort_by_key(|p| p.address);
         self.back.sort_unstable();
         self.moves.sort_unstable();
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for list in [&self.springboards, &self.patches] {
-            put(&mut out, list.len() as u64);
-            let mut last = 0;
-            for patch in list {
-                put(&mut out, patch.address - last);
-                last = patch.address;
-                put(&mut out, patch.original.len() as u64);
-                out.extend_from_slice(&patch.original);
-                out.extend_from_slice(&patch.replacement);
-            }
+        put(&mut out, self.patches.len() as u64);
+        let mut last = 0;
+        for patch in &self.patches {
+            put(&mut out, folded(last, patch.address));
+            last = patch.address;
+            put(&mut out, patch.original.len() as u64);
+            out.extend_from_slice(&patch.original);
+            out.extend_from_slice(&patch.replacement);
         }
         put(&mut out, self.back.len() as u64);
         let (mut last_stub, mut last_home) = (0, 0u64);
         for &(stub, home) in &self.back {
             put(&mut out, stub - last_stub);
-            let step = home.wrapping_sub(last_home) as i64;
-            put(&mut out, ((step << 1) ^ (step >> 63)) as u64);
+            put(&mut out, folded(last_home, home));
             (last_stub, last_home) = (stub, home);
         }
         zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
@@ -69,26 +60,22 @@ impl Ledger {
             .map_err(|_| damaged())?;
         let mut input = Input(&raw);
         let mut ledger = Ledger::default();
-        for list in [&mut ledger.springboards, &mut ledger.patches] {
-            let mut last = 0u64;
-            for _ in 0..input.number()? {
-                let next = last.wrapping_add(input.number()?);
-                let len = input.number()?;
-                // In order, in user space, and of an instruction's size: `undo` walks the pages by that.
-                if !(1..=16).contains(&len) || next < last || next >= USER_SPACE {
-                    return Err(damaged());
-                }
-                last = next;
-                let original = input.take(len as usize)?.to_vec();
-                let replacement = input.take(len as usize)?.to_vec();
-                list.push(Patch { address: last, original, replacement });
+        let mut last = 0u64;
+        for _ in 0..input.number()? {
+            last = unfolded(last, input.number()?);
+            let len = input.number()?;
+            // In user space and of an instruction's size, or the target has scribbled.
+            if !(1..=16).contains(&len) || last >= USER_SPACE {
+                return Err(damaged());
             }
+            let original = input.take(len as usize)?.to_vec();
+            let replacement = input.take(len as usize)?.to_vec();
+            ledger.patches.push(Patch { address: last, original, replacement });
         }
         let (mut stub, mut home) = (0u64, 0u64);
         for _ in 0..input.number()? {
             stub = stub.wrapping_add(input.number()?);
-            let step = input.number()?;
-            home = home.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg());
+            home = unfolded(home, input.number()?);
             ledger.back.push((stub, home));
         }
         Ok(ledger)
@@ -97,6 +84,16 @@ impl Ledger {
 
 fn damaged() -> Error {
     Error::Other("the ledger of patches that the target carries is damaged: nothing was changed".into())
+}
+
+/// The way from one address to another as a small number, whatever its direction.
+fn folded(from: u64, to: u64) -> u64 {
+    let step = to.wrapping_sub(from) as i64;
+    ((step << 1) ^ (step >> 63)) as u64
+}
+
+fn unfolded(from: u64, step: u64) -> u64 {
+    from.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg())
 }
 
 fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -136,8 +133,7 @@ mod tests {
     fn sample() -> Ledger {
         let patch = |address, byte| Patch { address, original: vec![byte; 5], replacement: vec![0xe9, 1, 2, 3, 4] };
         Ledger {
-            springboards: vec![patch(0x7f00_0000_0010, 0x90)],
-            patches: vec![patch(0x5555_0000, 1), patch(0x7f00_0000_0000, 2)],
+            patches: vec![patch(0x7f00_0000_0000, 1), patch(0x5555_0000, 2)],
             back: vec![(0x1000, 0x7f00_0000_0000), (0x1005, 0x5555_0000)],
             moves: vec![],
         }

@@ -23,6 +23,7 @@ mod prepare;
 pub mod proc;
 mod sigframe;
 pub mod survey;
+mod text;
 mod threads;
 pub mod tracee;
 

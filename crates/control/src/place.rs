@@ -69,6 +69,21 @@ pub fn find_gap(maps: &[Mapping], low: u64, high: u64, len: u64) -> Option<u64> 
     best.map(|(_, at)| at)
 }
 
+/// A place for the data region, far from everything: the kernel's own choice would be right where the stubs are to go.
+pub fn find_space(maps: &[Mapping], len: u64) -> Option<u64> {
+    const END: u64 = 0x7fff_0000_0000;
+    let mut highest = 0x1_0000_0000;
+    let mut widest = (0, 0);
+    // [vsyscall] lies beyond what a program can map.
+    let taken = maps.iter().map(|m| (m.start.0, m.end.0)).filter(|&(start, _)| start < END).chain([(END, END)]);
+    for (start, end) in taken {
+        widest = widest.max((start.saturating_sub(highest), highest));
+        highest = highest.max(end);
+    }
+    let (room, from) = widest;
+    (room > len * 2).then(|| (from + (room - len) / 2) & !0xfff)
+}
+
 /// In the part of the address space where executables lie, as opposed to the mmap area.
 fn is_low(mapping: &Mapping) -> bool {
     mapping.end.0 < 0x7000_0000_0000
@@ -101,6 +116,18 @@ mod tests {
         ]);
         let members: Vec<_> = found.iter().map(|c| c.members.clone()).collect();
         assert_eq!(members, [vec![1], vec![0, 2]]);
+    }
+
+    #[test]
+    fn the_data_region_is_in_the_middle_of_the_widest_gap() {
+        let maps = [
+            mapping(0x5555_5555_0000, 0x5555_5556_0000, "/bin/x", false),
+            mapping(0x7f00_0000_0000, 0x7f00_0010_0000, "/lib/y", false),
+            mapping(0xffff_ffff_ff60_0000, 0xffff_ffff_ff60_1000, "[vsyscall]", false),
+        ];
+        let at = find_space(&maps, 128 << 30).unwrap();
+        assert!(at > 0x5555_5556_0000 + (1 << 40) && at + (128 << 30) < 0x7f00_0000_0000 - (1 << 40), "{at:#x}");
+        assert_eq!(find_space(&maps, 1 << 46), None);
     }
 
     #[test]

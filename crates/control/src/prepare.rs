@@ -4,17 +4,18 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thalweg_model as model;
-use thalweg_patch::{Patch, PatchForm, Placement};
+use thalweg_patch::Placement;
 use thalweg_shm as shm;
 use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
-use crate::memory::{Shared, bytes_of, read_remote, zeroed};
+use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::survey::Survey;
+use crate::text::Changes;
 use crate::tracee::Stopped;
 
 /// How a target is to be measured.
@@ -36,13 +37,6 @@ pub struct CodeRegion {
     pub stubs: Vec<(u64, Vec<u8>)>,
 }
 
-/// A run of text pages as they will be.
-pub struct Span {
-    pub start: u64,
-    pub before: Vec<u8>,
-    pub after: Vec<u8>,
-}
-
 /// A target's instrumentation, complete but for the address of the data region.
 pub struct Build {
     pub survey: Survey,
@@ -51,7 +45,7 @@ pub struct Build {
     pub ledger: Ledger,
     pub ledger_bytes: Vec<u8>,
     pub code: Vec<CodeRegion>,
-    pub spans: Vec<Span>,
+    pub changes: Changes,
     pub layout: shm::Layout,
     pub measure: Measure,
     pub functions: u32,
@@ -76,13 +70,13 @@ impl Build {
             ledger: Ledger::default(),
             ledger_bytes: Vec::new(),
             code: Vec::new(),
-            spans: Vec::new(),
+            changes: Changes::default(),
             layout: shm::Layout::new(0, 0, 0, 0),
             measure,
             functions: functions as u32,
         };
         build.place(&proc::maps(pid)?)?;
-        build.prepare_spans(pid)?;
+        build.changes = Changes::prepare(pid, &build.ledger.patches)?;
         Ok(build)
     }
 
@@ -110,8 +104,7 @@ impl Build {
                     .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))?;
                 region.stubs.push((at, std::mem::take(&mut emitted.stubs)));
                 at += extents[member].2;
-                let springboards = springboards_of(surveyed);
-                ledger.add(emitted, |address| springboards.binary_search(&address).is_ok());
+                ledger.add(emitted);
             }
             self.code.push(region);
         }
@@ -127,36 +120,6 @@ impl Build {
             self.ledger_bytes.len() as u64,
             self.measure.memory,
         );
-        Ok(())
-    }
-
-    /// The patched pages, before and after. Refuses text that is not what the files say: another tool's breakpoints.
-    fn prepare_spans(&mut self, pid: Pid) -> Result<()> {
-        self.spans.clear();
-        for patch in &self.ledger.patches {
-            let (first, last) = (patch.address & !0xfff, (patch.address + patch.original.len() as u64 - 1) & !0xfff);
-            match self.spans.last_mut() {
-                Some(span) if first <= span.start + span.before.len() as u64 => {
-                    let end = last + shm::PAGE;
-                    if end > span.start + span.before.len() as u64 {
-                        span.before.resize((end - span.start) as usize, 0);
-                    }
-                }
-                _ => self.spans.push(Span {
-                    start: first,
-                    before: vec![0; (last + shm::PAGE - first) as usize],
-                    after: Vec::new(),
-                }),
-            }
-        }
-        for span in &mut self.spans {
-            read_remote(pid, RemoteAddr(span.start), &mut span.before)?;
-            span.after = span.before.clone();
-            // Springboards are written by themselves beforehand; a span that covers one must not undo it.
-            for list in [&self.ledger.springboards, &self.ledger.patches] {
-                apply(pid, list, span)?;
-            }
-        }
         Ok(())
     }
 
@@ -252,36 +215,6 @@ impl Build {
         }
         Ok(())
     }
-}
-
-fn apply(pid: Pid, patches: &[Patch], span: &mut Span) -> Result<()> {
-    let end = span.start + span.before.len() as u64;
-    let first = patches.partition_point(|patch| patch.address < span.start);
-    for patch in patches[first..].iter().take_while(|patch| patch.address < end) {
-        let at = (patch.address - span.start) as usize;
-        let place = &mut span.after[at..at + patch.original.len()];
-        if *place != patch.original {
-            return Err(Error::Other(format!(
-                "the code at {:#x} of process {pid} is not what its file says ({:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
-                patch.address, place, patch.original
-            )));
-        }
-        place.copy_from_slice(&patch.replacement);
-    }
-    Ok(())
-}
-
-fn springboards_of(surveyed: &crate::survey::Surveyed) -> Vec<u64> {
-    let plan = &surveyed.plan;
-    let windows = plan.functions.iter().flat_map(|f| &f.windows).chain(plan.fragments.iter().flat_map(|f| &f.windows));
-    let mut found: Vec<u64> = windows
-        .filter_map(|window| match window.patch {
-            PatchForm::Short { springboard } => Some(springboard + surveyed.bias),
-            PatchForm::Near => None,
-        })
-        .collect();
-    found.sort_unstable();
-    found
 }
 
 fn reserved(start: u64, len: u64) -> Mapping {

@@ -218,8 +218,8 @@ impl Opener<'_> {
             }
             if let Some(next) = trunk.get(index) {
                 node.first_child = link(index + 1);
-                let place = u64::from(next.function) % shm::CHILD_SLOTS;
-                node.children[place as usize] = first + (index as u64 + 1) * shm::NODE_SIZE;
+                let [place, _] = shm::child_places(next.function);
+                node.children[place] = first + (index as u64 + 1) * shm::NODE_SIZE;
             }
             bytes.extend_from_slice(bytes_of(&node));
         }

@@ -171,9 +171,9 @@ pub struct Node {
     pub parent: u32,
     pub first_child: u32,
     pub sibling: u32,
-    /// Second-level table of children, `EXTENSION_SLOTS` addresses.
+    /// Table of all children, `EXTENSION_SLOTS` words, for nodes with many.
     pub extension: u32,
-    /// Addresses, direct-mapped by function number; what was pushed out is in the extension and the sibling list.
+    /// Addresses, in one of two places by function number; what was pushed out is in the extension and the sibling list.
     pub children: [u64; CHILD_SLOTS as usize],
 }
 
@@ -188,6 +188,12 @@ pub const NODE_CHILDREN: usize = 64;
 
 /// `Node::flags`: on the stack when thalweg attached.
 pub const NODE_AT_ATTACH: u32 = 1;
+/// `Node::flags`: memory ran out while children were entered in the extension; the sibling list has them all.
+pub const NODE_PARTLY_EXTENDED: u32 = 2;
+/// `Node::flags`: from this bit on, how often a child was there but in none of its places.
+pub const NODE_MISSES_SHIFT: u32 = 8;
+/// That often, or that many children, and the node gets its extension.
+pub const MISSES_FOR_EXTENSION: u32 = 16;
 
 pub const MAX_CODE_REGIONS: usize = 32;
 
@@ -291,9 +297,15 @@ impl Layout {
     }
 }
 
+/// The two places of a child among its parent's `children`, by function number.
+pub const fn child_places(function: u32) -> [usize; 2] {
+    [(function as u64 % CHILD_SLOTS) as usize, ((function >> 3) as u64 % CHILD_SLOTS) as usize]
+}
+
 /// Where the search for a probed entry address begins in the table; both sides and the probe's assembler use it.
+/// Functions are aligned to 16 bytes as a rule.
 pub const fn table_index(address: u64, mask: u64) -> u64 {
-    (address ^ (address >> 12)) & mask
+    ((address >> 4) ^ (address >> 16)) & mask
 }
 
 const _: () = {

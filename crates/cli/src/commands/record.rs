@@ -99,17 +99,13 @@ fn record_command(
     interrupts: &Interrupts,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
-    launched.run_to_ready()?;
-    let command = args
-        .command
-        .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
-    let bar = AnalysisBar::new(args.quiet);
-    let attached = attach::instrument(&mut launched, options, command, &|done, all, name| {
-        bar.show(done, all, name)
-    })?;
-    drop(bar);
+    let attached = match prepare(&mut launched, args, options) {
+        Ok(attached) => attached,
+        Err(error) => {
+            launched.abandon();
+            return Err(error);
+        }
+    };
     launched.release()?;
     let mut status = None;
     let mut ended = watch(&attached.shared, args, interrupts, || {
@@ -138,6 +134,13 @@ fn record_command(
         .or_else(|| status.signal().map(|signal| 128 + signal))
         .unwrap_or(1);
     Ok(ExitCode::from(code as u8))
+}
+
+fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::Result<Attached> {
+    launched.run_to_ready()?;
+    let command = args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let bar = AnalysisBar::new(args.quiet);
+    Ok(attach::instrument(launched, options, command, &|done, all, name| bar.show(done, all, name))?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -34,6 +34,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         calls: totals.calls,
         contexts: totals.contexts,
         folded_calls: totals.folded,
+        slow_events: totals.slow_events,
+        resyncs: totals.resyncs,
         memory_bytes: totals.memory,
         memory_limit: header.nodes_len,
     };
@@ -78,6 +80,8 @@ struct Status {
     calls: u64,
     contexts: u64,
     folded_calls: u64,
+    slow_events: u64,
+    resyncs: u64,
     memory_bytes: u64,
     memory_limit: u64,
 }

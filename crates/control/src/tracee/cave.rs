@@ -72,7 +72,10 @@ impl Stopped {
             return Ok(cave.start);
         }
         let mut maps = self.maps()?;
-        maps.retain(|mapping| mapping.perms.exec && mapping.perms.read && !mapping.perms.shared);
+        // Anonymous code is generated code, or our own stubs, which detaching unmaps.
+        maps.retain(|mapping| {
+            mapping.perms.exec && mapping.perms.read && !mapping.perms.shared && mapping.path.is_some()
+        });
         // The vdso first: no file lies behind it, and nobody patches it.
         maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));
         for mapping in &maps {
@@ -96,13 +99,28 @@ impl Stopped {
         }
         let mut tail = vec![0xff; (mapping.end.0 - start.0) as usize];
         self.read_raw(start, &mut tail).ok()?;
-        if tail.iter().any(|byte| *byte != 0) {
+        let abandoned = self.is_abandoned(&tail[MARGIN..], RemoteAddr(start.0 + MARGIN as u64), mapping.end);
+        if tail.iter().any(|byte| *byte != 0) && !abandoned {
             return None;
         }
         let start = RemoteAddr(start.0 + MARGIN as u64);
         // Some mappings cannot be written even by a tracer: find out before a thread depends on it.
         self.write(start, &[0; LEN]).ok()?;
         Some(start)
+    }
+
+    /// Whether the bytes are our own code, left by a controller that was killed, and no thread needs it any more.
+    fn is_abandoned(&mut self, bytes: &[u8], start: RemoteAddr, end: RemoteAddr) -> bool {
+        // SAFETY: registers are integers, for which zero is a value.
+        let no_regs: Regs = unsafe { std::mem::zeroed() };
+        const FIXED: usize = 12;
+        if bytes[..FIXED] != healing_code(&no_regs, 0)[..FIXED] {
+            return false;
+        }
+        self.threads.clone().into_iter().all(|tid| {
+            self.regs(tid)
+                .is_ok_and(|regs| !(start.0..end.0).contains(&regs.rip))
+        })
     }
 
     /// Writes the code and what it needs to bring a thread back to `regs` and `mask`.

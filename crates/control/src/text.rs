@@ -1,0 +1,169 @@
+//! Changes to text, in the planner's order and a page at a time.
+//!
+//! The order matters to a target whose controller is killed half way: a short jump needs its springboard, a springboard may
+//! lie in bytes that are dead only once their own window is patched. Every prefix of the list is a working program, and the
+//! kernel copies a page without looking at signals, so patches that follow each other on one page go in one write.
+
+use std::collections::BTreeMap;
+
+use thalweg_patch::Patch;
+
+use crate::error::{Error, Result};
+use crate::memory::read_remote;
+use crate::proc::{Pid, RemoteAddr};
+use crate::tracee::Stopped;
+
+const PAGE: usize = thalweg_shm::PAGE as usize;
+
+/// Patches that can be written at once: consecutive ones on the same page.
+pub fn runs(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {
+    patches.chunk_by(|a, b| page_of(a) == page_of(b))
+}
+
+/// The same for taking them back, last first.
+pub fn runs_backwards(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {
+    let mut rest = patches;
+    std::iter::from_fn(move || {
+        let page = page_of(rest.last()?);
+        let start = rest.iter().rposition(|p| page_of(p) != page).map_or(0, |at| at + 1);
+        let (before, run) = rest.split_at(start);
+        rest = before;
+        Some(run)
+    })
+}
+
+fn page_of(patch: &Patch) -> u64 {
+    patch.address & !(PAGE as u64 - 1)
+}
+
+/// All changes to a target's text, ready to be written.
+#[derive(Default)]
+pub struct Changes {
+    /// Pages as they are before.
+    pages: BTreeMap<u64, Vec<u8>>,
+    /// Address and new bytes, in order.
+    writes: Vec<(u64, Vec<u8>)>,
+}
+
+impl Changes {
+    /// Refuses text that is not what the files say: another tool's breakpoints.
+    pub fn prepare(pid: Pid, patches: &[Patch]) -> Result<Changes> {
+        let mut changes = Changes::default();
+        for patch in patches {
+            changes.pages.entry(page_of(patch)).or_default();
+        }
+        let spans = changes.spans();
+        for (start, len) in spans {
+            let mut bytes = vec![0; len];
+            read_remote(pid, RemoteAddr(start), &mut bytes)?;
+            for (index, page) in bytes.chunks_exact(PAGE).enumerate() {
+                changes.pages.insert(start + (index * PAGE) as u64, page.to_vec());
+            }
+        }
+        let mut now = changes.pages.clone();
+        for run in runs(patches) {
+            let start = page_of(&run[0]);
+            let page = now.get_mut(&start).expect("read above");
+            let (mut low, mut high) = (PAGE, 0);
+            for patch in run {
+                let at = (patch.address - start) as usize;
+                let place = page.get_mut(at..at + patch.original.len()).ok_or_else(|| crosses(patch))?;
+                if *place != patch.original {
+                    return Err(foreign(pid, patch, place));
+                }
+                place.copy_from_slice(&patch.replacement);
+                (low, high) = (low.min(at), high.max(at + patch.original.len()));
+            }
+            changes.writes.push((start + low as u64, page[low..high].to_vec()));
+        }
+        Ok(changes)
+    }
+
+    /// Neighbouring pages together: start and length.
+    fn spans(&self) -> Vec<(u64, usize)> {
+        let mut spans: Vec<(u64, usize)> = Vec::new();
+        for &page in self.pages.keys() {
+            match spans.last_mut() {
+                Some((start, len)) if *start + *len as u64 == page => *len += PAGE,
+                _ => spans.push((page, PAGE)),
+            }
+        }
+        spans
+    }
+
+    /// Whether the text is still what the changes were made for.
+    pub fn still_fit(&self, stopped: &Stopped) -> Result<bool> {
+        let mut bytes = Vec::new();
+        for (start, len) in self.spans() {
+            bytes.resize(len, 0);
+            stopped.read(RemoteAddr(start), &mut bytes)?;
+            let same = |(index, page): (usize, &[u8])| self.pages[&(start + (index * PAGE) as u64)] == page;
+            if !bytes.chunks_exact(PAGE).enumerate().all(same) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn write(&self, stopped: &mut Stopped) -> Result<()> {
+        self.writes.iter().try_for_each(|(address, bytes)| stopped.write(RemoteAddr(*address), bytes))
+    }
+}
+
+/// Puts original bytes back where ours are; `foreign` gets the places where neither are.
+pub fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) -> Result<()> {
+    let mut page = vec![0; PAGE];
+    for run in runs_backwards(patches) {
+        let start = page_of(&run[0]);
+        if stopped.read(RemoteAddr(start), &mut page).is_err() {
+            // The module was unloaded, and its text with it.
+            continue;
+        }
+        let (mut low, mut high) = (PAGE, 0);
+        for patch in run {
+            let at = (patch.address - start) as usize;
+            let Some(place) = page.get_mut(at..at + patch.original.len()) else { continue };
+            if *place == patch.replacement {
+                place.copy_from_slice(&patch.original);
+                (low, high) = (low.min(at), high.max(at + patch.original.len()));
+            } else if *place != patch.original {
+                foreign.push(patch.address);
+            }
+        }
+        if low < high {
+            stopped.write(RemoteAddr(start + low as u64), &page[low..high])?;
+        }
+    }
+    Ok(())
+}
+
+fn crosses(patch: &Patch) -> Error {
+    Error::Other(format!("the patch at {:#x} crosses a page: nothing was changed", patch.address))
+}
+
+fn foreign(pid: Pid, patch: &Patch, found: &[u8]) -> Error {
+    Error::Other(format!(
+        "the code at {:#x} of process {pid} is not what its file says ({found:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
+        patch.address, patch.original
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(address: u64) -> Patch {
+        Patch { address, original: vec![0; 5], replacement: vec![1; 5] }
+    }
+
+    #[test]
+    fn runs_keep_the_order_and_never_leave_a_page() {
+        let list: Vec<Patch> = [0x1000, 0x1010, 0x2000, 0x1020, 0x1ff0, 0x3000].map(patch).to_vec();
+        let addresses = |run: &[Patch]| run.iter().map(|p| p.address).collect::<Vec<_>>();
+        let forward: Vec<_> = runs(&list).map(addresses).collect();
+        assert_eq!(forward, [vec![0x1000, 0x1010], vec![0x2000], vec![0x1020, 0x1ff0], vec![0x3000]]);
+        let mut backward: Vec<_> = runs_backwards(&list).map(addresses).collect();
+        backward.reverse();
+        assert_eq!(backward, forward);
+    }
+}
