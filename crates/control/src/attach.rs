@@ -65,7 +65,11 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
             )));
         }
         // Left by a controller that was killed, or kept for a signal handler that was running.
-        detach::detach(pid)?.unmap()?;
+        if !detach::detach(pid)?.unmap()? {
+            return Err(Error::Other(format!(
+                "a signal handler of process {pid} still runs on top of a probe of the last attach: try again when it has returned"
+            )));
+        }
     }
     let mut command: Vec<String> = target.command.iter().map(|s| s.to_string_lossy().into_owned()).collect();
     // A program that has set its own title leaves empty strings where its arguments were.
@@ -131,11 +135,10 @@ fn measure(options: &Options, launched: bool) -> Measure {
 }
 
 fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Result<Attached> {
-    let skipped = build.survey.modules.iter().map(|m| m.plan.skipped.len()).sum();
     let base = shared.header()?.base + shm::PRIVATE_SIZE;
     let mapping = memory::mappings(pid)?.into_iter().find(|m| m.start.0 == base);
     let identity = mapping.as_ref().map(memory::Identity::of).ok_or_else(|| gone(pid))?;
-    Ok(Attached { pid, shared, identity, functions: build.functions, skipped, longest_stop_ns })
+    Ok(Attached { pid, shared, identity, functions: build.functions, skipped: build.skipped, longest_stop_ns })
 }
 
 fn gone(pid: Pid) -> Error {

@@ -91,7 +91,7 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
             totals.contexts += 1;
         })?;
     }
-    totals.memory = used + header.ledger_len + header.catalog_len;
+    totals.memory = used;
     Ok(totals)
 }
 
@@ -183,6 +183,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     profile.meta.created_unix_ns = header.attach_unix_ns;
     profile.meta.duration_ns = clock.ns(end_ticks.saturating_sub(header.attach_ticks));
     profile.meta.clock_hz = clock.hz;
+    profile.meta.overhead_ns_per_call = clock::probe_cost_ns(profile.meta.timed);
     profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
 
     // As the kernel names a process: the file's name, cut to 15 bytes.
@@ -214,12 +215,6 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
 }
 
 fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
-    if header.folded_calls > 0 {
-        profile.notes.push(format!(
-            "{} calls found the memory for contexts full and were folded into one node per function: counts and times per function are exact, their callers are not known; --memory gives more",
-            header.folded_calls
-        ));
-    }
     if header.deep_calls > 0 {
         profile.notes.push(format!(
             "{} calls were deeper than {} frames: counted, their time is in their callers'",

@@ -49,6 +49,7 @@ pub struct Build {
     pub layout: shm::Layout,
     pub measure: Measure,
     pub functions: u32,
+    pub skipped: usize,
 }
 
 impl Build {
@@ -62,6 +63,7 @@ impl Build {
         let numbers = survey.numbers();
         let mut catalog = survey.catalog();
         catalog.meta = meta;
+        let skipped = catalog.skipped.len();
         let catalog = model::write(&catalog).map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
         let mut build = Build {
             survey,
@@ -74,6 +76,7 @@ impl Build {
             layout: shm::Layout::new(0, 0, 0, 0),
             measure,
             functions: functions as u32,
+            skipped,
         };
         build.place(&proc::maps(pid)?)?;
         build.changes = Changes::prepare(pid, &build.ledger.patches)?;

@@ -23,10 +23,13 @@ pub struct Lines {
 impl Lines {
     /// Never fails: a module without usable DWARF has no lines.
     pub fn load(path: &Path) -> Lines {
-        let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+        // Asked first: a name that has become a FIFO would keep us waiting.
+        if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
+            return Lines::default();
+        }
         match std::fs::read(path) {
-            Ok(data) if is_file => Lines::parse(&data, &DebugLookup::for_path(path)),
-            _ => Lines::default(),
+            Ok(data) => Lines::parse(&data, &DebugLookup::for_path(path)),
+            Err(_) => Lines::default(),
         }
     }
 

@@ -213,7 +213,6 @@ fn finish(attached: &Attached, mut ended: Ended, args: &Args, output: OutputFile
     }
     detach::detach_orphans(attached.identity);
     let mut profile = harvested?;
-    profile.meta.overhead_ns_per_call = clock::probe_cost_ns(profile.meta.timed);
     lines::complete(&mut profile);
     live::save(&profile, output, !args.quiet && !args.no_report)
 }
