@@ -12,7 +12,7 @@
 //! ```
 
 use crate::cfi::CfiTable;
-use crate::fragments::{self, Reached};
+use crate::fragments;
 use crate::frames::Fde;
 use crate::kinds::{self, Facts};
 use crate::names;
@@ -96,22 +96,16 @@ fn mark_cold_parts(functions: &mut [Function], from: &Sources<'_, '_>) {
         let nameless =
             function.found_in == FoundIn::EhFrame && function.kind == FunctionKind::Normal;
         if nameless && (unaligned(function) || packed) {
-            candidates.push(function.start);
+            candidates.push(index);
         }
     }
-    let reached = fragments::reached(&candidates, from.sections, from.pointers, from.fixed);
-    for function in functions.iter_mut() {
-        if reached.get(&function.start) == Some(&Reached::ByConditionalJump) {
-            function.kind = FunctionKind::Fragment;
-        }
-    }
-    // A plain jump may be a tail call, except in the middle of cold parts.
-    for index in 1..functions.len().saturating_sub(1) {
-        let neighbours = [&functions[index - 1], &functions[index + 1]];
-        let among_cold = neighbours.iter().all(|f| f.kind == FunctionKind::Fragment);
-        if among_cold && reached.get(&functions[index].start) == Some(&Reached::ByJump) {
-            functions[index].kind = FunctionKind::Fragment;
-        }
+    let sources = fragments::Sources {
+        sections: from.sections,
+        pointers: from.pointers,
+        fixed: from.fixed,
+    };
+    for index in fragments::find(functions, &candidates, &sources) {
+        functions[index].kind = FunctionKind::Fragment;
     }
 }
 
