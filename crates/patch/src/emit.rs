@@ -306,23 +306,34 @@ impl Emitter<'_, '_> {
 
     fn patch(&mut self, window: &Window, stub: u64) -> Result<(), EmitError> {
         let start = self.runtime(window.start);
-        match window.patch {
-            PatchForm::Near => self.near(window.rank, 1, window.start, stub),
-            PatchForm::Short { springboard } => {
-                self.near(window.rank, 0, springboard, stub)?;
-                let to = self.runtime(springboard);
-                self.boards.push((to, start));
-                let displacement = to.wrapping_sub(start + 2) as i64;
-                let displacement = i8::try_from(displacement)
-                    .map_err(|_| EmitError::OutOfReach { from: start, to })?;
-                self.change(window.rank, 1, window.start, vec![0xeb, displacement as u8])
-            }
+        let Some(springboard) = window.patch.springboard() else {
+            return self.near(window.rank, 1, window.start, window.prefix, stub);
+        };
+        self.near(window.rank, 0, springboard, None, stub)?;
+        let to = self.runtime(springboard);
+        self.boards.push((to, start));
+        let mut jump: Vec<u8> = window.prefix.into_iter().collect();
+        jump.push(0xeb);
+        if let PatchForm::Short { .. } = window.patch {
+            let from = self.runtime(window.patch_end());
+            let displacement = i8::try_from(to.wrapping_sub(from) as i64)
+                .map_err(|_| EmitError::OutOfReach { from: start, to })?;
+            jump.push(displacement as u8);
         }
+        self.change(window.rank, 1, window.start, jump)
     }
 
-    fn near(&mut self, rank: u32, turn: u8, addr: u64, to: u64) -> Result<(), EmitError> {
-        let displacement = reach(self.runtime(addr) + 5, to)?;
-        let mut jump = vec![0xe9];
+    fn near(
+        &mut self,
+        rank: u32,
+        turn: u8,
+        addr: u64,
+        prefix: Option<u8>,
+        to: u64,
+    ) -> Result<(), EmitError> {
+        let mut jump: Vec<u8> = prefix.into_iter().collect();
+        jump.push(0xe9);
+        let displacement = reach(self.runtime(addr) + jump.len() as u64 + 4, to)?;
         jump.extend(displacement.to_le_bytes());
         self.change(rank, turn, addr, jump)
     }

@@ -82,6 +82,8 @@ pub struct Window {
     pub patch: PatchForm,
     /// Probes in the copy, in address order.
     pub events: Vec<Event>,
+    /// A byte without meaning before the patch's jump, for the sake of a `Pun` right before this window.
+    pub prefix: Option<u8>,
     /// Padding between displaced instructions, in address order: not copied.
     pub(crate) padding: Vec<(u64, u64)>,
     /// Place in the order of writing.
@@ -91,7 +93,7 @@ pub struct Window {
 impl Window {
     /// End of the bytes that change at `start`.
     pub fn patch_end(&self) -> u64 {
-        self.start + self.patch.bytes()
+        self.start + self.patch.bytes() + u64::from(self.prefix.is_some())
     }
 }
 
@@ -101,14 +103,25 @@ pub enum PatchForm {
     Near,
     /// `jmp rel8` to a `jmp rel32` at `springboard`.
     Short { springboard: u64 },
+    /// The opcode of a `jmp rel8` to `springboard`: its displacement is the first byte of the next window's patch.
+    Pun { springboard: u64 },
 }
 
 impl PatchForm {
-    /// How many bytes change at the window's start.
+    /// How many bytes change at the window's start, a prefix not counted.
     pub fn bytes(self) -> u64 {
         match self {
             PatchForm::Near => 5,
             PatchForm::Short { .. } => 2,
+            PatchForm::Pun { .. } => 1,
+        }
+    }
+
+    /// Where the `jmp rel32` stands that does not fit at the window's start.
+    pub fn springboard(self) -> Option<u64> {
+        match self {
+            PatchForm::Near => None,
+            PatchForm::Short { springboard } | PatchForm::Pun { springboard } => Some(springboard),
         }
     }
 }

@@ -22,6 +22,7 @@ mod image;
 mod insn;
 mod interface;
 mod plan;
+mod pun;
 mod relocate;
 mod solve;
 mod space;

@@ -8,6 +8,7 @@ use crate::interface::{
     Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, Probe,
     SkipReason, Skipped, Window,
 };
+use crate::pun::prefix_behind;
 use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
 use crate::space::{Byte, JUMP, Space};
 use crate::targets::{Targets, collect};
@@ -15,7 +16,7 @@ use std::collections::HashSet;
 use thalweg_symbols::{FunctionKind, Module};
 
 /// What is known of one function so far.
-enum State {
+pub(crate) enum State {
     /// Not asked for.
     Untouched,
     Waiting,
@@ -23,8 +24,8 @@ enum State {
     Planned(Box<Planned>),
 }
 
-struct Planned {
-    windows: Vec<Window>,
+pub(crate) struct Planned {
+    pub windows: Vec<Window>,
     /// Parallel to the windows' events: how the function is left there.
     exits: Vec<(u64, ExitKind)>,
     /// Indices of functions whose plans this one needs in force.
@@ -37,18 +38,18 @@ struct Planned {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     /// Code goes on there, so its exits must be probed.
     Exits,
     /// A springboard stands in bytes that the other's window displaced.
     Bytes,
 }
 
-struct Planner<'a, 'm> {
-    image: &'a Image<'m>,
+pub(crate) struct Planner<'a, 'm> {
+    pub image: &'a Image<'m>,
     targets: Targets,
     space: Space,
-    states: Vec<State>,
+    pub states: Vec<State>,
     /// Rank of the next window in the order of writing.
     rank: u32,
     /// Dead bytes by the function whose window displaced them: (start, end, function), unsorted.
@@ -137,6 +138,9 @@ impl Planner<'_, '_> {
         if tried.is_err() && self.loosen_neighbours(&body) {
             tried = self.attempt(function, &body, THOROUGH);
         }
+        if tried.is_err() {
+            tried = self.attempt_punned(function, &body);
+        }
         match tried {
             Ok(()) => true,
             Err(reason) => {
@@ -158,13 +162,14 @@ impl Planner<'_, '_> {
                 break;
             }
             if neighbour.start != body.start && matches!(self.states[g], State::Planned(_)) {
-                any |= self.loosen(g, low, high);
+                any |= self.rework(g, |solver| solver.loosen(low, high));
             }
         }
         any
     }
 
-    fn loosen(&mut self, function: usize, low: u64, high: u64) -> bool {
+    /// Lets a planned function displace more than it needs. True if it does.
+    pub(crate) fn rework(&mut self, function: usize, change: impl Fn(&mut Solver)) -> bool {
         let Ok(body) = body_of(self.image, &self.targets, function) else {
             return false;
         };
@@ -189,9 +194,18 @@ impl Planner<'_, '_> {
                 start,
                 end,
                 patch,
+                prefix: window.prefix,
             });
         }
-        solver.loosen(low, high);
+        let given = solver.drafts.clone();
+        change(&mut solver);
+        let kept = |g: &Draft| {
+            let same = |d: &Draft| (d.start, d.patch, d.prefix) == (g.start, g.patch, g.prefix);
+            solver.drafts.iter().any(same)
+        };
+        if !given.iter().all(kept) {
+            return false;
+        }
         let mut any = false;
         for draft in solver.drafts {
             let known = planned.windows.iter().position(|w| w.start == draft.start);
@@ -214,6 +228,7 @@ impl Planner<'_, '_> {
                         start,
                         end,
                         patch,
+                        prefix: draft.prefix,
                         events: Vec::new(),
                         padding,
                         rank: self.rank,
@@ -229,12 +244,39 @@ impl Planner<'_, '_> {
         any
     }
 
-    fn attempt(&mut self, function: usize, body: &Body, effort: Effort) -> Result<(), SkipReason> {
+    pub(crate) fn attempt(
+        &mut self,
+        function: usize,
+        body: &Body,
+        effort: Effort,
+    ) -> Result<(), SkipReason> {
         let fragment = self.image.is_fragment(function);
-        let drafts = Solver::new(body, &self.targets, &self.space, fragment, effort).solve()?;
-        let planned = self.commit(function, body, &drafts, fragment);
+        let next = effort.puns.then(|| self.window_behind(body.end)).flatten();
+        let mut solver = Solver::new(body, &self.targets, &self.space, fragment, effort);
+        solver.next = next;
+        let drafts = solver.solve()?;
+        let mut planned = self.commit(function, body, &drafts, fragment);
+        for draft in &drafts {
+            if draft.end == body.end && matches!(draft.patch, PatchForm::Pun { .. }) {
+                planned
+                    .needs
+                    .extend(self.lend(draft.end, prefix_behind(draft)));
+            }
+        }
         self.states[function] = State::Planned(Box::new(planned));
         Ok(())
+    }
+
+    /// Gives the window at `start` the prefix that a pun before it needs. Returns whose it is.
+    fn lend(&mut self, start: u64, prefix: Option<u8>) -> Option<(usize, Need)> {
+        let g = self.image.function_at(start)?;
+        let State::Planned(planned) = &mut self.states[g] else {
+            return None;
+        };
+        let window = planned.windows.iter_mut().find(|w| w.start == start)?;
+        window.prefix = prefix;
+        self.space.set(start, window.patch_end(), Byte::Taken);
+        Some((g, Need::Bytes))
     }
 
     /// Takes the bytes that `drafts` ask for.
@@ -251,7 +293,7 @@ impl Planner<'_, '_> {
             .map(|&g| (g, Need::Exits))
             .collect();
         for draft in drafts {
-            if let PatchForm::Short { springboard } = draft.patch {
+            if let Some(springboard) = draft.patch.springboard() {
                 let end = springboard + JUMP;
                 let host =
                     |&&(s, e, h): &&(u64, u64, usize)| s < end && springboard < e && h != function;
@@ -271,7 +313,7 @@ impl Planner<'_, '_> {
             }
         }
         for draft in drafts {
-            if let PatchForm::Short { springboard } = draft.patch {
+            if let Some(springboard) = draft.patch.springboard() {
                 self.space.set(springboard, springboard + JUMP, Byte::Taken);
             }
         }
@@ -307,6 +349,7 @@ impl Planner<'_, '_> {
                 start: draft.start,
                 end: draft.end,
                 patch: draft.patch,
+                prefix: draft.prefix,
                 events: Vec::new(),
                 padding: padding_in(body, draft),
                 rank: self.rank,

@@ -19,22 +19,21 @@ pub(crate) struct Draft {
     pub start: u64,
     pub end: u64,
     pub patch: PatchForm,
+    /// See `Window::prefix`.
+    pub prefix: Option<u8>,
 }
 
 impl Draft {
     pub fn patch_end(&self) -> u64 {
-        self.start + self.patch.bytes()
+        self.start + self.patch.bytes() + u64::from(self.prefix.is_some())
     }
 
-    fn covers(&self, insn: usize) -> bool {
+    pub fn covers(&self, insn: usize) -> bool {
         (self.first..=self.last).contains(&insn)
     }
 
     fn board(&self) -> Option<u64> {
-        match self.patch {
-            PatchForm::Near => None,
-            PatchForm::Short { springboard } => (springboard != NOWHERE).then_some(springboard),
-        }
+        self.patch.springboard().filter(|&board| board != NOWHERE)
     }
 }
 
@@ -57,6 +56,8 @@ pub(crate) struct Effort {
     pub reach: usize,
     /// Windows to try in all.
     pub budget: u32,
+    /// Patches of a single byte.
+    pub puns: bool,
 }
 
 impl Effort {
@@ -74,16 +75,18 @@ pub(crate) const QUICK: Effort = Effort {
     depth: 0,
     reach: 6,
     budget: 100_000,
+    puns: false,
 };
 pub(crate) const THOROUGH: Effort = Effort {
     springboards: true,
     depth: 4,
     reach: 12,
     budget: 60_000,
+    puns: false,
 };
 
 /// No window is longer, but for whole bodies.
-const LONGEST: u64 = 96;
+pub(crate) const LONGEST: u64 = 96;
 /// How many instructions to take along to make room for a springboard.
 const ROOMY_INSTRUCTIONS: usize = 8;
 /// Stands for a springboard yet to be found.
@@ -100,6 +103,10 @@ pub(crate) struct Solver<'a> {
     pub fragment: bool,
     /// The entry's window may end with a call.
     move_calls: bool,
+    /// Index of an instruction whose window may begin with a call and end with it.
+    pub partner: Option<usize>,
+    /// The window of another function right behind this one.
+    pub next: Option<Draft>,
 }
 
 impl<'a> Solver<'a> {
@@ -118,11 +125,13 @@ impl<'a> Solver<'a> {
             drafts: Vec::new(),
             fragment,
             move_calls: false,
+            partner: None,
+            next: None,
         }
     }
 
     /// Windows for the entry and every exit, in the order in which they have to be written.
-    pub fn solve(mut self) -> Result<Vec<Draft>, SkipReason> {
+    pub fn solve(&mut self) -> Result<Vec<Draft>, SkipReason> {
         let pieces = self.pieces();
         let tried = match pieces {
             Ok(()) => self.ordered(),
@@ -181,10 +190,11 @@ impl<'a> Solver<'a> {
         // A moved call costs its return a misprediction: only when nothing else fits.
         self.move_calls = self.effort.springboards;
         let forms = self.effort.forms();
-        self.move_calls
+        let placed = self.move_calls
             && forms.iter().any(|form| {
                 (nearest..=reach).any(|last| self.place(entry, last, 0, LONGEST, *form))
-            })
+            });
+        placed || self.body.entered == entry && self.pun(entry)
     }
 
     /// The window of a function that runs on into the next has to end where the function ends.
@@ -227,7 +237,19 @@ impl<'a> Solver<'a> {
                 }
             }
         }
-        false
+        self.pun(insn)
+    }
+
+    pub fn place_near(&mut self, first: usize, last: usize) -> bool {
+        self.place(first, last, 0, LONGEST, Form::Near)
+    }
+
+    /// A pun and the window behind it depend on each other's bytes: neither may change any more.
+    fn frozen(&self, draft: &Draft) -> bool {
+        let pun = |d: &Draft| matches!(d.patch, PatchForm::Pun { .. });
+        draft.prefix.is_some()
+            || pun(draft)
+            || self.drafts.iter().any(|d| pun(d) && d.end == draft.start)
     }
 
     /// Tries to make one window of `first..=last` and all windows it touches.
@@ -249,6 +271,10 @@ impl<'a> Solver<'a> {
             (first, last) = joined;
         }
         let (start, end) = (self.body.insns[first].addr, self.body.insns[last].end());
+        let touched = |d: &&Draft| d.first <= last && first <= d.last;
+        if self.drafts.iter().filter(touched).any(|d| self.frozen(d)) {
+            return false;
+        }
         if end - start > longest
             || !self.movable(
                 first,
@@ -289,6 +315,7 @@ impl<'a> Solver<'a> {
             start,
             end,
             patch: PatchForm::Near,
+            prefix: None,
         };
         if !self.fits(&draft, &others, &kept_boards) {
             draft.patch = PatchForm::Short {
@@ -430,9 +457,8 @@ impl<'a> Solver<'a> {
         for i in first..=last {
             let insn = &insns[i];
             let moved_call = i == last
-                && first == self.body.entry
-                && !self.fragment
-                && self.move_calls
+                && (first == self.body.entry && !self.fragment && self.move_calls
+                    || self.partner == Some(first) && first == last)
                 && !insn.fixed
                 && matches!(insn.flow, Flow::Call(_) | Flow::CallIndirect)
                 && insn.end() - insns[first].addr >= patch;
@@ -498,11 +524,14 @@ impl<'a> Solver<'a> {
         candidates.find(|&board| {
             (from as i64 - 128..=from as i64 + 127).contains(&(board as i64))
                 && in_one_page(board, JUMP)
+                && !self
+                    .next
+                    .is_some_and(|n| board <= n.patch_end() && n.start < board + JUMP)
                 && (board..board + JUMP).all(|a| self.unused(a, draft, others))
         })
     }
 
-    fn unused(&self, addr: u64, draft: &Draft, others: &[Draft]) -> bool {
+    pub fn unused(&self, addr: u64, draft: &Draft, others: &[Draft]) -> bool {
         if others
             .iter()
             .filter_map(Draft::board)
@@ -551,7 +580,8 @@ impl<'a> Solver<'a> {
                 .into_iter()
                 .any(|t| self.body.sources(t).any(|source| other.covers(source)))
         };
-        if jumps_into(draft.start + 1, draft.patch_end()) {
+        let pun = matches!(draft.patch, PatchForm::Pun { .. });
+        if pun && other.start == draft.end || jumps_into(draft.start + 1, draft.patch_end()) {
             return true;
         }
         draft.board().is_some_and(|b| {

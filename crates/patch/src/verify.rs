@@ -168,15 +168,31 @@ impl Check<'_> {
         copies
     }
 
+    /// Where the short jump of `window` at `at` goes.
+    fn short_jump(&self, window: &Window, at: u64) -> Option<u64> {
+        let order = *self.patches.get(&at)?;
+        let mut bytes = self.emitted.patches[order].replacement.clone();
+        if let PatchForm::Pun { .. } = window.patch {
+            // Its displacement is the first byte of the patch behind it, which has to be there first.
+            let behind = *self.patches.get(&(at + 1))?;
+            if bytes.len() != 1 || behind > order {
+                return None;
+            }
+            bytes.push(*self.emitted.patches[behind].replacement.first()?);
+        }
+        let jump = decode(&bytes, at)?;
+        (jump.mnemonic() == Mnemonic::Jmp && jump.len() == bytes.len())
+            .then(|| jump.near_branch_target())
+    }
+
     /// The stub that the patch of `window` leads to.
     fn jump_of(&mut self, window: &Window) -> Option<u64> {
         let mut at = window.start.wrapping_add(self.place.bias);
-        if let PatchForm::Short { springboard } = window.patch {
-            let patch = self.patches.get(&at).map(|&i| &self.emitted.patches[i])?;
-            let jump = decode(&patch.replacement, at)?;
+        if let Some(springboard) = window.patch.springboard() {
             let board = springboard.wrapping_add(self.place.bias);
-            let order = self.patches.get(&board) < self.patches.get(&at);
-            if jump.mnemonic() != Mnemonic::Jmp || jump.near_branch_target() != board || !order {
+            if self.short_jump(window, at) != Some(board)
+                || self.patches.get(&board) >= self.patches.get(&at)
+            {
                 self.say(
                     window.start,
                     "short jump misses its springboard, or is written before it",
@@ -476,9 +492,12 @@ impl Check<'_> {
         let all = plan.functions.iter().map(|f| (f.function, &f.windows));
         for (function, list) in all.chain(plan.fragments.iter().map(|f| (f.function, &f.windows))) {
             for w in list {
-                inner.push((w.start + 1, w.end.max(w.patch_end()), function));
+                let end = w.end.max(w.patch_end());
+                if end > w.start + 1 {
+                    inner.push((w.start + 1, end, function));
+                }
                 windows.push((w.start, w.end, function));
-                if let PatchForm::Short { springboard } = w.patch {
+                if let Some(springboard) = w.patch.springboard() {
                     inner.push((springboard, springboard + 5, function));
                     boards.push(springboard);
                 }
@@ -487,10 +506,10 @@ impl Check<'_> {
         inner.sort_unstable();
         windows.sort_unstable();
         boards.sort_unstable();
-        // A springboard may stand inside another window, so ranges nest: look at the two candidates before `addr`.
+        // A springboard may stand inside another window, so ranges nest: look at all that the longest can hold.
         let hit = |addr: u64| {
             let after = inner.partition_point(|r| r.0 <= addr);
-            inner[after.saturating_sub(3)..after]
+            inner[after.saturating_sub(24)..after]
                 .iter()
                 .any(|r| addr < r.1)
         };

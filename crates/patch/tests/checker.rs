@@ -78,7 +78,7 @@ fn a_springboard_written_after_the_jump_to_it() {
         .map(|w| (w.start, w.patch))
         .find_map(|(start, patch)| match patch {
             PatchForm::Short { springboard } => Some((start, springboard)),
-            PatchForm::Near => None,
+            _ => None,
         });
     let (start, springboard) = short.expect("libc needs springboards");
     let find = |s: &Sound, addr: u64| {
@@ -141,4 +141,41 @@ fn a_wrong_way_back_from_a_stub() {
     let back = s.emitted.back.iter().position(|b| b.0 == copy);
     s.emitted.back[back.expect("a move has its way back")].1 += 1;
     noticed("a wrong way back", &s);
+}
+
+#[test]
+fn a_single_byte_jump_whose_displacement_is_somebody_elses() {
+    let ballast = "add eax, 0x12345678; ".repeat(24);
+    let source = format!("f: ret; g: push rbx; {ballast} pop rbx; ret; .p2align 4");
+    let module = common::assemble(&source);
+    let plan = common::everything(&module);
+    let emitted = emit(&module, &plan, &PLACE).unwrap();
+    let mut s = Sound {
+        module,
+        plan,
+        emitted,
+    };
+    let pun = s
+        .emitted
+        .patches
+        .iter()
+        .position(|p| p.replacement == [0xeb]);
+    let pun = pun.expect("f has one byte");
+    let address = s.emitted.patches[pun].address;
+    assert_eq!(
+        verify(&s.module, &s.plan, &s.emitted, &PLACE),
+        Vec::<String>::new()
+    );
+    let behind = |s: &Sound| {
+        let next = |p: &thalweg_patch::Patch| p.address == address + 1;
+        s.emitted.patches.iter().position(next).unwrap()
+    };
+    let partner = behind(&s);
+    s.emitted.patches.swap(pun, partner);
+    noticed("the byte is written before its displacement", &s);
+    s.emitted.patches.swap(pun, partner);
+    s.emitted.patches[partner].replacement[0] ^= 1;
+    noticed("another displacement", &s);
+    s.emitted.patches.remove(partner);
+    noticed("no displacement", &s);
 }

@@ -111,6 +111,10 @@ fn shown(source: &str) -> String {
             .find(|f| f.start <= patch.address)
             .unwrap();
         write!(text, "{}+{:#x}: ", f.name, patch.address - f.start).unwrap();
+        if patch.replacement == [0xeb] {
+            writeln!(text, "jmp by the next byte").unwrap();
+            continue;
+        }
         listing(&patch.replacement, patch.address, &module, &mut text);
     }
     let home = |addr: u64| {
@@ -204,6 +208,10 @@ golden! {
         "e: .skip 4089, 0x90; nop; nop; nop; ret; f: push rbx; mov ebx, edi; mov eax, ebx; lea eax, [rax + rbx * 2 + 0x100]; pop rbx; ret; .p2align 4",
     runs_on_into_the_next_function:
         "f: mov edx, 1; mov ecx, 2; g: mov eax, 7; ret; .p2align 4",
+    lone_return_before_a_function_borrows_its_first_byte:
+        "f: ret; g: push rbx; push r12; mov ebx, edi; mov r12d, esi; lea eax, [rbx + r12 * 2 + 0x100]; imul eax, esi; mov ecx, 1;
+         lea edx, [rax + rcx * 2 + 0x200]; imul eax, edx; mov esi, 2; mov edi, 3; add eax, 0x12345; add eax, 0x23456; add eax, 0x34567;
+         add eax, 0x45678; add eax, 0x56789; pop r12; pop rbx; ret; .p2align 4",
     early_call_behind_a_short_jump:
         "f: push rax; call rdi; pop rax; ret; .p2align 4",
     go_functions_count_once_the_stack_has_room:
