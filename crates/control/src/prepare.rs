@@ -1,5 +1,6 @@
 //! Everything that can be made before the target is stopped: numbers, catalog, stubs, patches, and where they will lie.
 
+use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -132,19 +133,32 @@ impl Build {
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
         let mut table = vec![0u64; self.layout.table_entries as usize];
         let mask = self.layout.table_entries - 1;
-        for surveyed in &self.survey.modules {
-            for plan in &surveyed.plan.functions {
-                let address = surveyed.module.functions[plan.function].start + surveyed.bias;
-                let mut index = shm::table_index(address, mask);
-                while table[index as usize] != 0 {
-                    index = (index + 1) & mask;
-                }
-                table[index as usize] = address;
+        // At most three quarters full: searches end at an empty entry.
+        for address in self.probed_entries().take(table.len() / 4 * 3) {
+            let mut index = shm::table_index(address, mask);
+            while table[index as usize] != 0 {
+                index = (index + 1) & mask;
             }
+            table[index as usize] = address;
         }
         let bytes: Vec<u8> = table.iter().flat_map(|address| address.to_le_bytes()).collect();
         shared.write(shm::TABLE_OFFSET, &bytes)?;
         shared.write(0, bytes_of(header))
+    }
+
+    /// Where a tail jump may go that ends in a probed function: the functions, and the stubs by which the loader binds
+    /// calls to them at their first use.
+    fn probed_entries(&self) -> impl Iterator<Item = u64> {
+        let modules = &self.survey.modules;
+        let functions = || {
+            modules.iter().flat_map(|m| m.plan.functions.iter().map(|plan| (m.bias, &m.module.functions[plan.function])))
+        };
+        let names: HashSet<&str> = functions().filter_map(|(_, function)| function.linkage_name.as_deref()).collect();
+        let lazy = modules.iter().flat_map(move |m| {
+            let probed = m.module.lazy_slots.iter().filter(|slot| names.contains(slot.symbol.as_str()));
+            probed.map(|slot| slot.stub + m.bias).collect::<Vec<_>>()
+        });
+        functions().map(|(bias, function)| function.start + bias).chain(lazy)
     }
 
     /// The header for a region at `base` that holds nothing yet.
