@@ -16,6 +16,7 @@ mod fragments;
 mod frames;
 mod functions;
 mod kinds;
+mod lazy;
 mod lines;
 mod lsda;
 mod module;
@@ -57,6 +58,8 @@ pub struct Module {
     /// Executable ranges that hold something other than padding and belong to no function: assembler code without
     /// symbol and unwind information, data among code. Start and end, address order.
     pub gaps: Vec<(u64, u64)>,
+    /// Where calls into other modules lead until the loader has bound them; address order.
+    pub lazy_slots: Vec<LazySlot>,
     /// CFA rules; see `cfa_is_rsp_plus_8`.
     pub cfi: CfiTable,
     /// Where the unwind information lies.
@@ -103,6 +106,15 @@ pub struct Function {
     pub linkage_name: Option<String>,
     pub kind: FunctionKind,
     pub found_in: FoundIn,
+}
+
+/// One slot of the procedure linkage table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LazySlot {
+    /// What the slot holds in the file: an address inside the PLT.
+    pub stub: u64,
+    /// The function that the loader will look for, as in the symbol table, without its version.
+    pub symbol: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::debugfile::{self, DebugLookup};
 use crate::elf::{Elf, Error};
 use crate::pointers::CodeRanges;
 use crate::symtab::Symbol;
-use crate::{FoundIn, Module, frames, functions, pointers, symtab};
+use crate::{FoundIn, Module, frames, functions, lazy, pointers, symtab};
 use std::path::Path;
 
 impl Module {
@@ -43,6 +43,8 @@ impl Module {
         let relocations = pointers::relocations(&elf, &dynamic, &code);
         let rseq = pointers::rseq_ranges(&sections, &relocations, &code);
         let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
+        let name_budget = data.len().saturating_mul(8).saturating_add(1 << 20);
+        let lazy_slots = lazy::slots(&elf, &dynamic, &code, name_budget);
         let (functions, gaps) = functions::build(&functions::Sources {
             sections: &sections,
             symbols: &symbols,
@@ -53,7 +55,7 @@ impl Module {
             fixed: !elf.position_independent(),
             rseq: &rseq,
             entry: elf.entry,
-            name_budget: data.len().saturating_mul(8).saturating_add(1 << 20),
+            name_budget,
         });
         let code_pointers = pointers::collect(
             in_data,
@@ -85,6 +87,7 @@ impl Module {
             functions,
             code_pointers,
             gaps,
+            lazy_slots,
             cfi: frames.cfi,
         })
     }

@@ -8,7 +8,7 @@ use crate::elf::{
 };
 
 /// Longer names are cut off by nobody: such a symbol is treated as nameless.
-const NAME_LIMIT: usize = 32 * 1024;
+pub(crate) const NAME_LIMIT: usize = 32 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SymbolKind {

@@ -273,6 +273,68 @@ fn functions_that_only_conditional_jumps_reach_are_functions_without_symbols_too
     }
 }
 
+/// Place and name of each PLT slot, as somebody else reads them.
+fn jump_slots(path: &Path) -> Vec<(u64, String)> {
+    let output = Command::new("readelf")
+        .args(["--relocs", "--wide"])
+        .arg(path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let slots = text.lines().filter(|l| l.contains("R_X86_64_JUMP_SLO"));
+    slots
+        .map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let name = fields[4].split('@').next().unwrap();
+            (u64::from_str_radix(fields[0], 16).unwrap(), name.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn unbound_slots_lead_into_the_plt_and_are_known_by_the_name_of_their_function() {
+    let scratch = Scratch::new("lazy");
+    let mut files: Vec<_> = [
+        ("lazy", &["-O2", "-Wl,-z,lazy"][..]),
+        ("lazy-no-pie", &["-O2", "-no-pie", "-Wl,-z,lazy"]),
+        (
+            "lazy-cet",
+            &["-O2", "-fcf-protection", "-Wl,-z,lazy,-z,ibtplt"],
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, flags)| scratch.compile("gcc", "jumped.c", name, flags))
+    .collect();
+    assert_eq!(files.len(), 3);
+    files.extend(machine_files());
+    let mut seen = 0;
+    for path in files {
+        let module = alone(&path);
+        let word = |place| {
+            let bytes = module.bytes_at(place, 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().unwrap()))
+        };
+        let mut expected: Vec<(u64, String)> = jump_slots(&path)
+            .into_iter()
+            .filter_map(|(place, name)| Some((word(place)?, name)))
+            .filter(|&(stub, _)| is_code(&module, stub))
+            .collect();
+        expected.sort();
+        let slots = module.lazy_slots.iter();
+        let found: Vec<_> = slots.map(|s| (s.stub, s.symbol.clone())).collect();
+        assert_eq!(found, expected, "{}", module.name);
+        for slot in &module.lazy_slots {
+            let section = &module.section_at(slot.stub).unwrap().name;
+            assert!(section.starts_with(".plt"), "{}: {section}", module.name);
+        }
+        if module.name.starts_with("lazy") {
+            assert!(found.iter().any(|s| s.1 == "puts"), "{found:x?}");
+        }
+        seen += found.len();
+    }
+    assert!(seen > 1000, "{seen} slots on this machine");
+}
+
 #[test]
 fn ifunc_resolvers_are_known_also_without_symbols() {
     let scratch = Scratch::new("ifunc");
