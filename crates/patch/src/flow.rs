@@ -4,7 +4,7 @@ use crate::image::Image;
 use crate::insn::{Flow, Insn, decode_one, decoder, padding_len};
 use crate::interface::SkipReason;
 use crate::targets::Targets;
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, Instruction, Mnemonic, OpKind, Register};
 use thalweg_symbols::FunctionKind;
 
 /// How a function is left.
@@ -92,6 +92,9 @@ struct Walk<'m> {
     start: u64,
     end: u64,
     bytes: &'m [u8],
+    decoder: Decoder<'m>,
+    /// Reused: it is big.
+    instruction: Instruction,
     /// Per byte: `UNSEEN`, 1 + index of the instruction that starts there, or `INSIDE` of one.
     seen: Vec<u32>,
     insns: Vec<Insn>,
@@ -113,6 +116,8 @@ pub(crate) fn body_of(
         start: f.start,
         end: f.end,
         bytes,
+        decoder: decoder(bytes, f.start),
+        instruction: Instruction::default(),
         seen: vec![UNSEEN; bytes.len()],
         insns: Vec::with_capacity(bytes.len() / 4),
         blocked: Vec::new(),
@@ -148,9 +153,7 @@ impl Walk<'_> {
                     }
                     _ => break,
                 }
-                let decoded =
-                    decode_one(&self.bytes[offset..], at).and_then(|i| Insn::from_iced(&i));
-                let Some(insn) = decoded else {
+                let Some(insn) = self.decode(offset, at) else {
                     if after_call {
                         // The call does not return.
                         break;
@@ -190,6 +193,15 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    fn decode(&mut self, offset: usize, at: u64) -> Option<Insn> {
+        if self.decoder.position() != offset {
+            self.decoder.set_position(offset).ok()?;
+        }
+        self.decoder.set_ip(at);
+        self.decoder.decode_out(&mut self.instruction);
+        Insn::from_iced(&self.instruction)
     }
 
     /// A jump into the middle of an instruction is known only in one form: past a `lock` prefix.

@@ -12,7 +12,8 @@ use crate::pun::prefix_behind;
 use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
 use crate::space::{Byte, JUMP, Space};
 use crate::targets::{Targets, collect};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use thalweg_symbols::{FunctionKind, Module};
 
 /// What is known of one function so far.
@@ -54,6 +55,37 @@ pub(crate) struct Planner<'a, 'm> {
     rank: u32,
     /// Dead bytes by the function whose window displaced them: (start, end, function), unsorted.
     hosts: Vec<(u64, u64, usize)>,
+    /// Functions that are looked at more than once, and their neighbours.
+    bodies: HashMap<usize, Rc<Body>>,
+}
+
+/// How far apart a short jump and its springboard may be, about.
+const REACH: u64 = 140;
+/// How many functions are decoded before they are planned: bounds the memory for their instructions.
+const BATCH: usize = 2048;
+/// How many are kept decoded while room is made among neighbours.
+const KEPT_BODIES: usize = 256;
+/// Below this many functions a second thread is not worth its start.
+const WORTH_A_THREAD: usize = 128;
+
+fn bodies_of(
+    image: &Image,
+    targets: &Targets,
+    functions: &[usize],
+) -> Vec<Result<Body, SkipReason>> {
+    let decode =
+        |part: &[usize]| -> Vec<_> { part.iter().map(|&f| body_of(image, targets, f)).collect() };
+    if functions.len() < WORTH_A_THREAD {
+        return decode(functions);
+    }
+    let (here, there) = functions.split_at(functions.len() / 2);
+    std::thread::scope(|scope| {
+        let there_decoded = scope.spawn(|| decode(there));
+        let mut bodies = decode(here);
+        // A thread that could not do its part leaves it to this one.
+        bodies.extend(there_decoded.join().unwrap_or_else(|_| decode(there)));
+        bodies
+    })
 }
 
 /// Plans every function of `module` whose flag in `selected` (parallel to `module.functions`) is set.
@@ -85,6 +117,7 @@ pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
         states,
         rank: 0,
         hosts: Vec::new(),
+        bodies: HashMap::new(),
     };
     planner.run();
     planner.finish()
@@ -97,41 +130,67 @@ impl Planner<'_, '_> {
             .collect();
         let mut hard_ones = Vec::new();
         let mut next = 0;
-        while let Some(&function) = queue.get(next) {
-            next += 1;
-            let body = match body_of(self.image, &self.targets, function) {
-                Ok(body) => body,
-                Err(reason) => {
-                    self.states[function] = State::Failed(reason);
-                    continue;
+        while next < queue.len() {
+            let batch: Vec<usize> = queue[next..].iter().copied().take(BATCH).collect();
+            next += batch.len();
+            let bodies = bodies_of(self.image, &self.targets, &batch);
+            for (function, body) in batch.into_iter().zip(bodies) {
+                let body = match body {
+                    Ok(body) => body,
+                    Err(reason) => {
+                        self.states[function] = State::Failed(reason);
+                        continue;
+                    }
+                };
+                for &(start, end) in &body.free {
+                    self.space.free(start, end);
                 }
+                for &other in &body.continues_in {
+                    if self.image.is_fragment(other)
+                        && matches!(self.states[other], State::Untouched)
+                    {
+                        self.states[other] = State::Waiting;
+                        queue.push(other);
+                    }
+                }
+                if self.attempt(function, &body, QUICK).is_err() {
+                    hard_ones.push(function);
+                }
+            }
+        }
+        // Room that one of them makes may serve another nearby that was tried before it.
+        while !hard_ones.is_empty() {
+            let mut served = Vec::new();
+            let mut failed = Vec::new();
+            for function in hard_ones {
+                let solved = self.attempt_hard(function);
+                (if solved { &mut served } else { &mut failed }).push(function);
+            }
+            let functions = &self.image.module.functions;
+            let near = |a: &usize, b: &usize| {
+                let (a, b) = (&functions[*a], &functions[*b]);
+                a.start < b.end.saturating_add(REACH) && b.start < a.end.saturating_add(REACH)
             };
-            for &(start, end) in &body.free {
-                self.space.free(start, end);
-            }
-            for &other in &body.continues_in {
-                if self.image.is_fragment(other) && matches!(self.states[other], State::Untouched) {
-                    self.states[other] = State::Waiting;
-                    queue.push(other);
-                }
-            }
-            if self.attempt(function, &body, QUICK).is_err() {
-                hard_ones.push(function);
-            }
+            failed.retain(|f| served.iter().any(|s| near(f, s)));
+            hard_ones = failed;
         }
-        // Room that one of them makes may serve another that was tried before it.
-        loop {
-            let before = hard_ones.len();
-            hard_ones.retain(|&function| !self.attempt_hard(function));
-            if hard_ones.is_empty() || hard_ones.len() == before {
-                return;
-            }
+    }
+
+    fn body(&mut self, function: usize) -> Option<Rc<Body>> {
+        if let Some(body) = self.bodies.get(&function) {
+            return Some(Rc::clone(body));
         }
+        if self.bodies.len() >= KEPT_BODIES {
+            self.bodies.clear();
+        }
+        let body = Rc::new(body_of(self.image, &self.targets, function).ok()?);
+        self.bodies.insert(function, Rc::clone(&body));
+        Some(body)
     }
 
     /// Plans a function by whatever means there are. False if there is no room for it yet.
     fn attempt_hard(&mut self, function: usize) -> bool {
-        let Ok(body) = body_of(self.image, &self.targets, function) else {
+        let Some(body) = self.body(function) else {
             return true;
         };
         let mut tried = self.attempt(function, &body, THOROUGH);
@@ -152,7 +211,6 @@ impl Planner<'_, '_> {
 
     /// Lets planned functions next to `body` displace more than they need, for the sake of springboards. True if any did.
     fn loosen_neighbours(&mut self, body: &Body) -> bool {
-        const REACH: u64 = 140;
         let functions = &self.image.module.functions;
         let (low, high) = (body.start.saturating_sub(REACH), body.end + REACH);
         let first = functions.partition_point(|f| f.end <= low);
@@ -170,7 +228,10 @@ impl Planner<'_, '_> {
 
     /// Lets a planned function displace more than it needs. True if it does.
     pub(crate) fn rework(&mut self, function: usize, change: impl Fn(&mut Solver)) -> bool {
-        let Ok(body) = body_of(self.image, &self.targets, function) else {
+        if !matches!(self.states[function], State::Planned(_)) {
+            return false;
+        }
+        let Some(body) = self.body(function) else {
             return false;
         };
         let State::Planned(planned) = &mut self.states[function] else {

@@ -532,26 +532,24 @@ impl<'a> Solver<'a> {
     }
 
     pub fn unused(&self, addr: u64, draft: &Draft, others: &[Draft]) -> bool {
-        if others
-            .iter()
-            .filter_map(Draft::board)
-            .any(|b| (b..b + JUMP).contains(&addr))
-        {
-            return false;
-        }
+        let free = match self.space.get(addr) {
+            Byte::Taken => return false,
+            Byte::Free | Byte::Dead => true,
+            Byte::Used => false,
+        };
         // Its own bytes are still run when its springboard is written.
         if (draft.start..draft.end.max(draft.patch_end())).contains(&addr) {
             return false;
         }
+        let mut displaced = false;
         for d in others {
-            if (d.start..d.patch_end()).contains(&addr) {
+            let on_board = d.board().is_some_and(|b| (b..b + JUMP).contains(&addr));
+            if on_board || (d.start..d.patch_end()).contains(&addr) {
                 return false;
             }
-            if (d.start..d.end).contains(&addr) {
-                return true;
-            }
+            displaced |= (d.start..d.end).contains(&addr);
         }
-        matches!(self.space.get(addr), Byte::Free | Byte::Dead)
+        free || displaced
     }
 
     /// The windows, each behind those that must be in force before its bytes change.

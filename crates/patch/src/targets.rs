@@ -57,11 +57,15 @@ struct Sweep<'i, 'm> {
     /// Addresses inside a function that its own code takes: what a table's offsets may count from.
     labels: Vec<(usize, u64)>,
     flags_read_after: HashSet<u64>,
+    /// Ends of functions that do not run on.
+    closed_ends: Vec<u64>,
     absolute_operands: bool,
     code_span: (u64, u64),
 }
 
 const NO_FUNCTION: usize = usize::MAX;
+/// Below this many ranges of code a second thread is not worth its start.
+const WORTH_A_THREAD: usize = 256;
 
 pub(crate) fn collect(image: &Image) -> Targets {
     let functions = &image.module.functions;
@@ -71,17 +75,8 @@ pub(crate) fn collect(image: &Image) -> Targets {
             f(acc, s.vaddr + if end { s.bytes.len() as u64 } else { 0 })
         })
     };
-    let mut sweep = Sweep {
-        image,
-        hard: image.module.code_pointers.clone(),
-        named: HashSet::new(),
-        tables: Vec::new(),
-        labels: Vec::new(),
-        flags_read_after: HashSet::new(),
-        absolute_operands: !image.module.position_independent,
-        code_span: (span(u64::min, u64::MAX, false), span(u64::max, 0, true)),
-    };
-    let mut closed_ends = Vec::new();
+    let code_span = (span(u64::min, u64::MAX, false), span(u64::max, 0, true));
+    let mut ranges: Vec<(usize, u64, u64)> = Vec::new();
     for &section in &image.code {
         let section = &image.module.sections[section];
         let end = section.vaddr + section.bytes.len() as u64;
@@ -92,14 +87,34 @@ pub(crate) fn collect(image: &Image) -> Targets {
                 break;
             }
             let (start, stop) = (f.start.max(at), f.end.min(end));
-            sweep.range(NO_FUNCTION, at, start);
-            if sweep.range(function, start, stop) {
-                closed_ends.push(stop);
-            }
+            ranges.extend([(NO_FUNCTION, at, start), (function, start, stop)]);
             at = at.max(stop);
         }
-        sweep.range(NO_FUNCTION, at, end);
+        ranges.push((NO_FUNCTION, at, end));
     }
+    let sweep_all = |ranges: &[(usize, u64, u64)]| {
+        let mut sweep = Sweep::new(image, code_span);
+        for &(function, start, stop) in ranges {
+            if sweep.range(function, start, stop) && function != NO_FUNCTION {
+                sweep.closed_ends.push(stop);
+            }
+        }
+        sweep
+    };
+    let mut sweep = if ranges.len() < WORTH_A_THREAD {
+        sweep_all(&ranges)
+    } else {
+        let (here, there) = ranges.split_at(ranges.len() / 2);
+        std::thread::scope(|scope| {
+            let there_swept = scope.spawn(|| sweep_all(there));
+            let mut sweep = sweep_all(here);
+            // A thread that could not do its part leaves it to this one.
+            sweep.append(there_swept.join().unwrap_or_else(|_| sweep_all(there)));
+            sweep
+        })
+    };
+    sweep.hard.extend(&image.module.code_pointers);
+    let closed_ends = std::mem::take(&mut sweep.closed_ends);
     let mut targets = sweep.resolve_tables();
     for end in closed_ends {
         let limit = image.next_start(end);
@@ -117,7 +132,30 @@ pub(crate) fn collect(image: &Image) -> Targets {
     targets
 }
 
-impl Sweep<'_, '_> {
+impl<'i, 'm> Sweep<'i, 'm> {
+    fn new(image: &'i Image<'m>, code_span: (u64, u64)) -> Self {
+        Sweep {
+            image,
+            hard: Vec::new(),
+            named: HashSet::new(),
+            tables: Vec::new(),
+            labels: Vec::new(),
+            flags_read_after: HashSet::new(),
+            closed_ends: Vec::new(),
+            absolute_operands: !image.module.position_independent,
+            code_span,
+        }
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.hard.append(&mut other.hard);
+        self.named.extend(other.named);
+        self.tables.append(&mut other.tables);
+        self.labels.append(&mut other.labels);
+        self.flags_read_after.extend(other.flags_read_after);
+        self.closed_ends.append(&mut other.closed_ends);
+    }
+
     /// Decodes `[start, end)` from its first byte on. True when its last instruction lets nothing fall through.
     fn range(&mut self, function: usize, start: u64, end: u64) -> bool {
         if start >= end {
