@@ -221,7 +221,12 @@ impl Planner<'_, '_> {
             });
         }
         let mut tried = self.attempt(function, body, PUNNED);
-        let Some(one) = body.end.checked_sub(1).filter(|_| next.is_some()) else {
+        let no_room = |reason: &SkipReason| match *reason {
+            SkipReason::NoRoomAtEntry { at } | SkipReason::NoRoomAtExit { at } => Some(at),
+            _ => None,
+        };
+        let one = tried.as_ref().err().and_then(no_room);
+        let Some(one) = one.filter(|&at| next.is_some() && at + 1 == body.end) else {
             return tried;
         };
         for byte in [NEAR_OPCODE, SHORT_OPCODE].into_iter().chain(PREFIXES) {

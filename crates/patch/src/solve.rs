@@ -81,7 +81,7 @@ pub(crate) const THOROUGH: Effort = Effort {
     springboards: true,
     depth: 4,
     reach: 12,
-    budget: 60_000,
+    budget: 12_000,
     puns: false,
 };
 
