@@ -1,10 +1,12 @@
 //! How long a target stands still. These run with nothing beside them (`./test` sees to it): every other load on the
-//! machine would be measured too.
+//! machine would be measured too. The goal is held against the figures in the long form only, which asks for a quiet
+//! machine; the short form finds out what goes wrong by orders of magnitude.
 
 use crate::support::live::Live;
 use crate::support::many::many_functions;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::succeed;
+use crate::support::{in_short_or_long, long};
 use std::time::{Duration, Instant};
 
 /// The longest gap a spinning thread saw, over the best of several attaches: other load on the machine only adds.
@@ -31,23 +33,25 @@ fn gaps(functions: u32, rounds: u32) -> (u64, u64, Duration) {
 
 #[test]
 fn the_stop_is_short_with_ten_thousand_functions() {
-    let (attach, detach, _) = gaps(10_000, 7);
+    let (attach, detach, _) = gaps(10_000, if long() { 7 } else { 3 });
     println!(
-        "longest gaps: attach {} us, detach {} us",
+        "longest gaps: attach {} us, detach {} us; goal: 20000 us",
         attach / 1000,
         detach / 1000
     );
-    assert!(attach < 20_000_000, "attach stops a thread for {attach} ns");
-    assert!(detach < 20_000_000, "detach stops a thread for {detach} ns");
+    let limit = in_short_or_long(1_000_000_000, 20_000_000);
+    assert!(attach < limit, "attach stops a thread for {attach} ns");
+    assert!(detach < limit, "detach stops a thread for {detach} ns");
 }
 
 #[test]
 fn a_hundred_thousand_functions_take_seconds() {
-    let (attach, detach, whole) = gaps(100_000, 2);
+    let (attach, detach, whole) = gaps(100_000, if long() { 3 } else { 1 });
     println!(
         "attach takes {whole:?}; longest gaps {} us, {} us",
         attach / 1000,
         detach / 1000
     );
-    assert!(whole < Duration::from_secs(8), "attach takes {whole:?}");
+    let limit = Duration::from_secs(in_short_or_long(60, 8));
+    assert!(whole < limit, "attach takes {whole:?}");
 }

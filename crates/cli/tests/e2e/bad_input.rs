@@ -1,6 +1,7 @@
 //! What cannot be done is said in one message with exit code 2, and the target is not touched.
 
 use crate::support::build::{Build, run, targets};
+use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
@@ -323,7 +324,7 @@ fn files_that_are_no_profiles() {
 #[test]
 fn targets_that_exit_at_any_step() {
     let scratch = Scratch::new();
-    for milliseconds in (0..400).step_by(20) {
+    for milliseconds in (0..400).step_by(in_short_or_long(40, 20) as usize) {
         let mut live = Live::ready(&Build::simple("torture.c").path, &[]);
         let pid = live.id();
         let file = scratch.join("out.thalweg");
@@ -342,7 +343,7 @@ fn targets_that_exit_at_any_step() {
         });
         std::thread::sleep(Duration::from_millis(milliseconds));
         live.send(Signal::SIGKILL);
-        live.wait(Duration::from_secs(5));
+        live.wait(Duration::from_secs(60));
         let output = runner.join().expect("runner");
         match output.status.code() {
             Some(0) => drop(export(&file)),

@@ -1,6 +1,7 @@
 //! Torture: many attaches and detaches, and controllers that are killed at any moment.
 
 use crate::support::build::{Build, Program};
+use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::text::{assert_restored, compare};
 use crate::support::thalweg::{command, succeed, text, thalweg};
@@ -19,24 +20,16 @@ impl Random {
     }
 }
 
-/// `THALWEG_CYCLES` makes a run longer or shorter.
-fn cycles(default: u64) -> u64 {
-    std::env::var("THALWEG_CYCLES")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(default)
-}
-
 fn torture() -> Program {
     Build::simple("torture.c")
 }
 
 #[test]
-fn five_hundred_cycles_on_a_busy_program() {
+fn attach_and_detach_again_and_again_on_a_busy_program() {
     let mut live = Live::ready(&torture().path, &[]);
     let before = live.text();
     let mut random = Random(0x9e3779b97f4a7c15);
-    for cycle in 0..cycles(500) {
+    for cycle in 0..in_short_or_long(50, 500) {
         let mut arguments = vec!["attach".to_owned(), live.id()];
         if cycle % 3 == 1 {
             arguments.extend(["--no-lib", "^libm"].map(str::to_owned));
@@ -64,7 +57,7 @@ fn five_hundred_cycles_on_a_busy_program() {
 }
 
 #[test]
-fn a_hundred_killed_controllers() {
+fn controllers_killed_at_random_moments() {
     let mut live = Live::ready(&torture().path, &[]);
     let before = live.text();
     let mut random = Random(0x853c49e6748fea9b);
@@ -74,7 +67,7 @@ fn a_hundred_killed_controllers() {
     succeed(&["attach", &live.id()]);
     let span = started.elapsed().as_millis() as u64;
     succeed(&["detach", &live.id()]);
-    for round in 0..cycles(100) {
+    for round in 0..in_short_or_long(30, 100) {
         let mut child = command()
             .args([
                 "record",

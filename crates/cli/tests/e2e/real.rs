@@ -267,7 +267,7 @@ fn redis_under_load() {
         assert!(ping(), "redis answers after the detach");
     }
     let profile = export(&file);
-    assert!(profile.total_calls() > 100_000, "{}", profile.total_calls());
+    assert!(profile.total_calls() > 1_000, "{}", profile.total_calls());
     succeed(&["attach", &server.id()]);
     assert!(ping(), "redis answers while attached");
     succeed(&["detach", &server.id()]);

@@ -160,7 +160,7 @@ fn waiting_counts_where_it_happens() {
         for names in [&[ours][..], libc] {
             let span = elapsed(&profile, names);
             assert!(
-                (199 * MS..1000 * MS).contains(&span),
+                (199 * MS..10_000 * MS).contains(&span),
                 "{names:?} waited 200 ms, the profile says {span} ns"
             );
         }

@@ -120,7 +120,7 @@ impl Live {
     /// Asks the target to end by SIGTERM; gives its last words and status.
     pub fn terminate(mut self) -> (String, ExitStatus) {
         self.send(Signal::SIGTERM);
-        self.wait(Duration::from_secs(20))
+        self.wait(Duration::from_secs(60))
     }
 
     /// Waits for the end, and for no longer than this.

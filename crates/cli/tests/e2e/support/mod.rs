@@ -25,3 +25,12 @@ pub const PARTS: &[(&str, &[&str])] = &[
     ("callbacks", &["callbacks.c"]),
     ("threads", &["threads.c"]),
 ];
+
+/// `THALWEG_LONG` asks for the long form of what is done many times over or waits for a quiet machine.
+pub fn long() -> bool {
+    std::env::var_os("THALWEG_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+pub fn in_short_or_long(short: u64, in_long: u64) -> u64 {
+    if long() { in_long } else { short }
+}

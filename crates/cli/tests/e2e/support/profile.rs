@@ -160,19 +160,27 @@ impl Profile {
         self
     }
 
-    /// The program's own functions that are not in the profile's sight, and a complaint about each that should be:
-    /// only cramped functions have an excuse.
+    /// The program's own functions that are not in the profile's sight, and complaints: only a lack of room is an excuse,
+    /// and among functions that are not cramped by nature, for no more than one in a hundred.
     pub fn left_out(&self, program: &Program) -> (BTreeSet<String>, String) {
         let mut names = BTreeSet::new();
         let mut complaints = String::new();
+        let mut without_room = Vec::new();
         for skipped in &self.skipped {
             let own = program.modules.get(&skipped.module);
             if let Some(name) = own.and_then(|own| own.get(&skipped.address)) {
-                if !program.cramped.contains(name) || !skipped.reason.contains("no room") {
-                    complaints += &format!("  skipped: {name}, {}\n", skipped.reason);
+                let complaint = format!("  skipped: {name}, {}\n", skipped.reason);
+                if !skipped.reason.contains("no room") {
+                    complaints += &complaint;
+                } else if !program.cramped.contains(name) {
+                    print!("{complaint}");
+                    without_room.push(complaint);
                 }
                 names.insert(name.clone());
             }
+        }
+        if without_room.len() * 100 > program.functions().len() {
+            complaints.extend(without_room);
         }
         (names, complaints)
     }
