@@ -268,7 +268,9 @@ tw_base:
     .globl \name
     .balign 64
 \name:
+    .if \clock + \flags
     mov [rsp - 8], rax
+    .endif
     KEEP_FLAGS \flags, 40
     mov [rsp - 16], rdx
     mov [rsp - 24], rcx
@@ -284,7 +286,9 @@ tw_base:
 3:  GIVE_FLAGS \flags, 40
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
+    .if \clock + \flags
     mov rax, [rsp - 8]
+    .endif
     ret
 7:  mov [rsp - 32], rsi
     cmp rdx, \bias + 2
@@ -303,7 +307,13 @@ tw_base:
 4:  mov rsi, [rsp - 32]
     jmp 3b
 9:  lea rcx, [rsp + 16 + \bias]
+    .if \clock + \flags == 0
+    mov [rsp - 8], rax
+    .endif
     SLOW_CALL tw_slow_exit
+    .if \clock + \flags == 0
+    mov rax, [rsp - 8]
+    .endif
     mov rsi, [rsp - 32]
     jmp 3b
     .endm
