@@ -3,7 +3,7 @@
 use crate::flags::read_before_set;
 use crate::flow::{Body, ExitKind, body_of};
 use crate::image::Image;
-use crate::insn::Flow;
+use crate::insn::{Flow, Insn};
 use crate::interface::{
     Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, Probe,
     SkipReason, Skipped, Window,
@@ -29,6 +29,8 @@ pub(crate) struct Planned {
     pub windows: Vec<Window>,
     /// Parallel to the windows' events: how the function is left there.
     exits: Vec<(u64, ExitKind)>,
+    /// Starts of windows that are there for the sake of others' springboards only.
+    spare: Vec<u64>,
     /// Indices of functions whose plans this one needs in force.
     needs: Vec<(usize, Need)>,
     loops: bool,
@@ -285,6 +287,7 @@ impl Planner<'_, '_> {
                 }
                 None => {
                     let (start, end, patch) = (draft.start, draft.end, draft.patch);
+                    planned.spare.push(start);
                     planned.windows.push(Window {
                         start,
                         end,
@@ -299,6 +302,11 @@ impl Planner<'_, '_> {
                     draft.patch_end()
                 }
             };
+            // A jump in a stub may be what keeps another window's inside from being a target.
+            let jumps = |i: &Insn| i.jump_target().is_some();
+            if body.insns[draft.first..=draft.last].iter().any(jumps) {
+                planned.spare.retain(|&start| start != draft.start);
+            }
             self.space.set(dead_from, draft.end, Byte::Dead);
             self.hosts.push((draft.patch_end(), draft.end, function));
         }
@@ -381,6 +389,7 @@ impl Planner<'_, '_> {
         let mut planned = Planned {
             windows: Vec::with_capacity(drafts.len()),
             exits: Vec::with_capacity(body.exits.len()),
+            spare: Vec::new(),
             needs,
             loops: false,
             entered: body.insns[body.entered].addr,
@@ -499,8 +508,39 @@ impl Planner<'_, '_> {
         keep
     }
 
+    /// Puts back what was displaced to make room that nobody used.
+    fn drop_spare(&mut self) {
+        let planned = |s: &State| match s {
+            State::Planned(planned) => planned
+                .windows
+                .iter()
+                .map(|w| (w.end, w.patch))
+                .collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        let all = || self.states.iter().flat_map(planned);
+        let mut boards: Vec<u64> = all().filter_map(|(_, p)| p.springboard()).collect();
+        boards.sort_unstable();
+        let puns: HashSet<u64> = all()
+            .filter(|(_, p)| matches!(p, PatchForm::Pun { .. }))
+            .map(|(end, _)| end)
+            .collect();
+        for state in &mut self.states {
+            let State::Planned(planned) = state else {
+                continue;
+            };
+            let Planned { windows, spare, .. } = &mut **planned;
+            windows.retain(|w| {
+                let board = boards.get(boards.partition_point(|b| b + JUMP <= w.start));
+                let hosts = board.is_some_and(|&b| b < w.end);
+                hosts || puns.contains(&w.start) || !spare.contains(&w.start)
+            });
+        }
+    }
+
     fn finish(mut self) -> ModulePlan {
         self.settle();
+        self.drop_spare();
         let keep = self.keep_flags();
         let probed: Vec<bool> = self
             .states
