@@ -12,16 +12,29 @@ use std::process::Command;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 fn main() {
-    let crates = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
+    let crates =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let agent = crates.join("agent");
-    for watched in [agent.join("src"), agent.join("agent.ld"), crates.join("shm/src"), "build.rs".into()] {
+    for watched in [
+        agent.join("src"),
+        agent.join("agent.ld"),
+        crates.join("shm/src"),
+        "build.rs".into(),
+    ] {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
 
-    rustc(&["--crate-type=rlib", "--crate-name=thalweg_shm"], &crates.join("shm/src/lib.rs"), &out);
+    rustc(
+        &["--crate-type=rlib", "--crate-name=thalweg_shm"],
+        &crates.join("shm/src/lib.rs"),
+        &out,
+    );
     let script = format!("-Clink-arg=-Wl,-T,{}", agent.join("agent.ld").display());
-    let shm = format!("--extern=thalweg_shm={}", out.join("libthalweg_shm.rlib").display());
+    let shm = format!(
+        "--extern=thalweg_shm={}",
+        out.join("libthalweg_shm.rlib").display()
+    );
     rustc(
         &[
             "--crate-type=bin",
@@ -43,8 +56,19 @@ fn main() {
 fn rustc(arguments: &[&str], source: &Path, out: &Path) {
     let mut command = Command::new(env::var_os("RUSTC").expect("cargo sets it"));
     command
-        .args(["--edition=2024", "-Copt-level=3", "-Cpanic=abort", "-Crelocation-model=pie", "-Ccodegen-units=1"])
-        .args(["-Coverflow-checks=off", "-Cdebug-assertions=off", "-Cforce-unwind-tables=no", "-Ctarget-cpu=x86-64"])
+        .args([
+            "--edition=2024",
+            "-Copt-level=3",
+            "-Cpanic=abort",
+            "-Crelocation-model=pie",
+            "-Ccodegen-units=1",
+        ])
+        .args([
+            "-Coverflow-checks=off",
+            "-Cdebug-assertions=off",
+            "-Cforce-unwind-tables=no",
+            "-Ctarget-cpu=x86-64",
+        ])
         .args(arguments)
         .arg("--out-dir")
         .arg(out)
@@ -61,11 +85,19 @@ fn describe(file: &Path, out: &Path) {
     assert_eq!(blob.address(), 0, "the image must start at 0");
     fs::write(out.join("agent.bin"), blob.data().expect("has bytes")).expect("OUT_DIR is writable");
     let mut table = String::new();
-    let mut symbols: Vec<_> = elf.symbols().filter(|s| s.name().is_ok_and(|n| n.starts_with("tw_"))).collect();
+    let mut symbols: Vec<_> = elf
+        .symbols()
+        .filter(|s| s.name().is_ok_and(|n| n.starts_with("tw_")))
+        .collect();
     symbols.sort_by_key(|s| s.address());
     for symbol in symbols {
         let name = symbol.name().expect("filtered").to_uppercase();
-        writeln!(table, "#[allow(dead_code)]\npub const {name}: u64 = {:#x};", symbol.address()).expect("a string");
+        writeln!(
+            table,
+            "#[allow(dead_code)]\npub const {name}: u64 = {:#x};",
+            symbol.address()
+        )
+        .expect("a string");
     }
     fs::write(out.join("agent_symbols.rs"), table).expect("OUT_DIR is writable");
 }

@@ -1,6 +1,8 @@
 //! A thread's first event: it gets a slot of its own, and its GS base points there from then on.
 
-use crate::memory::{Slot, atomic32, getpid, gettid, gs_base, header, region, set_gs_base, thread_pointer, ticks};
+use crate::memory::{
+    Slot, atomic32, getpid, gettid, gs_base, header, region, set_gs_base, thread_pointer, ticks,
+};
 use crate::tree;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
@@ -95,14 +97,24 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
             let key = (&raw const (*above).key).read_volatile();
             let node = (&raw const (*above).node).read_volatile();
             count += 1;
-            if key == 0 || shm::frame_sp(key) < sp || node < nodes || node >= end || count > shm::MAX_FRAMES {
+            if key == 0
+                || shm::frame_sp(key) < sp
+                || node < nodes
+                || node >= end
+                || count > shm::MAX_FRAMES
+            {
                 return;
             }
             let function = (*(node as *const shm::Node)).function;
             if function >= (*header()).functions {
                 return;
             }
-            let context = tree::child(slot, (*top).node as *mut shm::Node, function, shm::NODE_AT_ATTACH);
+            let context = tree::child(
+                slot,
+                (*top).node as *mut shm::Node,
+                function,
+                shm::NODE_AT_ATTACH,
+            );
             if context.is_null() {
                 return;
             }

@@ -11,7 +11,9 @@ pub struct Slot(pub u64);
 pub fn region() -> u64 {
     let base: u64;
     // SAFETY: reads the word that heads the image.
-    unsafe { asm!("mov {}, [rip + tw_base]", out(reg) base, options(nostack, readonly, preserves_flags)) };
+    unsafe {
+        asm!("mov {}, [rip + tw_base]", out(reg) base, options(nostack, readonly, preserves_flags))
+    };
     base
 }
 
@@ -71,7 +73,11 @@ impl Slot {
     pub fn sentinel(self) -> *mut shm::Frame {
         // SAFETY: header() is mapped.
         let frames = unsafe { (*header()).frames_offset };
-        (region() + shm::PRIVATE_SIZE + frames + self.index() * shm::FRAMES_STRIDE + shm::FRAME_SIZE) as *mut shm::Frame
+        (region()
+            + shm::PRIVATE_SIZE
+            + frames
+            + self.index() * shm::FRAMES_STRIDE
+            + shm::FRAME_SIZE) as *mut shm::Frame
     }
 
     pub fn top(self) -> *mut shm::Frame {

@@ -18,13 +18,19 @@ fn same_stack(low: u64, high: u64) -> bool {
 }
 
 fn timed_now() -> u64 {
-    if flags() & shm::HEADER_TIMED != 0 { ticks() } else { 0 }
+    if flags() & shm::HEADER_TIMED != 0 {
+        ticks()
+    } else {
+        0
+    }
 }
 
 /// The function `function` begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
-    let Some(slot) = claim::current(sp) else { return };
+    let Some(slot) = claim::current(sp) else {
+        return;
+    };
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
         (*slot.shared()).slow_entries += 1;
@@ -35,7 +41,10 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
             if sp == top_sp && (*top).key & shm::KEY_PENDING != 0 {
                 (*top).key &= !shm::KEY_PENDING;
                 tail = shm::KEY_TAIL;
-            } else if sp == top_sp && loops != 0 && (*((*top).node as *const Node)).function == function {
+            } else if sp == top_sp
+                && loops != 0
+                && (*((*top).node as *const Node)).function == function
+            {
                 return;
             } else if sp >= top_sp {
                 leave_stale(slot, sp);
@@ -56,7 +65,9 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
 /// The activation whose return address is at `sp` returns.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_exit(sp: u64) {
-    let Some(slot) = claim::current(sp) else { return };
+    let Some(slot) = claim::current(sp) else {
+        return;
+    };
     // SAFETY: as in tw_slow_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
@@ -70,7 +81,9 @@ extern "C" fn tw_slow_exit(sp: u64) {
 /// The activation at `sp` jumps to `target`, which is probed for certain if `target` is 0.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_tail(sp: u64, target: u64) {
-    let Some(slot) = claim::current(sp) else { return };
+    let Some(slot) = claim::current(sp) else {
+        return;
+    };
     // SAFETY: as in tw_slow_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
@@ -270,7 +283,8 @@ unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
     // SAFETY: folded nodes are process-wide and only touched atomically; the walk stays within this thread's frames.
     unsafe {
         let node = (*top).node as *mut Node;
-        let function = node.cast::<u8>().offset_from(tree::folded(0).cast()) as u64 / shm::NODE_SIZE;
+        let function =
+            node.cast::<u8>().offset_from(tree::folded(0).cast()) as u64 / shm::NODE_SIZE;
         atomic64(&raw mut (*node).base).fetch_add(own as u64, Relaxed);
         let min = atomic64((&raw mut (*node).min).cast());
         // A folded node starts as zeros; `i64::MAX - value` is kept, so that zero means "none yet".

@@ -11,7 +11,11 @@ pub fn nodes_base() -> u64 {
 }
 
 fn from_link(link: u32) -> *mut Node {
-    if link == 0 { core::ptr::null_mut() } else { (nodes_base() + (link as u64 - 1) * shm::NODE_SIZE) as *mut Node }
+    if link == 0 {
+        core::ptr::null_mut()
+    } else {
+        (nodes_base() + (link as u64 - 1) * shm::NODE_SIZE) as *mut Node
+    }
 }
 
 fn to_link(node: *mut Node) -> u32 {
@@ -34,7 +38,10 @@ fn allocate(slot: Slot, count: u64) -> *mut Node {
         loop {
             let at = next.load(Relaxed);
             if at % RUN != 0 && at % RUN + bytes <= RUN {
-                if next.compare_exchange(at, at + bytes, Relaxed, Relaxed).is_ok() {
+                if next
+                    .compare_exchange(at, at + bytes, Relaxed, Relaxed)
+                    .is_ok()
+                {
                     return at as *mut Node;
                 }
                 continue;
@@ -45,7 +52,10 @@ fn allocate(slot: Slot, count: u64) -> *mut Node {
             if start + RUN > limit {
                 return core::ptr::null_mut();
             }
-            if used.compare_exchange(start, start + RUN, Relaxed, Relaxed).is_ok() {
+            if used
+                .compare_exchange(start, start + RUN, Relaxed, Relaxed)
+                .is_ok()
+            {
                 let fresh = nodes_base() + start;
                 next.store(fresh + bytes, Relaxed);
                 return fresh as *mut Node;
@@ -108,7 +118,8 @@ pub unsafe fn child(slot: Slot, parent: *mut Node, function: u32, flags: u32) ->
         if !table.is_null() {
             known = find_in(table, function);
         }
-        if known.is_null() && (table.is_null() || (*parent).flags & shm::NODE_PARTLY_EXTENDED != 0) {
+        if known.is_null() && (table.is_null() || (*parent).flags & shm::NODE_PARTLY_EXTENDED != 0)
+        {
             (known, walked) = among_siblings(parent, function);
         }
         if known.is_null() {
@@ -124,7 +135,9 @@ pub unsafe fn child(slot: Slot, parent: *mut Node, function: u32, flags: u32) ->
             (*parent).flags = (*parent).flags.wrapping_add(1 << shm::NODE_MISSES_SHIFT);
         }
         let misses = (*parent).flags >> shm::NODE_MISSES_SHIFT;
-        if table.is_null() && (misses > shm::MISSES_FOR_EXTENSION || walked > shm::MISSES_FOR_EXTENSION) {
+        if table.is_null()
+            && (misses > shm::MISSES_FOR_EXTENSION || walked > shm::MISSES_FOR_EXTENSION)
+        {
             extend(slot, parent);
         }
         remember(slot, parent, known, misses);
@@ -155,7 +168,10 @@ unsafe fn link(parent: *mut Node, node: *mut Node) {
         loop {
             let first = head.load(Relaxed);
             (*node).sibling = first;
-            if head.compare_exchange(first, to_link(node), Relaxed, Relaxed).is_ok() {
+            if head
+                .compare_exchange(first, to_link(node), Relaxed, Relaxed)
+                .is_ok()
+            {
                 return;
             }
         }
@@ -191,7 +207,11 @@ unsafe fn find_in(mut table: *mut u64, function: u32) -> *mut Node {
             let word = table.add((rest & 255) as usize).read_volatile();
             if word & 1 == 0 {
                 let node = word as *mut Node;
-                return if !node.is_null() && (*node).function == function { node } else { core::ptr::null_mut() };
+                return if !node.is_null() && (*node).function == function {
+                    node
+                } else {
+                    core::ptr::null_mut()
+                };
             }
             table = (word - 1) as *mut u64;
             rest >>= 8;
@@ -209,7 +229,10 @@ unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
             let place = atomic64(table.add(((function >> shift) & 255) as usize));
             let word = place.load(Relaxed);
             if word == 0 {
-                if place.compare_exchange(0, node as u64, Relaxed, Relaxed).is_ok() {
+                if place
+                    .compare_exchange(0, node as u64, Relaxed, Relaxed)
+                    .is_ok()
+                {
                     return true;
                 }
             } else if word & 1 != 0 {

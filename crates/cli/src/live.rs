@@ -37,8 +37,7 @@ pub struct AnalysisBar(ProgressBar);
 impl AnalysisBar {
     pub fn new(quiet: bool) -> AnalysisBar {
         let bar = ProgressBar::with_draw_target(None, target(quiet));
-        let style =
-            ProgressStyle::with_template("{msg:30} [{bar:30}] {pos}/{len} modules");
+        let style = ProgressStyle::with_template("{msg:30} [{bar:30}] {pos}/{len} modules");
         bar.set_style(style.expect("a valid template").progress_chars("=> "));
         AnalysisBar(bar)
     }

@@ -71,7 +71,11 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
             )));
         }
     }
-    let mut command: Vec<String> = target.command.iter().map(|s| s.to_string_lossy().into_owned()).collect();
+    let mut command: Vec<String> = target
+        .command
+        .iter()
+        .map(|s| s.to_string_lossy().into_owned())
+        .collect();
     // A program that has set its own title leaves empty strings where its arguments were.
     while command.last().is_some_and(|part| part.is_empty()) {
         command.pop();
@@ -111,7 +115,12 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
 }
 
 /// Instruments a program that was launched and stands before its first own instruction.
-pub fn instrument(launched: &mut Launched, options: &Options, command: Vec<String>, progress: Progress) -> Result<Attached> {
+pub fn instrument(
+    launched: &mut Launched,
+    options: &Options,
+    command: Vec<String>,
+    progress: Progress,
+) -> Result<Attached> {
     let started = Moment::now();
     check_machine()?;
     let pid = launched.pid();
@@ -131,22 +140,45 @@ pub fn instrument(launched: &mut Launched, options: &Options, command: Vec<Strin
 }
 
 fn measure(options: &Options, launched: bool) -> Measure {
-    Measure { timed: options.timed, memory: options.memory, launched, chosen: !options.threads.is_empty() }
+    Measure {
+        timed: options.timed,
+        memory: options.memory,
+        launched,
+        chosen: !options.threads.is_empty(),
+    }
 }
 
 fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Result<Attached> {
     let base = shared.header()?.base + shm::PRIVATE_SIZE;
-    let mapping = memory::mappings(pid)?.into_iter().find(|m| m.start.0 == base);
-    let identity = mapping.as_ref().map(memory::Identity::of).ok_or_else(|| gone(pid))?;
-    Ok(Attached { pid, shared, identity, functions: build.functions, skipped: build.skipped, longest_stop_ns })
+    let mapping = memory::mappings(pid)?
+        .into_iter()
+        .find(|m| m.start.0 == base);
+    let identity = mapping
+        .as_ref()
+        .map(memory::Identity::of)
+        .ok_or_else(|| gone(pid))?;
+    Ok(Attached {
+        pid,
+        shared,
+        identity,
+        functions: build.functions,
+        skipped: build.skipped,
+        longest_stop_ns,
+    })
 }
 
 fn gone(pid: Pid) -> Error {
-    Error::TargetExited { pid, how: "early".into(), doing: "it was being prepared" }
+    Error::TargetExited {
+        pid,
+        how: "early".into(),
+        doing: "it was being prepared",
+    }
 }
 
 fn keeps_changing(pid: Pid) -> Error {
-    Error::Other(format!("process {pid} keeps loading and unloading code: nothing was changed, try again"))
+    Error::Other(format!(
+        "process {pid} keeps loading and unloading code: nothing was changed, try again"
+    ))
 }
 
 fn meta(command: Vec<String>, attached: bool, options: &Options) -> model::Meta {
@@ -175,7 +207,10 @@ fn check_threads(pid: Pid, wanted: &[Tid]) -> Result<()> {
         None => Ok(()),
         Some(tid) => {
             let list: Vec<String> = tasks.iter().map(|t| t.to_string()).collect();
-            Err(Error::Other(format!("process {pid} has no thread {tid}; its threads are {}", list.join(", "))))
+            Err(Error::Other(format!(
+                "process {pid} has no thread {tid}; its threads are {}",
+                list.join(", ")
+            )))
         }
     }
 }
@@ -190,10 +225,23 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
         Ok(maps) => maps,
         Err(error) => return Ok(Err(error)),
     };
-    let free = |start: u64, len: u64| !now.iter().any(|m| m.start.0 < start + len && start < m.end.0);
-    let there = |start: u64, end: u64| now.iter().any(|m| m.start.0 == start && m.end.0 == end && m.perms.exec);
-    let unchanged = build.code.iter().all(|region| free(region.start, region.len))
-        && build.survey.modules.iter().all(|m| m.text.iter().all(|&(start, end)| there(start, end)));
+    let free = |start: u64, len: u64| {
+        !now.iter()
+            .any(|m| m.start.0 < start + len && start < m.end.0)
+    };
+    let there = |start: u64, end: u64| {
+        now.iter()
+            .any(|m| m.start.0 == start && m.end.0 == end && m.perms.exec)
+    };
+    let unchanged = build
+        .code
+        .iter()
+        .all(|region| free(region.start, region.len))
+        && build
+            .survey
+            .modules
+            .iter()
+            .all(|m| m.text.iter().all(|&(start, end)| there(start, end)));
     if !unchanged {
         return Err(Outdated);
     }
@@ -202,8 +250,8 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
 
 fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
     use libc::{
-        MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE,
-        MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+        MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
+        MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
     };
     if locks_future_memory(pid, stopped)? {
         return Err(Error::Other(format!(
@@ -215,12 +263,26 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     // The kernel would take the highest room there is, which may be where the stubs are to go.
     let wanted = place::find_space(&stopped.maps()?, total).ok_or_else(|| no_space(total))?;
     let base = stopped
-        .mmap(RemoteAddr(wanted), total, PROT_NONE, reserve | MAP_FIXED_NOREPLACE, -1, 0)
+        .mmap(
+            RemoteAddr(wanted),
+            total,
+            PROT_NONE,
+            reserve | MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
         .map_err(|error| no_memory(error, total))?;
     let shared_start = RemoteAddr(base.0 + shm::PRIVATE_SIZE);
     let result = (|| {
         let private = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        stopped.mmap(base, shm::PRIVATE_SIZE, PROT_READ | PROT_WRITE, private, -1, 0)?;
+        stopped.mmap(
+            base,
+            shm::PRIVATE_SIZE,
+            PROT_READ | PROT_WRITE,
+            private,
+            -1,
+            0,
+        )?;
         stopped.madvise(base, shm::PRIVATE_SIZE, MADV_WIPEONFORK)?;
         let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC)?;
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
@@ -228,23 +290,46 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         let mapped = match &file {
             Ok(file) => file
                 .set_len(build.layout.shared_size)
-                .map_err(|source| Error::Io { path: path.clone(), source })
+                .map_err(|source| Error::Io {
+                    path: path.clone(),
+                    source,
+                })
                 .and_then(|()| {
                     let flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
-                    stopped.mmap(shared_start, build.layout.shared_size, PROT_READ | PROT_WRITE, flags, fd, 0)
+                    stopped.mmap(
+                        shared_start,
+                        build.layout.shared_size,
+                        PROT_READ | PROT_WRITE,
+                        flags,
+                        fd,
+                        0,
+                    )
                 }),
-            Err(error) => Err(Error::Io { path, source: std::io::Error::from(error.kind()) }),
+            Err(error) => Err(Error::Io {
+                path,
+                source: std::io::Error::from(error.kind()),
+            }),
         };
         stopped.close(fd)?;
         mapped?;
         let file = file.expect("mapped through it");
         stopped.madvise(base, total, MADV_DONTDUMP)?;
-        let shared = Shared::File { file, len: build.layout.shared_size };
+        let shared = Shared::File {
+            file,
+            len: build.layout.shared_size,
+        };
         let header = build.header(pid, base.0);
         shared.write(0, bytes_of(&header))?;
         for (done, region) in build.code.iter().enumerate() {
             let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-            let result = stopped.mmap(RemoteAddr(region.start), region.len, PROT_READ | PROT_EXEC, flags, -1, 0);
+            let result = stopped.mmap(
+                RemoteAddr(region.start),
+                region.len,
+                PROT_READ | PROT_EXEC,
+                flags,
+                -1,
+                0,
+            );
             if let Err(error) = result {
                 for made in &build.code[..done] {
                     let _ = stopped.munmap(RemoteAddr(made.start), made.len);
@@ -265,7 +350,11 @@ fn locks_future_memory(pid: Pid, stopped: &mut Stopped) -> Result<bool> {
     let path = PathBuf::from(format!("/proc/{pid}/status"));
     let status = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    let kilobytes = |text: &str| text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
+    let kilobytes = |text: &str| {
+        text.split_whitespace()
+            .next()
+            .and_then(|n| n.parse::<u64>().ok())
+    };
     let before = locked.and_then(kilobytes).unwrap_or(0);
     if before == 0 {
         return Ok(false);
@@ -274,13 +363,20 @@ fn locks_future_memory(pid: Pid, stopped: &mut Stopped) -> Result<bool> {
     let page = stopped.mmap(RemoteAddr(0), shm::PAGE, libc::PROT_READ, flags, -1, 0)?;
     let path = PathBuf::from(format!("/proc/{pid}/status"));
     let status = std::fs::read_to_string(&path).map_err(|source| Error::Io { path, source })?;
-    let after = status.lines().find_map(|line| line.strip_prefix("VmLck:")).and_then(kilobytes).unwrap_or(0);
+    let after = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmLck:"))
+        .and_then(kilobytes)
+        .unwrap_or(0);
     stopped.munmap(page, shm::PAGE)?;
     Ok(after > before)
 }
 
 fn no_space(total: u64) -> Error {
-    Error::Other(format!("the target has no {} GiB of address space left in one piece", total >> 30))
+    Error::Other(format!(
+        "the target has no {} GiB of address space left in one piece",
+        total >> 30
+    ))
 }
 
 fn no_memory(error: Error, total: u64) -> Error {
@@ -323,13 +419,28 @@ fn fill_and_arm(
 }
 
 /// With everything in place: give each thread its slot, then patch the text.
-fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Header, options: &Options) -> Result<()> {
+fn arm(
+    build: &Build,
+    stopped: &mut Stopped,
+    shared: &Shared,
+    header: &shm::Header,
+    options: &Options,
+) -> Result<()> {
     let pid = stopped.pid();
     if !build.changes.still_fit(stopped)? {
-        return Err(Error::Other(format!("the code of process {pid} changed while it was being analysed: try again")));
+        return Err(Error::Other(format!(
+            "the code of process {pid} changed while it was being analysed: try again"
+        )));
     }
     let mut unwinder = build.unwinder(stopped)?;
-    threads::open_slots(build, stopped, shared, header, &mut unwinder, &options.threads)?;
+    threads::open_slots(
+        build,
+        stopped,
+        shared,
+        header,
+        &mut unwinder,
+        &options.threads,
+    )?;
     let mut frames = sigframe::Frames::of(stopped)?;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
@@ -346,5 +457,8 @@ fn arm(build: &Build, stopped: &mut Stopped, shared: &Shared, header: &shm::Head
 
 /// The partner of `pc` in a sorted list of pairs.
 pub fn lookup(pairs: &[(u64, u64)], pc: u64) -> Option<u64> {
-    pairs.binary_search_by_key(&pc, |pair| pair.0).ok().map(|index| pairs[index].1)
+    pairs
+        .binary_search_by_key(&pc, |pair| pair.0)
+        .ok()
+        .map(|index| pairs[index].1)
 }

@@ -17,7 +17,13 @@ impl Moment {
                 let before = ticks();
                 let monotonic_ns = monotonic_ns();
                 let after = ticks();
-                (after - before, Moment { ticks: before + (after - before) / 2, monotonic_ns })
+                (
+                    after - before,
+                    Moment {
+                        ticks: before + (after - before) / 2,
+                        monotonic_ns,
+                    },
+                )
             })
             .min_by_key(|(width, _)| *width)
             .map(|(_, moment)| moment)
@@ -42,11 +48,14 @@ pub fn ticks() -> u64 {
 }
 
 pub fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
 }
 
 fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_RAW).expect("this clock always exists");
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_RAW)
+        .expect("this clock always exists");
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 

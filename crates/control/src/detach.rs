@@ -46,7 +46,9 @@ pub struct Detached {
 /// Restores the text of `pid`, and of fork children that share its memory.
 pub fn detach(pid: Pid) -> Result<Detached> {
     proc::preflight(pid)?;
-    let Some((mapping, shared, mut header)) = memory::find(pid)? else { return Err(not_attached(pid)) };
+    let Some((mapping, shared, mut header)) = memory::find(pid)? else {
+        return Err(not_attached(pid));
+    };
     if header.magic != shm::MAGIC {
         // Killed between mapping the memory and describing it: nothing else has happened yet.
         header = memory::zeroed();
@@ -70,15 +72,25 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         Err(error) => return Err(error),
     };
     let identity = memory::Identity::of(&mapping);
-    let mut detached =
-        Detached { pid, shared, header, members: vec![], identity, longest_stop_ns: 0, foreign: vec![] };
+    let mut detached = Detached {
+        pid,
+        shared,
+        header,
+        members: vec![],
+        identity,
+        longest_stop_ns: 0,
+        foreign: vec![],
+    };
     // The target first, so that its failure leaves its children as they are.
     let pinned = restore(&mut detached, pid, &ledger)?;
     detached.members.push((pid, pinned));
     // Children may fork meanwhile, those of the target have been restored with it.
     let mut seen = vec![pid];
     for _ in 0..MAX_SCANS {
-        let fresh: Vec<Pid> = memory::carriers(identity).into_iter().filter(|member| !seen.contains(member)).collect();
+        let fresh: Vec<Pid> = memory::carriers(identity)
+            .into_iter()
+            .filter(|member| !seen.contains(member))
+            .collect();
         if fresh.is_empty() {
             break;
         }
@@ -90,7 +102,10 @@ pub fn detach(pid: Pid) -> Result<Detached> {
                 Err(_) if !memory::carries(member, identity, mapping.start) => {}
                 // Will not stop. A fork child goes its own way, its probes count into memory of its own; but it may be
                 // one that shares the target's (vfork), so that stays.
-                Err(_) => detached.members.iter_mut().for_each(|member| member.1 = true),
+                Err(_) => detached
+                    .members
+                    .iter_mut()
+                    .for_each(|member| member.1 = true),
             }
         }
     }
@@ -102,7 +117,9 @@ pub fn detach(pid: Pid) -> Result<Detached> {
 pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
     proc::preflight(pid)?;
     match memory::find(pid)? {
-        Some((mapping, shared, header)) if header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED => {
+        Some((mapping, shared, header))
+            if header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED =>
+        {
             check(&header, &mapping, pid)?;
             Ok((shared, header))
         }
@@ -111,7 +128,9 @@ pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
 }
 
 fn not_attached(pid: Pid) -> Error {
-    Error::Other(format!("process {pid} is not attached: `thalweg attach {pid}` begins"))
+    Error::Other(format!(
+        "process {pid} is not attached: `thalweg attach {pid}` begins"
+    ))
 }
 
 fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
@@ -123,7 +142,9 @@ fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
         )));
     }
     if header.base.checked_add(shm::PRIVATE_SIZE) != Some(mapping.start.0) {
-        return Err(Error::Other(format!("the data that process {pid} carries is damaged: nothing was changed")));
+        return Err(Error::Other(format!(
+            "the data that process {pid} carries is damaged: nothing was changed"
+        )));
     }
     Ok(())
 }
@@ -142,14 +163,20 @@ fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
     loop {
         attempts += 1;
         let mut stopped = Stopped::stop(pid)?;
-        if !memory::carries(pid, detached.identity, RemoteAddr(detached.header.base + shm::PRIVATE_SIZE)) {
+        if !memory::carries(
+            pid,
+            detached.identity,
+            RemoteAddr(detached.header.base + shm::PRIVATE_SIZE),
+        ) {
             return Err(not_attached(pid));
         }
         if attempts == 1 {
             text::undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
         }
         let outcome = evacuate(detached, &mut stopped, ledger)?;
-        detached.longest_stop_ns = detached.longest_stop_ns.max(stopped.stop_time().as_nanos() as u64);
+        detached.longest_stop_ns = detached
+            .longest_stop_ns
+            .max(stopped.stop_time().as_nanos() as u64);
         stopped.release()?;
         match outcome {
             Outcome::Out => return Ok(false),
@@ -179,7 +206,10 @@ enum Outcome {
 /// Takes the threads out of the stubs and gives their GS bases back.
 fn evacuate(detached: &Detached, stopped: &mut Stopped, ledger: &Ledger) -> Result<Outcome> {
     let code = detached.header.code;
-    let in_stubs = move |pc: u64| code.iter().any(|region| pc.wrapping_sub(region.start) < region.len);
+    let in_stubs = move |pc: u64| {
+        code.iter()
+            .any(|region| pc.wrapping_sub(region.start) < region.len)
+    };
     let mut frames = sigframe::Frames::of(stopped)?;
     let mut pinned = false;
     let mut inside = false;
@@ -193,7 +223,10 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, ledger: &Ledger) -> Resu
             continue;
         }
         frames.translate(stopped, regs.rsp, &ledger.back)?;
-        let returns_into_stub = frames.saved_pcs(stopped, regs.rsp).iter().any(|&(_, pc)| in_stubs(pc));
+        let returns_into_stub = frames
+            .saved_pcs(stopped, regs.rsp)
+            .iter()
+            .any(|&(_, pc)| in_stubs(pc));
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
         if ours && !returns_into_stub {
@@ -229,7 +262,9 @@ impl Detached {
             // Since it was restored it may have become another program, with other things at those addresses.
             let maps = stopped.maps()?;
             let start = RemoteAddr(self.header.base + shm::PRIVATE_SIZE);
-            let carried = maps.iter().find(|m| m.start == start && memory::Identity::of(m) == self.identity);
+            let carried = maps
+                .iter()
+                .find(|m| m.start == start && memory::Identity::of(m) == self.identity);
             let Some(carried) = carried else { continue };
             let end = carried.end.0;
             // A controller that was killed may have noted a region that it never mapped.

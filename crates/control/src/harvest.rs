@@ -33,7 +33,10 @@ impl Witness {
         for pid in pids {
             let process = Pid(pid as i32);
             for tid in proc::tasks(process).unwrap_or_default() {
-                let entry = self.threads.entry((pid, tid.0 as u32)).or_insert_with(|| (now, String::new()));
+                let entry = self
+                    .threads
+                    .entry((pid, tid.0 as u32))
+                    .or_insert_with(|| (now, String::new()));
                 entry.0 = now;
                 if let Ok(name) = proc::thread_name(process, tid) {
                     entry.1 = name;
@@ -55,7 +58,13 @@ fn look_at_process(pid: Pid) -> Option<(Option<u32>, Vec<String>)> {
         .map(|part| String::from_utf8_lossy(part).into_owned())
         .collect();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok();
+    let parent = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok();
     (!command.is_empty()).then_some((parent, command))
 }
 
@@ -77,7 +86,11 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
     let header = shared.header()?;
     let used = header.nodes_used.min(header.nodes_len);
     let nodes = Nodes::read(shared, &header)?;
-    let mut totals = Totals { folded: header.folded_calls, calls: header.folded_calls, ..Totals::default() };
+    let mut totals = Totals {
+        folded: header.folded_calls,
+        calls: header.folded_calls,
+        ..Totals::default()
+    };
     for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
         let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
         if slot.root == 0 {
@@ -106,7 +119,10 @@ impl Nodes {
     fn read(shared: &Shared, header: &shm::Header) -> Result<Nodes> {
         let used = header.nodes_used.min(header.nodes_len);
         Ok(Nodes {
-            start: header.base.wrapping_add(shm::PRIVATE_SIZE).wrapping_add(header.nodes_offset),
+            start: header
+                .base
+                .wrapping_add(shm::PRIVATE_SIZE)
+                .wrapping_add(header.nodes_offset),
             bytes: shared.read_vec(header.nodes_offset, used)?,
             functions: header.functions,
         })
@@ -114,9 +130,14 @@ impl Nodes {
 
     fn at(&self, number: u64) -> Result<shm::Node> {
         let from = (number * shm::NODE_SIZE) as usize;
-        let bytes = self.bytes.get(from..from + shm::NODE_SIZE as usize).ok_or_else(damaged)?;
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let bytes = self
+            .bytes
+            .get(from..from + shm::NODE_SIZE as usize)
+            .ok_or_else(damaged)?;
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half =
+            |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let mut node: shm::Node = zeroed();
         node.calls = word(0);
         node.cum = word(8);
@@ -133,14 +154,17 @@ impl Nodes {
 
     fn number_of(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(self.start)?;
-        (offset % shm::NODE_SIZE == 0 && offset < self.bytes.len() as u64).then_some(offset / shm::NODE_SIZE)
+        (offset % shm::NODE_SIZE == 0 && offset < self.bytes.len() as u64)
+            .then_some(offset / shm::NODE_SIZE)
     }
 
     /// Visits every context below the root at `root`, parents first: number, node, parent's number (none for the
     /// outermost). Links that lead nowhere, as a reader may see while the tree grows, end the branch.
     fn walk(&self, root: u64, mut visit: impl FnMut(u64, &shm::Node, Option<u64>)) -> Result<()> {
         // Claimed after the copy was made, or by a thread that found the arena full and has a root outside of it.
-        let Some(root) = self.number_of(root) else { return Ok(()) };
+        let Some(root) = self.number_of(root) else {
+            return Ok(());
+        };
         let limit = self.bytes.len() as u64 / shm::NODE_SIZE;
         let mut visited = 0;
         let mut pending = vec![(u64::from(self.at(root)?.first_child), None)];
@@ -174,7 +198,8 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     let mut header = shared.header()?;
     let now = Moment::now();
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
-    let mut profile = model::read(&mut &*catalog).map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    let mut profile = model::read(&mut &*catalog)
+        .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
     // The target may have scribbled over the header: no function without a name.
     header.functions = header.functions.min(profile.functions.len() as u32);
     let end_ticks = ended.unwrap_or(now.ticks);
@@ -187,14 +212,34 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
 
     // As the kernel names a process: the file's name, cut to 15 bytes.
-    let program = profile.meta.command.first().map(String::as_str).unwrap_or_default();
-    let command_name: String = program.rsplit('/').next().unwrap_or_default().chars().take(15).collect();
-    let mut reader = SlotReader { shared, header: &header, nodes: &nodes, clock: &clock, witness, end_ticks, command_name };
+    let program = profile
+        .meta
+        .command
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
+    let command_name: String = program
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(15)
+        .collect();
+    let mut reader = SlotReader {
+        shared,
+        header: &header,
+        nodes: &nodes,
+        clock: &clock,
+        witness,
+        end_ticks,
+        command_name,
+    };
     let mut slots = Vec::new();
     for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
         let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
         slots.push((slot.pid, slot.tid));
-        let chosen = header.flags & shm::HEADER_CHOSEN == 0 || (slot.flags & shm::SLOT_IGNORED == 0 && slot.creator_slot == 0);
+        let chosen = header.flags & shm::HEADER_CHOSEN == 0
+            || (slot.flags & shm::SLOT_IGNORED == 0 && slot.creator_slot == 0);
         if slot.root == 0 || !chosen {
             continue;
         }
@@ -202,8 +247,14 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         let process = match profile.processes.iter_mut().find(|p| p.pid == slot.pid) {
             Some(process) => process,
             None => {
-                let (parent, command) = reader.process(slot.pid, &slot, &slots, &profile.meta.command);
-                profile.processes.push(model::Process { pid: slot.pid, parent, command, threads: Vec::new() });
+                let (parent, command) =
+                    reader.process(slot.pid, &slot, &slots, &profile.meta.command);
+                profile.processes.push(model::Process {
+                    pid: slot.pid,
+                    parent,
+                    command,
+                    threads: Vec::new(),
+                });
                 profile.processes.last_mut().expect("just pushed")
             }
         };
@@ -246,7 +297,9 @@ impl Clock {
         } else {
             recorded
         };
-        Clock { hz: if hz.is_finite() && hz > 1e6 { hz } else { 1e9 } }
+        Clock {
+            hz: if hz.is_finite() && hz > 1e6 { hz } else { 1e9 },
+        }
     }
 
     fn ns(&self, ticks: u64) -> u64 {
@@ -281,7 +334,12 @@ struct Figures {
 }
 
 impl SlotReader<'_> {
-    fn thread(&mut self, index: u64, slot: &shm::SharedSlot, slots: &[(u32, u32)]) -> Result<model::Thread> {
+    fn thread(
+        &mut self,
+        index: u64,
+        slot: &shm::SharedSlot,
+        slots: &[(u32, u32)],
+    ) -> Result<model::Thread> {
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         let seen = self.witness.threads.get(&(slot.pid, slot.tid));
         let end = self.end_of(slot);
@@ -291,7 +349,9 @@ impl SlotReader<'_> {
             tid: slot.tid,
             name: seen.map_or_else(|| self.process_name(slot.pid), |(_, name)| name.clone()),
             created_by: creator(slot, slots),
-            start_ns: self.clock.ns(slot.start.saturating_sub(self.header.attach_ticks)),
+            start_ns: self
+                .clock
+                .ns(slot.start.saturating_sub(self.header.attach_ticks)),
             end_ns: self.clock.ns(end.saturating_sub(self.header.attach_ticks)),
             nodes: Vec::new(),
             folded_calls: 0,
@@ -318,7 +378,14 @@ impl SlotReader<'_> {
             }
             let parent = parent.and_then(|p| places.get(&p).copied());
             places.insert(number, thread.nodes.len() as u32);
-            thread.nodes.push(convert(&figures, node.function, parent, &thread.nodes, clock, timed));
+            thread.nodes.push(convert(
+                &figures,
+                node.function,
+                parent,
+                &thread.nodes,
+                clock,
+                timed,
+            ));
         })?;
         if self.header.folded_calls == 0 {
             add_up(&mut thread.nodes);
@@ -328,13 +395,27 @@ impl SlotReader<'_> {
 
     /// A thread that is alive counts up to the end of the recording, one that is dead up to when it was last known.
     fn end_of(&self, slot: &shm::SharedSlot) -> u64 {
-        if proc::tasks(Pid(slot.pid as i32)).is_ok_and(|tasks| tasks.contains(&Tid(slot.tid as i32))) {
+        if proc::tasks(Pid(slot.pid as i32))
+            .is_ok_and(|tasks| tasks.contains(&Tid(slot.tid as i32)))
+        {
             return self.end_ticks;
         }
-        let seen = self.witness.threads.get(&(slot.pid, slot.tid)).map_or(0, |(ticks, _)| *ticks);
+        let seen = self
+            .witness
+            .threads
+            .get(&(slot.pid, slot.tid))
+            .map_or(0, |(ticks, _)| *ticks);
         // A first thread ends with its process, whose end the controller waits for.
-        let with_process = if slot.tid == self.header.pid { self.end_ticks } else { 0 };
-        slot.last.max(slot.start).max(seen).max(with_process).min(self.end_ticks.max(slot.last))
+        let with_process = if slot.tid == self.header.pid {
+            self.end_ticks
+        } else {
+            0
+        };
+        slot.last
+            .max(slot.start)
+            .max(seen)
+            .max(with_process)
+            .min(self.end_ticks.max(slot.last))
     }
 
     /// What runs right now, by node: time since entry, and the part of it that is the function's own.
@@ -347,7 +428,9 @@ impl SlotReader<'_> {
         'all: while frames.len() as u64 + BATCH <= shm::MAX_FRAMES {
             self.shared.read_bytes(offset, &mut bytes)?;
             for frame in bytes.chunks_exact(shm::FRAME_SIZE as usize) {
-                let word = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().expect("eight bytes"));
+                let word = |at: usize| {
+                    u64::from_le_bytes(frame[at..at + 8].try_into().expect("eight bytes"))
+                };
                 let key = word(shm::FRAME_KEY);
                 if key == 0 {
                     break 'all;
@@ -387,14 +470,25 @@ impl SlotReader<'_> {
             return (None, command.to_vec());
         }
         let seen = self.witness.processes.get(&pid);
-        let parent = (slot.creator_slot as usize).checked_sub(1).and_then(|index| slots.get(index)).map(|(pid, _)| *pid);
-        (parent, seen.map_or_else(|| command.to_vec(), |(_, command)| command.clone()))
+        let parent = (slot.creator_slot as usize)
+            .checked_sub(1)
+            .and_then(|index| slots.get(index))
+            .map(|(pid, _)| *pid);
+        (
+            parent,
+            seen.map_or_else(|| command.to_vec(), |(_, command)| command.clone()),
+        )
     }
 
     /// What a thread is called that was never seen alive: as its process, whose name it began with.
     fn process_name(&self, pid: u32) -> String {
-        let seen = self.witness.threads.get(&(pid, pid)).map(|(_, name)| name.clone());
-        seen.filter(|name| !name.is_empty()).unwrap_or_else(|| self.command_name.clone())
+        let seen = self
+            .witness
+            .threads
+            .get(&(pid, pid))
+            .map(|(_, name)| name.clone());
+        seen.filter(|name| !name.is_empty())
+            .unwrap_or_else(|| self.command_name.clone())
     }
 
     /// Contexts that found no room: one node per function, kept with the process's first thread.
@@ -402,7 +496,13 @@ impl SlotReader<'_> {
         if self.header.folded_calls == 0 {
             return Ok(());
         }
-        let Some(thread) = profile.processes.first_mut().and_then(|p| p.threads.first_mut()) else { return Ok(()) };
+        let Some(thread) = profile
+            .processes
+            .first_mut()
+            .and_then(|p| p.threads.first_mut())
+        else {
+            return Ok(());
+        };
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         for function in 0..self.header.functions {
             let offset = self.header.folded_offset + u64::from(function) * shm::NODE_SIZE;
@@ -420,7 +520,9 @@ impl SlotReader<'_> {
                 flags: NodeFlags::FOLDED,
             };
             thread.folded_calls += node.calls;
-            thread.nodes.push(convert(&figures, function, None, &[], self.clock, timed));
+            thread
+                .nodes
+                .push(convert(&figures, function, None, &[], self.clock, timed));
         }
         Ok(())
     }
@@ -474,12 +576,22 @@ fn convert(
     }
     let never_left = figures.min == i64::MAX;
     let ns = |ticks: u64| if timed { clock.ns(ticks) } else { 0 };
-    let signed = |ticks: i64| if timed && !never_left { clock.signed_ns(ticks) } else { 0 };
+    let signed = |ticks: i64| {
+        if timed && !never_left {
+            clock.signed_ns(ticks)
+        } else {
+            0
+        }
+    };
     model::Node {
         parent,
         function,
         calls: figures.calls,
-        base: if timed { clock.signed_ns(figures.base as i64) } else { 0 },
+        base: if timed {
+            clock.signed_ns(figures.base as i64)
+        } else {
+            0
+        },
         cum: ns(figures.cum),
         elapsed: ns(figures.cum),
         min: signed(figures.min),

@@ -123,7 +123,9 @@ impl Launched {
 
     /// Ends a child that was not let run yet: a command that is refused must not have begun.
     pub fn abandon(&mut self) {
-        let Some(stopped) = self.stopped.take() else { return };
+        let Some(stopped) = self.stopped.take() else {
+            return;
+        };
         // SAFETY: signals our own child, which we have not collected.
         unsafe { libc::kill(self.pid.0, libc::SIGKILL) };
         drop(stopped);

@@ -70,7 +70,11 @@ impl Ledger {
             }
             let original = input.take(len as usize)?.to_vec();
             let replacement = input.take(len as usize)?.to_vec();
-            ledger.patches.push(Patch { address: last, original, replacement });
+            ledger.patches.push(Patch {
+                address: last,
+                original,
+                replacement,
+            });
         }
         let (mut stub, mut home) = (0u64, 0u64);
         for _ in 0..input.number()? {
@@ -83,7 +87,9 @@ impl Ledger {
 }
 
 fn damaged() -> Error {
-    Error::Other("the ledger of patches that the target carries is damaged: nothing was changed".into())
+    Error::Other(
+        "the ledger of patches that the target carries is damaged: nothing was changed".into(),
+    )
 }
 
 /// The way from one address to another as a small number, whatever its direction.
@@ -131,7 +137,11 @@ mod tests {
     use super::*;
 
     fn sample() -> Ledger {
-        let patch = |address, byte| Patch { address, original: vec![byte; 5], replacement: vec![0xe9, 1, 2, 3, 4] };
+        let patch = |address, byte| Patch {
+            address,
+            original: vec![byte; 5],
+            replacement: vec![0xe9, 1, 2, 3, 4],
+        };
         Ledger {
             patches: vec![patch(0x7f00_0000_0000, 1), patch(0x5555_0000, 2)],
             back: vec![(0x1000, 0x7f00_0000_0000), (0x1005, 0x5555_0000)],

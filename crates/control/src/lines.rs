@@ -40,7 +40,11 @@ pub fn complete(profile: &mut Profile) {
 
 fn look_up(profile: &mut Profile) {
     for (index, module) in profile.modules.iter().enumerate() {
-        let mut wanted = profile.functions.iter_mut().filter(|f| f.module == index as u32).peekable();
+        let mut wanted = profile
+            .functions
+            .iter_mut()
+            .filter(|f| f.module == index as u32)
+            .peekable();
         if wanted.peek().is_none() {
             continue;
         }

@@ -46,11 +46,15 @@ pub enum Shared {
 }
 
 fn file_error(error: std::io::Error) -> Error {
-    Error::Other(format!("the target's shared memory cannot be accessed: {error}"))
+    Error::Other(format!(
+        "the target's shared memory cannot be accessed: {error}"
+    ))
 }
 
 fn out_of_bounds(offset: u64, len: u64) -> Error {
-    Error::Other(format!("the target's data is damaged: {len} bytes at {offset:#x} are outside of it"))
+    Error::Other(format!(
+        "the target's data is damaged: {len} bytes at {offset:#x} are outside of it"
+    ))
 }
 
 impl Shared {
@@ -67,14 +71,18 @@ impl Shared {
         self.check(offset, into.len() as u64)?;
         match self {
             Shared::File { file, .. } => file.read_exact_at(into, offset).map_err(file_error),
-            Shared::Remote { pid, start, .. } => read_remote(*pid, RemoteAddr(start + offset), into),
+            Shared::Remote { pid, start, .. } => {
+                read_remote(*pid, RemoteAddr(start + offset), into)
+            }
         }
     }
 
     pub fn read<T: Contract>(&self, offset: u64) -> Result<T> {
         let mut value: T = zeroed();
         // SAFETY: contract types are integers: any bytes make a value.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut value).cast(), size_of::<T>())
+        };
         self.read_bytes(offset, bytes)?;
         Ok(value)
     }
@@ -97,7 +105,9 @@ impl Shared {
         self.check(offset, bytes.len() as u64)?;
         match self {
             Shared::File { file, .. } => file.write_all_at(bytes, offset).map_err(file_error),
-            Shared::Remote { pid, start, .. } => write_remote(*pid, RemoteAddr(start + offset), bytes),
+            Shared::Remote { pid, start, .. } => {
+                write_remote(*pid, RemoteAddr(start + offset), bytes)
+            }
         }
     }
 
@@ -106,7 +116,10 @@ impl Shared {
     }
 
     pub fn set_state(&self, state: u32) -> Result<()> {
-        self.write(std::mem::offset_of!(shm::Header, state) as u64, &state.to_le_bytes())
+        self.write(
+            std::mem::offset_of!(shm::Header, state) as u64,
+            &state.to_le_bytes(),
+        )
     }
 }
 
@@ -117,14 +130,25 @@ pub fn read_remote(pid: Pid, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
     while done < into.len() {
         let rest = &mut into[done..];
         let len = rest.len().min(1 << 30);
-        let remote = [RemoteIoVec { base: addr.0 as usize + done, len }];
+        let remote = [RemoteIoVec {
+            base: addr.0 as usize + done,
+            len,
+        }];
         match process_vm_readv(
             nix::unistd::Pid::from_raw(pid.0),
             &mut [std::io::IoSliceMut::new(&mut rest[..len])],
             &remote,
         ) {
             Ok(n) if n > 0 => done += n,
-            Ok(_) => return Err(memory_error(pid, "read", addr, into.len(), nix::Error::EFAULT)),
+            Ok(_) => {
+                return Err(memory_error(
+                    pid,
+                    "read",
+                    addr,
+                    into.len(),
+                    nix::Error::EFAULT,
+                ));
+            }
             Err(error) => return Err(memory_error(pid, "read", addr, into.len(), error)),
         }
     }
@@ -133,16 +157,41 @@ pub fn read_remote(pid: Pid, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
 
 pub fn write_remote(pid: Pid, addr: RemoteAddr, bytes: &[u8]) -> Result<()> {
     use nix::sys::uio::{RemoteIoVec, process_vm_writev};
-    let remote = [RemoteIoVec { base: addr.0 as usize, len: bytes.len() }];
-    match process_vm_writev(nix::unistd::Pid::from_raw(pid.0), &[std::io::IoSlice::new(bytes)], &remote) {
+    let remote = [RemoteIoVec {
+        base: addr.0 as usize,
+        len: bytes.len(),
+    }];
+    match process_vm_writev(
+        nix::unistd::Pid::from_raw(pid.0),
+        &[std::io::IoSlice::new(bytes)],
+        &remote,
+    ) {
         Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(memory_error(pid, "write", addr, bytes.len(), nix::Error::EFAULT)),
+        Ok(_) => Err(memory_error(
+            pid,
+            "write",
+            addr,
+            bytes.len(),
+            nix::Error::EFAULT,
+        )),
         Err(error) => Err(memory_error(pid, "write", addr, bytes.len(), error)),
     }
 }
 
-fn memory_error(pid: Pid, verb: &'static str, addr: RemoteAddr, len: usize, error: nix::Error) -> Error {
-    Error::Memory { pid, verb, addr, len, source: error.into() }
+fn memory_error(
+    pid: Pid,
+    verb: &'static str,
+    addr: RemoteAddr,
+    len: usize,
+    error: nix::Error,
+) -> Error {
+    Error::Memory {
+        pid,
+        verb,
+        addr,
+        len,
+        source: error.into(),
+    }
 }
 
 /// All shared memories of ours that a process has mapped: more than one only if a handler kept an earlier one alive.
@@ -176,44 +225,67 @@ pub struct Identity {
 
 impl Identity {
     pub fn of(mapping: &Mapping) -> Identity {
-        Identity { dev: mapping.dev, inode: mapping.inode }
+        Identity {
+            dev: mapping.dev,
+            inode: mapping.inode,
+        }
     }
 }
 
 /// Every process that maps the shared memory: the target and those of its fork children that have not called exec.
 pub fn carriers(identity: Identity) -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
         .filter(|&pid| {
             let ours = std::process::id() as i32 == pid.0;
-            !ours && mappings(pid).is_ok_and(|found| found.iter().any(|m| Identity::of(m) == identity))
+            !ours
+                && mappings(pid)
+                    .is_ok_and(|found| found.iter().any(|m| Identity::of(m) == identity))
         })
         .collect()
 }
 
 /// Whether a process has that shared memory at that address.
 pub fn carries(pid: Pid, identity: Identity, start: RemoteAddr) -> bool {
-    mappings(pid).is_ok_and(|found| found.iter().any(|m| m.start == start && Identity::of(m) == identity))
+    mappings(pid).is_ok_and(|found| {
+        found
+            .iter()
+            .any(|m| m.start == start && Identity::of(m) == identity)
+    })
 }
 
 fn is_ours(mapping: &Mapping) -> bool {
     let name = format!("/memfd:{}", shm::MEMFD_NAME);
     mapping.perms.shared
         && mapping.offset == 0
-        && mapping.path.as_ref().and_then(|p| p.to_str()).is_some_and(|p| {
-            p.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-        })
+        && mapping
+            .path
+            .as_ref()
+            .and_then(|p| p.to_str())
+            .is_some_and(|p| {
+                p.strip_prefix(name.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            })
 }
 
 /// Opens the shared memory that `mapping` shows.
 pub fn open(pid: Pid, mapping: &Mapping) -> Result<Shared> {
     let len = mapping.end.0 - mapping.start.0;
     // /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN; without them the kernel copies for us.
-    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
+    let link = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start.0, mapping.end.0
+    );
     match File::options().read(true).write(true).open(link) {
         Ok(file) => Ok(Shared::File { file, len }),
-        Err(_) => Ok(Shared::Remote { pid, start: mapping.start.0, len }),
+        Err(_) => Ok(Shared::Remote {
+            pid,
+            start: mapping.start.0,
+            len,
+        }),
     }
 }

@@ -32,7 +32,12 @@ pub fn clusters(extents: &[(u64, u64, u64)]) -> Vec<Cluster> {
                 last.high = last.high.max(high);
                 last.stub_bytes += bytes;
             }
-            _ => clusters.push(Cluster { members: vec![index], low, high, stub_bytes: bytes }),
+            _ => clusters.push(Cluster {
+                members: vec![index],
+                low,
+                high,
+                stub_bytes: bytes,
+            }),
         }
     }
     clusters
@@ -50,12 +55,24 @@ pub fn find_gap(maps: &[Mapping], low: u64, high: u64, len: u64) -> Option<u64> 
         let is = |m: &Mapping, name: &str| m.path.as_ref().is_some_and(|p| p.as_os_str() == name);
         let (start, stop) = mapping.map_or((ceiling, ceiling), |m| (m.start.0, m.end.0));
         let keep_low = if previous_grows { GROWTH } else { MARGIN };
-        let keep_high = if mapping.is_some_and(|m| is(m, "[stack]")) { GROWTH } else { MARGIN };
+        let keep_high = if mapping.is_some_and(|m| is(m, "[stack]")) {
+            GROWTH
+        } else {
+            MARGIN
+        };
         let from = (previous_end + keep_low).max(floor);
         let to = start.saturating_sub(keep_high).min(ceiling);
         if to > from && to - from >= len {
-            let at = if to <= low { (to - len) & !0xfff } else { (from + 0xfff) & !0xfff };
-            let distance = if at < low { low - at } else { at.saturating_sub(high) };
+            let at = if to <= low {
+                (to - len) & !0xfff
+            } else {
+                (from + 0xfff) & !0xfff
+            };
+            let distance = if at < low {
+                low - at
+            } else {
+                at.saturating_sub(high)
+            };
             if at >= from && at + len <= to && best.is_none_or(|(nearest, _)| distance < nearest) {
                 best = Some((distance, at));
             }
@@ -63,7 +80,9 @@ pub fn find_gap(maps: &[Mapping], low: u64, high: u64, len: u64) -> Option<u64> 
         if stop > previous_end {
             previous_end = stop;
             // The heap begins behind the executable's data, at a random distance, and may not exist yet.
-            previous_grows = mapping.is_some_and(|m| is(m, "[heap]") || (m.perms.write && m.end.0 < 1 << 47 && is_low(m)));
+            previous_grows = mapping.is_some_and(|m| {
+                is(m, "[heap]") || (m.perms.write && m.end.0 < 1 << 47 && is_low(m))
+            });
         }
     }
     best.map(|(_, at)| at)
@@ -75,7 +94,11 @@ pub fn find_space(maps: &[Mapping], len: u64) -> Option<u64> {
     let mut highest = 0x1_0000_0000;
     let mut widest = (0, 0);
     // [vsyscall] lies beyond what a program can map.
-    let taken = maps.iter().map(|m| (m.start.0, m.end.0)).filter(|&(start, _)| start < END).chain([(END, END)]);
+    let taken = maps
+        .iter()
+        .map(|m| (m.start.0, m.end.0))
+        .filter(|&(start, _)| start < END)
+        .chain([(END, END)]);
     for (start, end) in taken {
         widest = widest.max((start.saturating_sub(highest), highest));
         highest = highest.max(end);
@@ -98,7 +121,12 @@ mod tests {
         Mapping {
             start: RemoteAddr(start),
             end: RemoteAddr(end),
-            perms: Perms { read: true, write, exec: false, shared: false },
+            perms: Perms {
+                read: true,
+                write,
+                exec: false,
+                shared: false,
+            },
             offset: 0,
             dev: (0, 0),
             inode: 0,
@@ -123,10 +151,18 @@ mod tests {
         let maps = [
             mapping(0x5555_5555_0000, 0x5555_5556_0000, "/bin/x", false),
             mapping(0x7f00_0000_0000, 0x7f00_0010_0000, "/lib/y", false),
-            mapping(0xffff_ffff_ff60_0000, 0xffff_ffff_ff60_1000, "[vsyscall]", false),
+            mapping(
+                0xffff_ffff_ff60_0000,
+                0xffff_ffff_ff60_1000,
+                "[vsyscall]",
+                false,
+            ),
         ];
         let at = find_space(&maps, 128 << 30).unwrap();
-        assert!(at > 0x5555_5556_0000 + (1 << 40) && at + (128 << 30) < 0x7f00_0000_0000 - (1 << 40), "{at:#x}");
+        assert!(
+            at > 0x5555_5556_0000 + (1 << 40) && at + (128 << 30) < 0x7f00_0000_0000 - (1 << 40),
+            "{at:#x}"
+        );
         assert_eq!(find_space(&maps, 1 << 46), None);
     }
 
@@ -139,9 +175,15 @@ mod tests {
             mapping(0x7fff_0000_0000, 0x7fff_0002_0000, "[stack]", true),
         ];
         let at = find_gap(&maps, 0x400000, 0x405000, 0x10000).unwrap();
-        assert!(at >= 0x1021000 + GROWTH && at + 0x10000 < 0x400000 + (2 << 30), "{at:#x}");
+        assert!(
+            at >= 0x1021000 + GROWTH && at + 0x10000 < 0x400000 + (2 << 30),
+            "{at:#x}"
+        );
         let pie = [mapping(0x5555_5555_0000, 0x5555_5556_0000, "/bin/x", true)];
         let at = find_gap(&pie, 0x5555_5555_0000, 0x5555_5556_0000, 0x10000).unwrap();
-        assert!(at < 0x5555_5555_0000, "below a position-independent executable, not where its heap will grow: {at:#x}");
+        assert!(
+            at < 0x5555_5555_0000,
+            "below a position-independent executable, not where its heap will grow: {at:#x}"
+        );
     }
 }

@@ -65,7 +65,8 @@ impl Build {
         let mut catalog = survey.catalog();
         catalog.meta = meta;
         let skipped = catalog.skipped.len();
-        let catalog = model::write(&catalog).map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
+        let catalog = model::write(&catalog)
+            .map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
         let mut build = Build {
             survey,
             numbers,
@@ -86,24 +87,44 @@ impl Build {
 
     /// Chooses addresses among the gaps of `maps` and makes stubs and patches for them.
     fn place(&mut self, maps: &[Mapping]) -> Result<()> {
-        let extents: Vec<_> =
-            self.survey.modules.iter().map(|m| (m.low, m.high, page_up(m.plan.stub_size_bound()))).collect();
+        let extents: Vec<_> = self
+            .survey
+            .modules
+            .iter()
+            .map(|m| (m.low, m.high, page_up(m.plan.stub_size_bound())))
+            .collect();
         let mut taken = maps.to_vec();
         let mut ledger = Ledger::default();
         self.code.clear();
         for cluster in place::clusters(&extents) {
             let len = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
-            let start = place::find_gap(&taken, cluster.low, cluster.high, len).ok_or_else(|| {
-                Error::Other(format!("no free address range of {len} bytes within reach of {:#x}", cluster.low))
-            })?;
+            let start =
+                place::find_gap(&taken, cluster.low, cluster.high, len).ok_or_else(|| {
+                    Error::Other(format!(
+                        "no free address range of {len} bytes within reach of {:#x}",
+                        cluster.low
+                    ))
+                })?;
             taken.push(reserved(start, len));
             taken.sort_by_key(|m| m.start);
-            let mut region = CodeRegion { start, len, stubs: Vec::new() };
+            let mut region = CodeRegion {
+                start,
+                len,
+                stubs: Vec::new(),
+            };
             let mut at = start + page_up(agent::IMAGE.len() as u64);
             for &member in &cluster.members {
                 let surveyed = &self.survey.modules[member];
-                let encoder = agent::Encoder { agent: start, timed: self.measure.timed, numbers: &self.numbers[member] };
-                let placement = Placement { bias: surveyed.bias, stub_base: at, encoder: &encoder };
+                let encoder = agent::Encoder {
+                    agent: start,
+                    timed: self.measure.timed,
+                    numbers: &self.numbers[member],
+                };
+                let placement = Placement {
+                    bias: surveyed.bias,
+                    stub_base: at,
+                    encoder: &encoder,
+                };
                 let mut emitted = thalweg_patch::emit(&surveyed.module, &surveyed.plan, &placement)
                     .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))?;
                 region.stubs.push((at, std::mem::take(&mut emitted.stubs)));
@@ -113,7 +134,9 @@ impl Build {
             self.code.push(region);
         }
         if self.code.len() > shm::MAX_CODE_REGIONS {
-            return Err(Error::Other("the target's modules lie too far apart for one profile".into()));
+            return Err(Error::Other(
+                "the target's modules lie too far apart for one profile".into(),
+            ));
         }
         ledger.sort();
         self.ledger_bytes = ledger.encode();
@@ -141,7 +164,10 @@ impl Build {
             }
             table[index as usize] = address;
         }
-        let bytes: Vec<u8> = table.iter().flat_map(|address| address.to_le_bytes()).collect();
+        let bytes: Vec<u8> = table
+            .iter()
+            .flat_map(|address| address.to_le_bytes())
+            .collect();
         shared.write(shm::TABLE_OFFSET, &bytes)?;
         shared.write(0, bytes_of(header))
     }
@@ -151,14 +177,27 @@ impl Build {
     fn probed_entries(&self) -> impl Iterator<Item = u64> {
         let modules = &self.survey.modules;
         let functions = || {
-            modules.iter().flat_map(|m| m.plan.functions.iter().map(|plan| (m.bias, &m.module.functions[plan.function])))
+            modules.iter().flat_map(|m| {
+                m.plan
+                    .functions
+                    .iter()
+                    .map(|plan| (m.bias, &m.module.functions[plan.function]))
+            })
         };
-        let names: HashSet<&str> = functions().filter_map(|(_, function)| function.linkage_name.as_deref()).collect();
+        let names: HashSet<&str> = functions()
+            .filter_map(|(_, function)| function.linkage_name.as_deref())
+            .collect();
         let lazy = modules.iter().flat_map(move |m| {
-            let probed = m.module.lazy_slots.iter().filter(|slot| names.contains(slot.symbol.as_str()));
+            let probed = m
+                .module
+                .lazy_slots
+                .iter()
+                .filter(|slot| names.contains(slot.symbol.as_str()));
             probed.map(|slot| slot.stub + m.bias).collect::<Vec<_>>()
         });
-        functions().map(|(bias, function)| function.start + bias).chain(lazy)
+        functions()
+            .map(|(bias, function)| function.start + bias)
+            .chain(lazy)
     }
 
     /// The header for a region at `base` that holds nothing yet.
@@ -170,10 +209,23 @@ impl Build {
         header.base = base;
         header.shared_size = self.layout.shared_size;
         header.pid = pid.0 as u32;
-        header.flags = if self.measure.timed { shm::HEADER_TIMED } else { 0 }
-            | if crate::clock::has_fsgsbase() { shm::HEADER_FSGSBASE } else { 0 }
-            | if self.measure.launched { shm::HEADER_LAUNCHED } else { 0 }
-            | if self.measure.chosen { shm::HEADER_CHOSEN } else { 0 };
+        header.flags = if self.measure.timed {
+            shm::HEADER_TIMED
+        } else {
+            0
+        } | if crate::clock::has_fsgsbase() {
+            shm::HEADER_FSGSBASE
+        } else {
+            0
+        } | if self.measure.launched {
+            shm::HEADER_LAUNCHED
+        } else {
+            0
+        } | if self.measure.chosen {
+            shm::HEADER_CHOSEN
+        } else {
+            0
+        };
         header.functions = self.functions;
         header.table_mask = self.layout.table_entries - 1;
         header.catalog_offset = self.layout.catalog_offset;
@@ -185,7 +237,10 @@ impl Build {
         header.nodes_offset = self.layout.nodes_offset;
         header.nodes_len = self.layout.nodes_len;
         for (place, region) in header.code.iter_mut().zip(&self.code) {
-            *place = shm::CodeRegion { start: region.start, len: region.len };
+            *place = shm::CodeRegion {
+                start: region.start,
+                len: region.len,
+            };
         }
         header
     }
@@ -197,7 +252,11 @@ impl Build {
         for surveyed in &self.survey.modules {
             unwinder.add_module(&surveyed.module, surveyed.bias);
         }
-        let is_vdso = |m: &&Mapping| m.path.as_ref().is_some_and(|path| path.as_os_str() == "[vdso]");
+        let is_vdso = |m: &&Mapping| {
+            m.path
+                .as_ref()
+                .is_some_and(|path| path.as_os_str() == "[vdso]")
+        };
         if let Some(mapping) = stopped.maps()?.iter().find(is_vdso) {
             let mut image = vec![0; (mapping.end.0 - mapping.start.0) as usize];
             stopped.read(mapping.start, &mut image)?;
@@ -214,15 +273,20 @@ impl Build {
         let memory = std::fs::File::options()
             .write(true)
             .open(&path)
-            .map_err(|source| Error::Io { path: path.clone(), source })?;
-        let write = |addr: u64, bytes: &[u8]| {
-            memory.write_all_at(bytes, addr).map_err(|source| Error::Memory {
-                pid,
-                verb: "write",
-                addr: RemoteAddr(addr),
-                len: bytes.len(),
+            .map_err(|source| Error::Io {
+                path: path.clone(),
                 source,
-            })
+            })?;
+        let write = |addr: u64, bytes: &[u8]| {
+            memory
+                .write_all_at(bytes, addr)
+                .map_err(|source| Error::Memory {
+                    pid,
+                    verb: "write",
+                    addr: RemoteAddr(addr),
+                    len: bytes.len(),
+                    source,
+                })
         };
         for region in &self.code {
             write(region.start, &agent::image_for(base))?;

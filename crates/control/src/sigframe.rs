@@ -22,7 +22,10 @@ use crate::tracee::Stopped;
 const RSP_OFFSET: usize = 168;
 const RIP_OFFSET: usize = 176;
 /// `mov rax, 15; syscall` as C libraries have it, and as others write it.
-const RESTORERS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
+const RESTORERS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
+];
 /// How much of a stack is searched, from where the thread is to the stack's end.
 const SEARCHED: u64 = 64 << 20;
 /// Stacks of one thread that signal frames lead to.
@@ -37,11 +40,19 @@ pub struct Frames {
 
 impl Frames {
     pub fn of(stopped: &Stopped) -> Result<Frames> {
-        Ok(Frames { maps: stopped.maps()?, known: HashMap::new() })
+        Ok(Frames {
+            maps: stopped.maps()?,
+            known: HashMap::new(),
+        })
     }
 
     /// Rewrites saved program counters that `pairs` translates.
-    pub fn translate(&mut self, stopped: &mut Stopped, rsp: u64, pairs: &[(u64, u64)]) -> Result<()> {
+    pub fn translate(
+        &mut self,
+        stopped: &mut Stopped,
+        rsp: u64,
+        pairs: &[(u64, u64)],
+    ) -> Result<()> {
         for (at, rip) in self.saved_pcs(stopped, rsp) {
             if let Some(moved) = crate::attach::lookup(pairs, rip) {
                 stopped.write(RemoteAddr(at), &moved.to_le_bytes())?;
@@ -56,15 +67,24 @@ impl Frames {
         let mut searched: Vec<(u64, u64)> = Vec::new();
         let mut pending = vec![rsp];
         while let Some(rsp) = pending.pop() {
-            if searched.len() == MAX_STACKS || searched.iter().any(|&(start, end)| rsp >= start && rsp < end) {
+            if searched.len() == MAX_STACKS
+                || searched
+                    .iter()
+                    .any(|&(start, end)| rsp >= start && rsp < end)
+            {
                 continue;
             }
             let start = rsp & !7;
             let stack = self.read_stack(stopped, start);
             searched.push((start, start + stack.len() as u64));
-            let word = |at: usize| Some(u64::from_le_bytes(stack.get(at..at + 8)?.try_into().expect("eight bytes")));
+            let word = |at: usize| {
+                Some(u64::from_le_bytes(
+                    stack.get(at..at + 8)?.try_into().expect("eight bytes"),
+                ))
+            };
             for at in (0..stack.len()).step_by(8) {
-                let (Some(restorer), Some(rsp), Some(rip)) = (word(at), word(at + RSP_OFFSET), word(at + RIP_OFFSET))
+                let (Some(restorer), Some(rsp), Some(rip)) =
+                    (word(at), word(at + RSP_OFFSET), word(at + RIP_OFFSET))
                 else {
                     break;
                 };
@@ -98,7 +118,9 @@ impl Frames {
 
     /// From `start` to the end of the stack's mapping, at most `SEARCHED` bytes.
     fn read_stack(&self, stopped: &Stopped, start: u64) -> Vec<u8> {
-        let Some(mapping) = mapping_at(&self.maps, start) else { return Vec::new() };
+        let Some(mapping) = mapping_at(&self.maps, start) else {
+            return Vec::new();
+        };
         let mut stack = vec![0; (mapping.end.0 - start).min(SEARCHED) as usize];
         match stopped.read(RemoteAddr(start), &mut stack) {
             Ok(()) => stack,
@@ -108,6 +130,8 @@ impl Frames {
 }
 
 fn mapping_at(maps: &[Mapping], address: u64) -> Option<&Mapping> {
-    let index = maps.partition_point(|m| m.start.0 <= address).checked_sub(1)?;
+    let index = maps
+        .partition_point(|m| m.start.0 <= address)
+        .checked_sub(1)?;
     maps.get(index).filter(|m| address < m.end.0)
 }

@@ -50,8 +50,11 @@ impl Survey {
         let files = group_by_file(&maps);
         let done = AtomicUsize::new(0);
         let next = AtomicUsize::new(0);
-        let results: Mutex<Vec<(usize, Result<Surveyed, (String, String)>)>> = Mutex::default();
-        let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8).min(files.len().max(1));
+        let results: Mutex<Vec<(usize, FileResult)>> = Mutex::default();
+        let workers = std::thread::available_parallelism()
+            .map_or(1, |n| n.get())
+            .min(8)
+            .min(files.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
@@ -59,8 +62,15 @@ impl Survey {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(file) = files.get(index) else { return };
                         let result = survey_file(pid, file, filter);
-                        progress(done.fetch_add(1, Ordering::Relaxed) + 1, files.len(), &file.name);
-                        results.lock().expect("no worker panics").push((index, result));
+                        progress(
+                            done.fetch_add(1, Ordering::Relaxed) + 1,
+                            files.len(),
+                            &file.name,
+                        );
+                        results
+                            .lock()
+                            .expect("no worker panics")
+                            .push((index, result));
                     }
                 });
             }
@@ -75,9 +85,14 @@ impl Survey {
             }
         }
         for mapping in maps.iter().filter(|m| m.perms.exec && m.inode == 0) {
-            let name = mapping.path.as_ref().map_or("anonymous".into(), |p| p.display().to_string());
+            let name = mapping
+                .path
+                .as_ref()
+                .map_or("anonymous".into(), |p| p.display().to_string());
             if name != "[vsyscall]" {
-                survey.unreadable.push((name, "code with no file behind it is left alone".into()));
+                survey
+                    .unreadable
+                    .push((name, "code with no file behind it is left alone".into()));
             }
         }
         Ok(survey)
@@ -85,9 +100,13 @@ impl Survey {
 
     /// One file, as if it were mapped at its own addresses.
     pub fn of_file(path: &Path, filter: &Filter) -> Result<Survey> {
-        let module = Module::load(path).map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
+        let module =
+            Module::load(path).map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
         let surveyed = plan_module(module, path.to_path_buf(), 0, filter);
-        Ok(Survey { modules: vec![surveyed], unreadable: Vec::new() })
+        Ok(Survey {
+            modules: vec![surveyed],
+            unreadable: Vec::new(),
+        })
     }
 
     pub fn planned(&self) -> usize {
@@ -115,7 +134,9 @@ impl Survey {
         let mut profile = model::Profile::default();
         for (index, surveyed) in self.modules.iter().enumerate() {
             let module = &surveyed.module;
-            let whole = |f: &&thalweg_symbols::Function| !matches!(f.kind, FunctionKind::Fragment | FunctionKind::Plt);
+            let whole = |f: &&thalweg_symbols::Function| {
+                !matches!(f.kind, FunctionKind::Fragment | FunctionKind::Plt)
+            };
             profile.modules.push(model::Module {
                 name: module.name.clone(),
                 path: surveyed.path.display().to_string(),
@@ -143,27 +164,42 @@ impl Survey {
                 });
             }
             if let Some(reason) = surveyed.left_alone {
-                profile.skipped.extend(module.functions.iter().filter(whole).map(|f| model::Skipped {
-                    name: f.name.clone(),
-                    module: module.name.clone(),
-                    address: f.start,
-                    reason: reason.into(),
-                }));
+                profile
+                    .skipped
+                    .extend(
+                        module
+                            .functions
+                            .iter()
+                            .filter(whole)
+                            .map(|f| model::Skipped {
+                                name: f.name.clone(),
+                                module: module.name.clone(),
+                                address: f.start,
+                                reason: reason.into(),
+                            }),
+                    );
             }
             let gaps: &[(u64, u64)] = if surveyed.wanted { &module.gaps } else { &[] };
-            profile.skipped.extend(gaps.iter().map(|&(start, end)| model::Skipped {
-                name: format!("code_{start:x}"),
-                module: module.name.clone(),
-                address: start,
-                reason: format!("{} bytes of code that no symbol and no unwind information describe", end - start),
-            }));
+            profile
+                .skipped
+                .extend(gaps.iter().map(|&(start, end)| model::Skipped {
+                    name: format!("code_{start:x}"),
+                    module: module.name.clone(),
+                    address: start,
+                    reason: format!(
+                        "{} bytes of code that no symbol and no unwind information describe",
+                        end - start
+                    ),
+                }));
         }
-        profile.skipped.extend(self.unreadable.iter().map(|(name, reason)| model::Skipped {
-            name: name.clone(),
-            module: name.clone(),
-            address: 0,
-            reason: reason.clone(),
-        }));
+        profile
+            .skipped
+            .extend(self.unreadable.iter().map(|(name, reason)| model::Skipped {
+                name: name.clone(),
+                module: name.clone(),
+                address: 0,
+                reason: reason.clone(),
+            }));
         profile
     }
 }
@@ -171,6 +207,9 @@ impl Survey {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
+
+/// A module, or the name of its file and why it could not be looked into.
+type FileResult = Result<Surveyed, (String, String)>;
 
 /// The mappings of one file.
 struct MappedFile<'a> {
@@ -192,7 +231,10 @@ fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
             None => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_string();
-                files.push(MappedFile { name, mappings: vec![mapping] });
+                files.push(MappedFile {
+                    name,
+                    mappings: vec![mapping],
+                });
             }
         }
     }
@@ -201,30 +243,50 @@ fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
     files
 }
 
-fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> Result<Surveyed, (String, String)> {
+fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
     let fail = |reason: String| (file.name.clone(), reason);
-    let text = file.mappings.iter().find(|m| m.perms.exec).expect("grouped for having one");
+    let text = file
+        .mappings
+        .iter()
+        .find(|m| m.perms.exec)
+        .expect("grouped for having one");
     let path = text.path.clone().unwrap_or_default();
     let mut data = Vec::new();
     proc::file_of(pid, text)
         .and_then(|handle| read_all(handle, &path, &mut data))
         .map_err(|e| fail(e.to_string()))?;
-    let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path)).map_err(|e| fail(e.to_string()))?;
-    let bias = bias_of(&module, text).ok_or_else(|| fail("no segment of the file fits its mapping".into()))?;
+    let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path))
+        .map_err(|e| fail(e.to_string()))?;
+    let bias = bias_of(&module, text)
+        .ok_or_else(|| fail("no segment of the file fits its mapping".into()))?;
     let mut surveyed = plan_module(module, path, bias, filter);
     surveyed.low = file.mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
     surveyed.high = file.mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
-    surveyed.text = file.mappings.iter().filter(|m| m.perms.exec).map(|m| (m.start.0, m.end.0)).collect();
+    surveyed.text = file
+        .mappings
+        .iter()
+        .filter(|m| m.perms.exec)
+        .map(|m| (m.start.0, m.end.0))
+        .collect();
     Ok(surveyed)
 }
 
 fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
-    handle.read_to_end(data).map(drop).map_err(|source| Error::Io { path: path.to_path_buf(), source })
+    handle
+        .read_to_end(data)
+        .map(drop)
+        .map_err(|source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        })
 }
 
 fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Surveyed {
     let wanted = filter.keeps_module(&module.name);
-    let go = module.sections.iter().any(|s| s.name == ".gopclntab" || s.name == ".go.buildinfo");
+    let go = module
+        .sections
+        .iter()
+        .any(|s| s.name == ".gopclntab" || s.name == ".go.buildinfo");
     let left_alone = match (wanted, module.is_loader, go) {
         (true, true, _) => Some("the dynamic loader: runs before and beneath everything else"),
         (true, _, true) => Some("Go code: its stacks move and its runtime reads them"),
@@ -233,12 +295,30 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let selected: Vec<bool> = module
         .functions
         .iter()
-        .map(|f| wanted && left_alone.is_none() && filter.keeps_function(&f.name, f.linkage_name.as_deref()))
+        .map(|f| {
+            wanted
+                && left_alone.is_none()
+                && filter.keeps_function(&f.name, f.linkage_name.as_deref())
+        })
         .collect();
-    let plan = if selected.contains(&true) { thalweg_patch::plan(&module, &selected) } else { ModulePlan::default() };
+    let plan = if selected.contains(&true) {
+        thalweg_patch::plan(&module, &selected)
+    } else {
+        ModulePlan::default()
+    };
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
-    Surveyed { module, plan, path, bias, low, high, text: Vec::new(), wanted, left_alone }
+    Surveyed {
+        module,
+        plan,
+        path,
+        bias,
+        low,
+        high,
+        text: Vec::new(),
+        wanted,
+        left_alone,
+    }
 }
 
 fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {
@@ -246,6 +326,9 @@ fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {
         let first_page = s.file_offset & !0xfff;
         s.executable && text.offset >= first_page && text.offset < s.file_offset + s.file_size
     })?;
-    let vaddr = segment.vaddr.wrapping_sub(segment.file_offset).wrapping_add(text.offset);
+    let vaddr = segment
+        .vaddr
+        .wrapping_sub(segment.file_offset)
+        .wrapping_add(text.offset);
     Some(text.start.0.wrapping_sub(vaddr))
 }

@@ -25,7 +25,10 @@ pub fn runs_backwards(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {
     let mut rest = patches;
     std::iter::from_fn(move || {
         let page = page_of(rest.last()?);
-        let start = rest.iter().rposition(|p| page_of(p) != page).map_or(0, |at| at + 1);
+        let start = rest
+            .iter()
+            .rposition(|p| page_of(p) != page)
+            .map_or(0, |at| at + 1);
         let (before, run) = rest.split_at(start);
         rest = before;
         Some(run)
@@ -57,7 +60,9 @@ impl Changes {
             let mut bytes = vec![0; len];
             read_remote(pid, RemoteAddr(start), &mut bytes)?;
             for (index, page) in bytes.chunks_exact(PAGE).enumerate() {
-                changes.pages.insert(start + (index * PAGE) as u64, page.to_vec());
+                changes
+                    .pages
+                    .insert(start + (index * PAGE) as u64, page.to_vec());
             }
         }
         let mut now = changes.pages.clone();
@@ -67,14 +72,18 @@ impl Changes {
             let (mut low, mut high) = (PAGE, 0);
             for patch in run {
                 let at = (patch.address - start) as usize;
-                let place = page.get_mut(at..at + patch.original.len()).ok_or_else(|| crosses(patch))?;
+                let place = page
+                    .get_mut(at..at + patch.original.len())
+                    .ok_or_else(|| crosses(patch))?;
                 if *place != patch.original {
                     return Err(foreign(pid, patch, place));
                 }
                 place.copy_from_slice(&patch.replacement);
                 (low, high) = (low.min(at), high.max(at + patch.original.len()));
             }
-            changes.writes.push((start + low as u64, page[low..high].to_vec()));
+            changes
+                .writes
+                .push((start + low as u64, page[low..high].to_vec()));
         }
         Ok(changes)
     }
@@ -97,7 +106,9 @@ impl Changes {
         for (start, len) in self.spans() {
             bytes.resize(len, 0);
             stopped.read(RemoteAddr(start), &mut bytes)?;
-            let same = |(index, page): (usize, &[u8])| self.pages[&(start + (index * PAGE) as u64)] == page;
+            let same = |(index, page): (usize, &[u8])| {
+                self.pages[&(start + (index * PAGE) as u64)] == page
+            };
             if !bytes.chunks_exact(PAGE).enumerate().all(same) {
                 return Ok(false);
             }
@@ -106,7 +117,9 @@ impl Changes {
     }
 
     pub fn write(&self, stopped: &mut Stopped) -> Result<()> {
-        self.writes.iter().try_for_each(|(address, bytes)| stopped.write(RemoteAddr(*address), bytes))
+        self.writes
+            .iter()
+            .try_for_each(|(address, bytes)| stopped.write(RemoteAddr(*address), bytes))
     }
 }
 
@@ -122,7 +135,9 @@ pub fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) ->
         let (mut low, mut high) = (PAGE, 0);
         for patch in run {
             let at = (patch.address - start) as usize;
-            let Some(place) = page.get_mut(at..at + patch.original.len()) else { continue };
+            let Some(place) = page.get_mut(at..at + patch.original.len()) else {
+                continue;
+            };
             if *place == patch.replacement {
                 place.copy_from_slice(&patch.original);
                 (low, high) = (low.min(at), high.max(at + patch.original.len()));
@@ -138,7 +153,10 @@ pub fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) ->
 }
 
 fn crosses(patch: &Patch) -> Error {
-    Error::Other(format!("the patch at {:#x} crosses a page: nothing was changed", patch.address))
+    Error::Other(format!(
+        "the patch at {:#x} crosses a page: nothing was changed",
+        patch.address
+    ))
 }
 
 fn foreign(pid: Pid, patch: &Patch, found: &[u8]) -> Error {
@@ -153,15 +171,29 @@ mod tests {
     use super::*;
 
     fn patch(address: u64) -> Patch {
-        Patch { address, original: vec![0; 5], replacement: vec![1; 5] }
+        Patch {
+            address,
+            original: vec![0; 5],
+            replacement: vec![1; 5],
+        }
     }
 
     #[test]
     fn runs_keep_the_order_and_never_leave_a_page() {
-        let list: Vec<Patch> = [0x1000, 0x1010, 0x2000, 0x1020, 0x1ff0, 0x3000].map(patch).to_vec();
+        let list: Vec<Patch> = [0x1000, 0x1010, 0x2000, 0x1020, 0x1ff0, 0x3000]
+            .map(patch)
+            .to_vec();
         let addresses = |run: &[Patch]| run.iter().map(|p| p.address).collect::<Vec<_>>();
         let forward: Vec<_> = runs(&list).map(addresses).collect();
-        assert_eq!(forward, [vec![0x1000, 0x1010], vec![0x2000], vec![0x1020, 0x1ff0], vec![0x3000]]);
+        assert_eq!(
+            forward,
+            [
+                vec![0x1000, 0x1010],
+                vec![0x2000],
+                vec![0x1020, 0x1ff0],
+                vec![0x3000]
+            ]
+        );
         let mut backward: Vec<_> = runs_backwards(&list).map(addresses).collect();
         backward.reverse();
         assert_eq!(backward, forward);

@@ -47,15 +47,30 @@ pub fn open_slots(
         registers.push(regs);
     }
     let functions = FunctionMap::new(build);
-    let mut opener = Opener { stopped, shared, header, nodes_used: 0 };
+    let mut opener = Opener {
+        stopped,
+        shared,
+        header,
+        nodes_used: 0,
+    };
     for (index, (&tid, regs)) in tids.iter().zip(registers).enumerate() {
         let trunk = unwind(opener.stopped, unwinder, &functions, &regs);
-        let flags = if chosen.is_empty() || chosen.contains(&tid) { 0 } else { shm::SLOT_IGNORED };
+        let flags = if chosen.is_empty() || chosen.contains(&tid) {
+            0
+        } else {
+            shm::SLOT_IGNORED
+        };
         opener.open(index as u64, tid, regs, &trunk, flags)?;
     }
     let nodes_used = opener.nodes_used;
-    shared.write(offset_of!(shm::Header, nodes_used) as u64, &nodes_used.to_le_bytes())?;
-    shared.write(offset_of!(shm::Header, next_slot) as u64, &(tids.len() as u32).to_le_bytes())
+    shared.write(
+        offset_of!(shm::Header, nodes_used) as u64,
+        &nodes_used.to_le_bytes(),
+    )?;
+    shared.write(
+        offset_of!(shm::Header, next_slot) as u64,
+        &(tids.len() as u32).to_le_bytes(),
+    )
 }
 
 /// A probed function on a thread's stack: its number and the address of its return address.
@@ -65,9 +80,20 @@ struct OnStack {
 }
 
 /// Outermost first.
-fn unwind(stopped: &Stopped, unwinder: &mut Unwinder, functions: &FunctionMap, regs: &Regs) -> Vec<OnStack> {
-    let mut cache = StackCache { stopped, start: 0, bytes: Vec::new() };
-    let frames = unwinder.unwind(regs.rip, regs.rsp, regs.rbp, MAX_UNWOUND, &mut |address| cache.word(address));
+fn unwind(
+    stopped: &Stopped,
+    unwinder: &mut Unwinder,
+    functions: &FunctionMap,
+    regs: &Regs,
+) -> Vec<OnStack> {
+    let mut cache = StackCache {
+        stopped,
+        start: 0,
+        bytes: Vec::new(),
+    };
+    let frames = unwinder.unwind(regs.rip, regs.rsp, regs.rbp, MAX_UNWOUND, &mut |address| {
+        cache.word(address)
+    });
     let mut trunk = Vec::new();
     let mut below = regs.rsp;
     for frame in frames {
@@ -78,7 +104,10 @@ fn unwind(stopped: &Stopped, unwinder: &mut Unwinder, functions: &FunctionMap, r
         }
         below = cfa;
         if let Some(function) = functions.find(frame.ip) {
-            trunk.push(OnStack { function, sp: cfa - 8 });
+            trunk.push(OnStack {
+                function,
+                sp: cfa - 8,
+            });
         }
     }
     trunk.reverse();
@@ -105,7 +134,9 @@ impl StackCache<'_> {
             self.bytes = bytes;
         }
         let at = (address - self.start) as usize;
-        Some(u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes")))
+        Some(u64::from_le_bytes(
+            self.bytes[at..at + 8].try_into().expect("eight bytes"),
+        ))
     }
 }
 
@@ -121,7 +152,11 @@ impl FunctionMap {
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
             for plan in &surveyed.plan.functions {
                 let function = &surveyed.module.functions[plan.function];
-                ranges.push((function.start + surveyed.bias, function.end + surveyed.bias, numbers[plan.function]));
+                ranges.push((
+                    function.start + surveyed.bias,
+                    function.end + surveyed.bias,
+                    numbers[plan.function],
+                ));
             }
         }
         ranges.sort_unstable();
@@ -129,7 +164,10 @@ impl FunctionMap {
     }
 
     fn find(&self, address: u64) -> Option<u32> {
-        let index = self.ranges.partition_point(|range| range.0 <= address).checked_sub(1)?;
+        let index = self
+            .ranges
+            .partition_point(|range| range.0 <= address)
+            .checked_sub(1)?;
         let (_, end, number) = self.ranges[index];
         (address < end).then_some(number)
     }
@@ -143,13 +181,22 @@ struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    fn open(&mut self, index: u64, tid: Tid, mut regs: Regs, trunk: &[OnStack], flags: u32) -> Result<()> {
+    fn open(
+        &mut self,
+        index: u64,
+        tid: Tid,
+        mut regs: Regs,
+        trunk: &[OnStack],
+        flags: u32,
+    ) -> Result<()> {
         let header = self.header;
         let shared_start = header.base + shm::PRIVATE_SIZE;
         let gs = header.base + index * shm::PAGE;
         let bytes = (trunk.len() as u64 + 1).next_multiple_of(shm::CHUNK_NODES) * shm::NODE_SIZE;
         if self.nodes_used + bytes > header.nodes_len {
-            return Err(Error::Other("--memory is too small for the stacks of this process's threads".into()));
+            return Err(Error::Other(
+                "--memory is too small for the stacks of this process's threads".into(),
+            ));
         }
         let first_node = shared_start + header.nodes_offset + self.nodes_used;
         self.write_trunk(first_node, trunk)?;
@@ -170,12 +217,14 @@ impl Opener<'_> {
         slot.creator_function = shm::NO_FUNCTION;
         slot.original_gs = regs.gs_base;
         slot.flags = flags;
-        self.shared.write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
+        self.shared
+            .write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
 
         if regs.fs_base == 0 {
             // A static program before it has set up its thread-local storage: the probes need a word at fs:[0].
             regs.fs_base = gs + SPARE_THREAD_POINTER;
-            self.stopped.write(RemoteAddr(regs.fs_base), &regs.fs_base.to_le_bytes())?;
+            self.stopped
+                .write(RemoteAddr(regs.fs_base), &regs.fs_base.to_le_bytes())?;
         }
         let mut owner = [0; 8];
         self.stopped.read(RemoteAddr(regs.fs_base), &mut owner)?;

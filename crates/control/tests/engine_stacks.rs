@@ -28,7 +28,12 @@ static void await_term(void) {
 "#;
 
 fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
-    let options = Options { filter: Filter::default(), threads: vec![], timed: true, memory };
+    let options = Options {
+        filter: Filter::default(),
+        threads: vec![],
+        timed: true,
+        memory,
+    };
     attach::attach(target.pid(), &options, &|_, _, _| {})
 }
 
@@ -39,7 +44,11 @@ fn attach(target: &Target, memory: u64) -> Attached {
 fn calls(profile: &Profile, name: &str) -> u64 {
     let threads = profile.processes.iter().flat_map(|p| &p.threads);
     let named = |n: &&thalweg_model::Node| profile.functions[n.function as usize].name == name;
-    threads.flat_map(|t| &t.nodes).filter(named).map(|n| n.calls).sum()
+    threads
+        .flat_map(|t| &t.nodes)
+        .filter(named)
+        .map(|n| n.calls)
+        .sum()
 }
 
 /// Calls of `name` whose caller is `caller`.
@@ -48,7 +57,10 @@ fn calls_from(profile: &Profile, caller: &str, name: &str) -> u64 {
     let mut sum = 0;
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in thread.nodes.iter().filter(|n| is(n.function, name)) {
-            if node.parent.is_some_and(|p| is(thread.nodes[p as usize].function, caller)) {
+            if node
+                .parent
+                .is_some_and(|p| is(thread.nodes[p as usize].function, caller))
+            {
                 sum += node.calls;
             }
         }
@@ -72,7 +84,10 @@ int main(void) { printf("%ld\n", deep(60000)); fflush(stdout); return 0; }
 "#
     );
     let dir = Dir::new("too-deep");
-    let target = Target::start(&dir.c("deep", &source, &["-fno-optimize-sibling-calls"]), &[]);
+    let target = Target::start(
+        &dir.c("deep", &source, &["-fno-optimize-sibling-calls"]),
+        &[],
+    );
     let attached = attach(&target, 64 << 20);
     assert_eq!(target.verdict(), "60001");
     let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
@@ -100,7 +115,10 @@ int main(void) {
     let attached = attach(&target, 64 << 10);
     assert_eq!(target.verdict(), "done");
     let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
-    assert_eq!((calls(&profile, "work"), calls(&profile, "leaf")), (50, 5000));
+    assert_eq!(
+        (calls(&profile, "work"), calls(&profile, "leaf")),
+        (50, 5000)
+    );
 }
 
 #[test]
@@ -133,7 +151,10 @@ int main(void) {
 "#
     );
     let dir = Dir::new("above");
-    let target = Target::start(&dir.c("above", &source, &["-fno-optimize-sibling-calls"]), &[]);
+    let target = Target::start(
+        &dir.c("above", &source, &["-fno-optimize-sibling-calls"]),
+        &[],
+    );
     let attached = attach(&target, 16 << 20);
     assert_eq!(target.verdict(), "done");
     let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
@@ -171,7 +192,10 @@ int main(void) {
 "#
     );
     let dir = Dir::new("nested");
-    let target = Target::start(&dir.c("nested", &source, &["-fno-optimize-sibling-calls"]), &[]);
+    let target = Target::start(
+        &dir.c("nested", &source, &["-fno-optimize-sibling-calls"]),
+        &[],
+    );
     for _ in 0..6 {
         // Refused as long as a handler is on top of a probe of the round before.
         let attached = (0..200).any(|_| {

@@ -299,7 +299,10 @@ impl Layout {
 
 /// The two places of a child among its parent's `children`, by function number.
 pub const fn child_places(function: u32) -> [usize; 2] {
-    [(function as u64 % CHILD_SLOTS) as usize, ((function >> 3) as u64 % CHILD_SLOTS) as usize]
+    [
+        (function as u64 % CHILD_SLOTS) as usize,
+        ((function >> 3) as u64 % CHILD_SLOTS) as usize,
+    ]
 }
 
 /// Where the search for a probed entry address begins in the table; both sides and the probe's assembler use it.
@@ -333,5 +336,5 @@ const _: () = {
     assert!(offset_of!(Node, function) == NODE_FUNCTION);
     assert!(offset_of!(Node, extension) == NODE_EXTENSION);
     assert!(offset_of!(Node, children) == NODE_CHILDREN);
-    assert!(EXTENSION_SLOTS * 8 % NODE_SIZE == 0);
+    assert!((EXTENSION_SLOTS * 8).is_multiple_of(NODE_SIZE));
 };

@@ -417,7 +417,7 @@ impl Bench {
 
     /// Calls in the last profile that was written.
     fn calls_recorded(&self) -> anyhow::Result<u64> {
-        let profile = thalweg_model::read_file(&self.path("profile.thalweg"))?;
+        let profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
         let threads = profile
             .processes
             .iter()

@@ -138,9 +138,18 @@ fn record_command(
 
 fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::Result<Attached> {
     launched.run_to_ready()?;
-    let command = args.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let command = args
+        .command
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
     let bar = AnalysisBar::new(args.quiet);
-    Ok(attach::instrument(launched, options, command, &|done, all, name| bar.show(done, all, name))?)
+    Ok(attach::instrument(
+        launched,
+        options,
+        command,
+        &|done, all, name| bar.show(done, all, name),
+    )?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -192,7 +201,12 @@ fn watch(
 }
 
 /// Detaches if there is still something to detach from, then reads, saves and reports.
-fn finish(attached: &Attached, mut ended: Ended, args: &Args, output: OutputFile) -> anyhow::Result<()> {
+fn finish(
+    attached: &Attached,
+    mut ended: Ended,
+    args: &Args,
+    output: OutputFile,
+) -> anyhow::Result<()> {
     let (pid, shared) = (attached.pid, &attached.shared);
     let mut detached = None;
     // A target that has ended, or that has become another program by exec, has nothing of ours left.
@@ -203,7 +217,9 @@ fn finish(attached: &Attached, mut ended: Ended, args: &Args, output: OutputFile
                 ended.ticks = clock::ticks();
                 detached = Some(done);
             }
-            Err(error) if memory::carriers(attached.identity).contains(&pid) => return Err(error.into()),
+            Err(error) if memory::carriers(attached.identity).contains(&pid) => {
+                return Err(error.into());
+            }
             Err(_) => {}
         }
     }

@@ -74,7 +74,10 @@ impl Stopped {
         let mut maps = self.maps()?;
         // Anonymous code is generated code, or our own stubs, which detaching unmaps.
         maps.retain(|mapping| {
-            mapping.perms.exec && mapping.perms.read && !mapping.perms.shared && mapping.path.is_some()
+            mapping.perms.exec
+                && mapping.perms.read
+                && !mapping.perms.shared
+                && mapping.path.is_some()
         });
         // The vdso first: no file lies behind it, and nobody patches it.
         maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));
@@ -99,7 +102,11 @@ impl Stopped {
         }
         let mut tail = vec![0xff; (mapping.end.0 - start.0) as usize];
         self.read_raw(start, &mut tail).ok()?;
-        let abandoned = self.is_abandoned(&tail[MARGIN..], RemoteAddr(start.0 + MARGIN as u64), mapping.end);
+        let abandoned = self.is_abandoned(
+            &tail[MARGIN..],
+            RemoteAddr(start.0 + MARGIN as u64),
+            mapping.end,
+        );
         if tail.iter().any(|byte| *byte != 0) && !abandoned {
             return None;
         }
