@@ -160,7 +160,7 @@ mod tests {
         ];
         let at = find_space(&maps, 128 << 30).unwrap();
         assert!(
-            at > 0x5555_5556_0000 + (1 << 40) && at + (128 << 30) < 0x7f00_0000_0000 - (1 << 40),
+            at > 1 << 40 && at + (128 << 30) < 0x5555_5555_0000 - (1 << 40),
             "{at:#x}"
         );
         assert_eq!(find_space(&maps, 1 << 46), None);
@@ -174,10 +174,15 @@ mod tests {
             mapping(0x1000000, 0x1021000, "[heap]", true),
             mapping(0x7fff_0000_0000, 0x7fff_0002_0000, "[stack]", true),
         ];
-        let at = find_gap(&maps, 0x400000, 0x405000, 0x10000).unwrap();
+        let small = find_gap(&maps, 0x400000, 0x405000, 0x10000).unwrap();
         assert!(
-            at >= 0x1021000 + GROWTH && at + 0x10000 < 0x400000 + (2 << 30),
-            "{at:#x}"
+            small >= 0x10000 && small + 0x10000 <= 0x400000,
+            "{small:#x}"
+        );
+        let at = find_gap(&maps, 0x400000, 0x405000, 0x800000).unwrap();
+        assert!(
+            at >= 0x1021000 + GROWTH && at + 0x800000 < 0x400000 + (2 << 30),
+            "more than fits below the executable goes beyond its heap: {at:#x}"
         );
         let pie = [mapping(0x5555_5555_0000, 0x5555_5556_0000, "/bin/x", true)];
         let at = find_gap(&pie, 0x5555_5555_0000, 0x5555_5556_0000, 0x10000).unwrap();
