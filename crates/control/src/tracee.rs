@@ -107,7 +107,7 @@ impl Stopped {
         // Not earlier: the program may have been replaced, and with it its memory, until everything stood.
         let mem = open_mem(pid)?;
         let (threads, regs, first_stop) = seized.hand_over();
-        Ok(Stopped {
+        let mut stopped = Stopped {
             pid,
             threads,
             regs: regs
@@ -121,7 +121,9 @@ impl Stopped {
             cave: None,
             _urgency: seized.urgency.take(),
             _not_send: PhantomData,
-        })
+        };
+        stopped.bring_home()?;
+        Ok(stopped)
     }
 
     pub fn pid(&self) -> Pid {

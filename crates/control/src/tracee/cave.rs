@@ -22,9 +22,10 @@
 //! ```
 //!
 //! The saved `rip` and `rax` are those after the kernel's restart of an interrupted call (`restart::resolved`).
-//! When all is well, ptrace puts the registers back, and the cave gets its zeros again.
+//! When all is well, ptrace puts the registers back, and the cave gets its zeros again. When not, the next controller finds
+//! the code: it brings home a thread that still stands in it, and empties it once no thread and no signal frame needs it.
 
-use super::{Regs, Stopped, restart};
+use super::{CachedRegs, Regs, Stopped, restart, sys};
 use crate::error::{Error, Result};
 use crate::proc::{Mapping, RemoteAddr};
 
@@ -37,11 +38,24 @@ const RIP: usize = RSP + 8;
 const SCRATCH: usize = RIP + 8;
 const LEN: usize = SCRATCH + Cave::SCRATCH_LEN;
 
+/// Zeros in front of a cave: those next to the code may be the operand of its last instruction.
+const MARGIN: usize = 16;
+/// Caves lie side by side, the first one at the end of the page.
+const STRIDE: usize = (LEN + MARGIN).next_multiple_of(16);
+const CAVES_IN_PAGE: u64 = 4;
+const PAGE: u64 = 4096;
+
 /// A place for the code above.
 pub(super) struct Cave {
     pub(super) start: RemoteAddr,
     /// Holds code at the moment, not zeros.
     pub(super) in_use: bool,
+}
+
+/// The state that healing code brings its thread back to.
+struct Home {
+    mask: u64,
+    regs: Regs,
 }
 
 impl Cave {
@@ -63,9 +77,84 @@ impl Cave {
             read[(from - addr.0) as usize..(to - addr.0) as usize].fill(0);
         }
     }
+
+    /// The `index`-th cave before the end of a page.
+    fn before(end: u64, index: u64) -> Option<RemoteAddr> {
+        let start = end.checked_sub((index + 1) * STRIDE as u64)?;
+        Some(RemoteAddr(start + MARGIN as u64))
+    }
+
+    /// The cave that an address would be in, were it in one.
+    fn around(addr: u64) -> Option<RemoteAddr> {
+        let end = addr.checked_next_multiple_of(PAGE)?;
+        let index = (end - addr).checked_sub(1)? / STRIDE as u64;
+        let start = Cave::before(end, index).filter(|_| index < CAVES_IN_PAGE)?;
+        (start.0..start.0 + LEN as u64)
+            .contains(&addr)
+            .then_some(start)
+    }
 }
 
 impl Stopped {
+    /// A controller before us may have been killed while it had borrowed a thread that has not run since: it stands in
+    /// the healing code. Brings such threads home at once, so that nobody has to know of two homes of one thread.
+    pub(super) fn bring_home(&mut self) -> Result<()> {
+        for tid in self.threads.clone() {
+            let mut regs = self.regs(tid)?;
+            // It may have been borrowed by one after the other.
+            let mut home = None;
+            while let Some(start) = Cave::around(regs.rip)
+                && let Some(next) = self.home_in(start, &regs)
+            {
+                regs = next.regs;
+                home = Some(next);
+            }
+            if let Some(home) = home {
+                // The mask first: should we die in between, the thread heals itself.
+                self.or_ended(
+                    sys::set_signal_mask(tid, home.mask)
+                        .and_then(|()| sys::set_registers(tid, &home.regs)),
+                    "its registers were restored",
+                )?;
+                self.regs.insert(
+                    tid,
+                    CachedRegs {
+                        regs: home.regs,
+                        dirty: false,
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What the healing code at `start`, if that is what lies there, would make of a thread.
+    fn home_in(&self, start: RemoteAddr, regs: &Regs) -> Option<Home> {
+        let mut bytes = [0; LEN];
+        self.read_raw(start, &mut bytes).ok()?;
+        if !is_healing_code(&bytes) {
+            return None;
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let mut home = *regs;
+        for (index, (_, register)) in general(&mut home).into_iter().enumerate() {
+            *register = word(GENERAL + index * 8);
+        }
+        home.eflags = word(FLAGS);
+        home.rsp = word(RSP);
+        home.rip = word(RIP);
+        // Not a call to restart: that has been seen to.
+        home.orig_rax = u64::MAX;
+        Some(Home {
+            mask: word(MASK),
+            regs: home,
+        })
+    }
+
     /// Finds a cave, once.
     pub(super) fn find_cave(&mut self) -> Result<RemoteAddr> {
         if let Some(cave) = &self.cave {
@@ -82,7 +171,7 @@ impl Stopped {
         // The vdso first: no file lies behind it, and nobody patches it.
         maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));
         for mapping in &maps {
-            if let Some(start) = self.cave_in(mapping) {
+            if let Some(start) = self.cave_in(mapping)? {
                 self.cave = Some(Cave {
                     start,
                     in_use: false,
@@ -93,41 +182,49 @@ impl Stopped {
         Err(Error::NoSyscallInstruction { pid: self.pid })
     }
 
-    fn cave_in(&mut self, mapping: &Mapping) -> Option<RemoteAddr> {
-        // More zeros than are needed: those next to the code may be the operand of its last instruction.
-        const MARGIN: usize = 16;
-        let start = RemoteAddr(mapping.end.0 - (LEN + MARGIN).next_multiple_of(16) as u64);
-        if start < mapping.start {
-            return None;
+    /// The first usable cave in the last page of a mapping; empties those that nobody needs any more.
+    fn cave_in(&mut self, mapping: &Mapping) -> Result<Option<RemoteAddr>> {
+        let mut found = None;
+        for index in 0..CAVES_IN_PAGE {
+            let Some(start) = Cave::before(mapping.end.0, index)
+                .filter(|start| start.0 - MARGIN as u64 >= mapping.start.0)
+            else {
+                break;
+            };
+            let mut bytes = [0xff; STRIDE];
+            let margin = RemoteAddr(start.0 - MARGIN as u64);
+            if self.read_raw(margin, &mut bytes).is_err() {
+                break;
+            }
+            let abandoned = is_healing_code(&bytes[MARGIN..]);
+            if abandoned && !self.is_free(start)? {
+                continue;
+            }
+            if !abandoned && bytes.iter().any(|byte| *byte != 0) {
+                break;
+            }
+            // Some mappings cannot be written even by a tracer: find out before a thread depends on it.
+            if (abandoned || found.is_none()) && self.write(start, &[0; LEN]).is_err() {
+                break;
+            }
+            found.get_or_insert(start);
         }
-        let mut tail = vec![0xff; (mapping.end.0 - start.0) as usize];
-        self.read_raw(start, &mut tail).ok()?;
-        let abandoned = self.is_abandoned(
-            &tail[MARGIN..],
-            RemoteAddr(start.0 + MARGIN as u64),
-            mapping.end,
-        );
-        if tail.iter().any(|byte| *byte != 0) && !abandoned {
-            return None;
-        }
-        let start = RemoteAddr(start.0 + MARGIN as u64);
-        // Some mappings cannot be written even by a tracer: find out before a thread depends on it.
-        self.write(start, &[0; LEN]).ok()?;
-        Some(start)
+        Ok(found)
     }
 
-    /// Whether the bytes are our own code, left by a controller that was killed, and no thread needs it any more.
-    fn is_abandoned(&mut self, bytes: &[u8], start: RemoteAddr, end: RemoteAddr) -> bool {
-        // SAFETY: registers are integers, for which zero is a value.
-        let no_regs: Regs = unsafe { std::mem::zeroed() };
-        const FIXED: usize = 12;
-        if bytes[..FIXED] != healing_code(&no_regs, 0)[..FIXED] {
-            return false;
+    /// Whether no thread needs the healing code at `start` any more: none stands in it ([`Stopped::bring_home`]), and
+    /// none is in a signal handler that interrupted it.
+    fn is_free(&mut self, start: RemoteAddr) -> Result<bool> {
+        let cave = start.0..start.0 + LEN as u64;
+        let mut frames = crate::sigframe::Frames::of(self)?;
+        for tid in self.threads.clone() {
+            let regs = self.regs(tid)?;
+            let saved = frames.saved_pcs(self, regs.rsp);
+            if cave.contains(&regs.rip) || saved.iter().any(|(_, rip)| cave.contains(rip)) {
+                return Ok(false);
+            }
         }
-        self.threads.clone().into_iter().all(|tid| {
-            self.regs(tid)
-                .is_ok_and(|regs| !(start.0..end.0).contains(&regs.rip))
-        })
+        Ok(true)
     }
 
     /// Writes the code and what it needs to bring a thread back to `regs` and `mask`.
@@ -157,29 +254,35 @@ impl Stopped {
     }
 }
 
+fn is_healing_code(bytes: &[u8]) -> bool {
+    // SAFETY: registers are integers, for which zero is a value.
+    let no_regs: Regs = unsafe { std::mem::zeroed() };
+    bytes[..DATA] == healing_code(&no_regs, 0)[..DATA]
+}
+
 /// Numbers of the registers as instructions encode them, and their values; rsp (4) is not among them.
-fn general(regs: &Regs) -> [(u8, u64); 15] {
+fn general(regs: &mut Regs) -> [(u8, &mut u64); 15] {
     [
-        (0, regs.rax),
-        (1, regs.rcx),
-        (2, regs.rdx),
-        (3, regs.rbx),
-        (5, regs.rbp),
-        (6, regs.rsi),
-        (7, regs.rdi),
-        (8, regs.r8),
-        (9, regs.r9),
-        (10, regs.r10),
-        (11, regs.r11),
-        (12, regs.r12),
-        (13, regs.r13),
-        (14, regs.r14),
-        (15, regs.r15),
+        (0, &mut regs.rax),
+        (1, &mut regs.rcx),
+        (2, &mut regs.rdx),
+        (3, &mut regs.rbx),
+        (5, &mut regs.rbp),
+        (6, &mut regs.rsi),
+        (7, &mut regs.rdi),
+        (8, &mut regs.r8),
+        (9, &mut regs.r9),
+        (10, &mut regs.r10),
+        (11, &mut regs.r11),
+        (12, &mut regs.r12),
+        (13, &mut regs.r13),
+        (14, &mut regs.r14),
+        (15, &mut regs.r15),
     ]
 }
 
 fn healing_code(regs: &Regs, mask: u64) -> Vec<u8> {
-    let home = restart::resolved(regs);
+    let mut home = restart::resolved(regs);
     let mut code = Vec::with_capacity(LEN);
     // An instruction that ends in the distance to a piece of data.
     let with_data = |code: &mut Vec<u8>, opcode: &[u8], data: usize| {
@@ -196,7 +299,7 @@ fn healing_code(regs: &Regs, mask: u64) -> Vec<u8> {
     code.extend_from_slice(&[0x0f, 0x05]);
     with_data(&mut code, &[0xff, 0x35], FLAGS);
     code.push(0x9d);
-    let general = general(&home);
+    let general = general(&mut home).map(|(number, value)| (number, *value));
     for (index, (number, _)) in general.iter().enumerate() {
         let rex = 0x48 | if *number >= 8 { 4 } else { 0 };
         let modrm = ((number & 7) << 3) | 5;
