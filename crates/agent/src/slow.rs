@@ -1,7 +1,7 @@
 //! What the probes do when the plain case does not hold. Each event is done here completely.
 
 use crate::claim;
-use crate::memory::{Slot, atomic64, flags, header, thread_pointer, ticks};
+use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
 use crate::tree;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -129,10 +129,7 @@ unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
         while frame > bottom {
             let at = frame_sp((*frame).key);
             if at == sp {
-                while slot.top() > frame {
-                    (*slot.shared()).resyncs += 1;
-                    pop(slot, now);
-                }
+                drop_above(slot, frame, now);
                 return true;
             }
             if at > sp && same_stack(sp, at) {
@@ -185,9 +182,23 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
                 return;
             }
         }
-        let now = timed_now();
+        drop_above(slot, frame, timed_now());
+    }
+}
+
+/// Ends the activations above `frame`, which were left without a return.
+unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
+    // SAFETY: by the callers `frame` is one of this thread's, the sentinel at the lowest.
+    unsafe {
         while slot.top() > frame {
             (*slot.shared()).resyncs += 1;
+            let top = slot.top();
+            if (*top).key != 0 {
+                let unwound = atomic32(&raw mut (*((*top).node as *mut Node)).unwound);
+                if unwound.load(Relaxed) < u32::MAX {
+                    unwound.fetch_add(1, Relaxed);
+                }
+            }
             pop(slot, now);
         }
     }

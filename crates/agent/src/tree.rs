@@ -163,7 +163,6 @@ unsafe fn among_siblings(parent: *mut Node, function: u32) -> (*mut Node, u32) {
 unsafe fn link(parent: *mut Node, node: *mut Node) {
     // SAFETY: as in child.
     unsafe {
-        (*node).parent = to_link(parent);
         let head = atomic32(&raw mut (*parent).first_child);
         loop {
             let first = head.load(Relaxed);

@@ -36,7 +36,7 @@ fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
             min: base,
             max: base,
             recursion,
-            flags: NodeFlags::empty(),
+            ..Node::default()
         });
     }
     for index in (1..nodes.len()).rev() {
@@ -79,7 +79,7 @@ pub fn fold(profile: &mut Profile, function: u32, calls: u64, time: u64) {
         elapsed: time,
         min: 1,
         max: time,
-        recursion: 0,
         flags: NodeFlags::FOLDED,
+        ..Node::default()
     });
 }

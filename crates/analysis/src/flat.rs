@@ -21,6 +21,8 @@ pub struct FunctionTotals {
     pub folded_calls: u64,
     /// Deepest recursion seen: 0 when it never called itself, directly or through others.
     pub recursion: u32,
+    /// Of `calls`, those that ended without a return.
+    pub unwound: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
     pub on_stack_at_attach: bool,
 }
@@ -40,6 +42,7 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             row.base = row.base.saturating_add(node.base);
             row.cum = row.cum.saturating_add(outermost_cum(node));
             row.recursion = row.recursion.max(node.recursion);
+            row.unwound = row.unwound.saturating_add(node.unwound);
             row.contexts += 1;
             if node.flags.contains(NodeFlags::FOLDED) {
                 row.folded_calls = row.folded_calls.saturating_add(node.calls);

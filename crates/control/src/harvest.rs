@@ -146,7 +146,7 @@ impl Nodes {
         node.max = word(32) as i64;
         node.function = half(40);
         node.flags = half(44);
-        node.parent = half(48);
+        node.unwound = half(48);
         node.first_child = half(52);
         node.sibling = half(56);
         Ok(node)
@@ -330,6 +330,7 @@ struct Figures {
     base: u64,
     min: i64,
     max: i64,
+    unwound: u32,
     flags: NodeFlags,
 }
 
@@ -364,6 +365,7 @@ impl SlotReader<'_> {
                 base: node.base,
                 min: node.min,
                 max: node.max,
+                unwound: node.unwound,
                 flags: NodeFlags::empty(),
             };
             if node.flags & shm::NODE_AT_ATTACH != 0 {
@@ -517,6 +519,7 @@ impl SlotReader<'_> {
                 // Kept inverted, so that the zeros it starts with mean "none yet".
                 min: i64::MAX - node.min,
                 max: node.max,
+                unwound: node.unwound,
                 flags: NodeFlags::FOLDED,
             };
             thread.folded_calls += node.calls;
@@ -597,6 +600,7 @@ fn convert(
         min: signed(figures.min),
         max: signed(figures.max),
         recursion,
+        unwound: figures.unwound.into(),
         flags: figures.flags,
     }
 }

@@ -263,7 +263,6 @@ impl Opener<'_> {
             if index > 0 {
                 node.function = trunk[index - 1].function;
                 node.flags = shm::NODE_AT_ATTACH;
-                node.parent = link(index - 1);
             }
             if let Some(next) = trunk.get(index) {
                 node.first_child = link(index + 1);

@@ -232,6 +232,8 @@ struct Node {
     min: u64,
     max: u64,
     recursion: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    unwound: u64,
     #[serde(skip_serializing_if = "is_false")]
     on_stack_at_attach: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -253,11 +255,16 @@ impl Node {
             min: node.min,
             max: node.max,
             recursion: node.recursion,
+            unwound: node.unwound,
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),
         }
     }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 fn is_false(value: &bool) -> bool {

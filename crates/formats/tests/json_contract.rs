@@ -83,6 +83,7 @@ fn node(parent: Option<u32>, function: u32) -> Node {
         min: 10,
         max: 10,
         recursion: 0,
+        unwound: 0,
         flags: NodeFlags::empty(),
     }
 }

@@ -5,7 +5,7 @@
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::nodes;
-use crate::profile::{Creator, Function, Meta, Module, Process, Profile, Skipped, Thread};
+use crate::profile::{Creator, Function, Meta, Module, Node, Process, Profile, Skipped, Thread};
 
 mod tag {
     pub const META: u64 = 1;
@@ -14,6 +14,7 @@ mod tag {
     pub const PROCESSES: u64 = 4;
     pub const SKIPPED: u64 = 5;
     pub const NOTES: u64 = 6;
+    pub const UNWOUND: u64 = 7;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -32,6 +33,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         list(out, &profile.skipped, encode_skipped)
     });
     section(&mut out, tag::NOTES, |out| out.texts(&profile.notes));
+    if nodes_of(profile).any(|node| node.unwound > 0) {
+        section(&mut out, tag::UNWOUND, |out| encode_unwound(profile, out));
+    }
     out.into_bytes()
 }
 
@@ -54,6 +58,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::PROCESSES => profile.processes = section.list(4, decode_process)?,
             tag::SKIPPED => profile.skipped = section.list(4, decode_skipped)?,
             tag::NOTES => profile.notes = section.texts()?,
+            tag::UNWOUND => decode_unwound(&mut profile, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -224,6 +229,41 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         folded_calls: input.number()?,
         nodes: nodes::decode(input)?,
     })
+}
+
+fn nodes_of(profile: &Profile) -> impl Iterator<Item = &Node> {
+    let threads = profile.processes.iter().flat_map(|p| &p.threads);
+    threads.flat_map(|thread| &thread.nodes)
+}
+
+/// Most contexts were never left by an exception: only the others are named, by how many nodes were passed over.
+fn encode_unwound(profile: &Profile, out: &mut Encoder) {
+    let mut passed = 0;
+    for node in nodes_of(profile) {
+        if node.unwound == 0 {
+            passed += 1;
+            continue;
+        }
+        out.number(passed);
+        out.number(node.unwound);
+        passed = 0;
+    }
+}
+
+/// Refers to the nodes of the processes, whose section comes before it.
+fn decode_unwound(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    let mut nodes = threads.flat_map(|thread| &mut thread.nodes);
+    while !input.is_at_end() {
+        let node = usize::try_from(input.number()?)
+            .ok()
+            .and_then(|passed| nodes.nth(passed))
+            .ok_or(ReadError::Corrupt(
+                "a context that does not exist was left by exceptions",
+            ))?;
+        node.unwound = input.number()?;
+    }
+    Ok(())
 }
 
 fn encode_skipped(skipped: &Skipped, out: &mut Encoder) {

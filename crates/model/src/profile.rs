@@ -107,6 +107,8 @@ pub struct Node {
     pub max: u64,
     /// How often the same function stands among the ancestors: 0 for the outermost.
     pub recursion: u32,
+    /// Of `calls`, those that ended without a return: an exception, a longjmp or a cancellation went through them.
+    pub unwound: u64,
     pub flags: NodeFlags,
 }
 

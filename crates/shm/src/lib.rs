@@ -167,8 +167,9 @@ pub struct Node {
     pub max: i64,
     pub function: u32,
     pub flags: u32,
+    /// How often it was left without a return: by an exception, longjmp or cancellation. Stays at its maximum.
+    pub unwound: u32,
     /// Links are numbers of nodes in the arena, plus one; 0: none.
-    pub parent: u32,
     pub first_child: u32,
     pub sibling: u32,
     /// Table of all children, `EXTENSION_SLOTS` words, for nodes with many.

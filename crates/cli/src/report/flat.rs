@@ -182,6 +182,9 @@ impl<'a> Table<'a> {
         if row.on_stack_at_attach {
             marks.push_str(" [on stack at attach]");
         }
+        if row.unwound > 0 {
+            marks.push_str(&format!(" [{} unwound]", count(row.unwound)));
+        }
         if row.folded_calls > 0 {
             marks.push_str(&format!(" [{} folded]", count(row.folded_calls)));
         }

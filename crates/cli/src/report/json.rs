@@ -206,6 +206,7 @@ struct Function<'a> {
     min: u64,
     max: u64,
     recursion: u32,
+    unwound: u64,
     threads: u32,
     contexts: u64,
     folded_calls: u64,
@@ -238,6 +239,7 @@ impl<'a> Function<'a> {
             min: row.min,
             max: row.max,
             recursion: row.recursion,
+            unwound: row.unwound,
             threads: row.threads,
             contexts: row.contexts,
             folded_calls: row.folded_calls,
@@ -295,6 +297,8 @@ impl Serialize for RowsReport<'_> {
             id: u32,
             level: u32,
             recursion: u32,
+            #[serde(skip_serializing_if = "is_zero")]
+            unwound: u64,
             calls: u64,
             base: u64,
             cum: u64,
@@ -316,6 +320,7 @@ impl Serialize for RowsReport<'_> {
                 id: row.node,
                 level: row.level,
                 recursion: node.recursion,
+                unwound: node.unwound,
                 calls: node.calls,
                 base: node.base,
                 cum: node.cum,
@@ -329,4 +334,8 @@ impl Serialize for RowsReport<'_> {
             }
         }))
     }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }

@@ -44,6 +44,7 @@ fn sample() -> Profile {
         min: base / calls.max(1) / 2,
         max: base / calls.max(1) * 2,
         recursion,
+        unwound: 0,
         flags: NodeFlags::empty(),
     };
     let mut worker_root = node(None, WORKER, 0, 300_000, 30_800_000, 0);

@@ -301,8 +301,8 @@ fn print_row(
     writeln!(out, "{:indent$}{}", "", style.paint(paint, &name))
 }
 
-fn marks(node: &Node) -> &'static str {
-    if node.flags.contains(NodeFlags::FOLDED) {
+fn marks(node: &Node) -> String {
+    let state = if node.flags.contains(NodeFlags::FOLDED) {
         " [folded: callers unknown]"
     } else if node
         .flags
@@ -315,6 +315,10 @@ fn marks(node: &Node) -> &'static str {
         " [running]"
     } else {
         ""
+    };
+    match node.unwound {
+        0 => state.to_string(),
+        unwound => format!("{state} [{} unwound]", count(unwound)),
     }
 }
 

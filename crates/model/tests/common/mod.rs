@@ -146,6 +146,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     min: m.4,
                     max: m.5,
                     recursion,
+                    unwound: m.5 % 3,
                     flags: NodeFlags::from_bits(flags).unwrap(),
                 })
                 .collect(),
@@ -211,6 +212,7 @@ pub fn realistic(node_count: usize) -> Profile {
             min: mean - spread(random(mean.min(18))),
             max: mean + spread(random(mean * 3)),
             recursion,
+            unwound: 0,
             flags: NodeFlags::empty(),
         });
     }
