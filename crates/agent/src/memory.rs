@@ -102,7 +102,7 @@ pub fn gs_base() -> u64 {
     const ARCH_GET_GS: u64 = 0x1004;
     let mut out = 0u64;
     // SAFETY: the kernel writes the base to `out`.
-    unsafe { syscall(158, ARCH_GET_GS, &raw mut out as u64) };
+    unsafe { syscall(158, ARCH_GET_GS, &raw mut out as u64, 0, 0) };
     // SAFETY: `out` is a local.
     unsafe { (&raw const out).read_volatile() }
 }
@@ -115,27 +115,27 @@ pub fn set_gs_base(base: u64) {
     }
     const ARCH_SET_GS: u64 = 0x1001;
     // SAFETY: as above.
-    unsafe { syscall(158, ARCH_SET_GS, base) };
+    unsafe { syscall(158, ARCH_SET_GS, base, 0, 0) };
 }
 
 /// # Safety
 /// As the system call has it.
-pub unsafe fn syscall(number: u64, a: u64, b: u64) -> u64 {
+pub unsafe fn syscall(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     let result: u64;
     // SAFETY: by the caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b,
-             lateout("rcx") _, lateout("r11") _, options(nostack))
+             in("rdx") c, in("r10") d, lateout("rcx") _, lateout("r11") _, options(nostack))
     };
     result
 }
 
 pub fn getpid() -> u32 {
     // SAFETY: has no effect.
-    unsafe { syscall(39, 0, 0) as u32 }
+    unsafe { syscall(39, 0, 0, 0, 0) as u32 }
 }
 
 pub fn gettid() -> u32 {
     // SAFETY: has no effect.
-    unsafe { syscall(186, 0, 0) as u32 }
+    unsafe { syscall(186, 0, 0, 0, 0) as u32 }
 }

@@ -12,6 +12,7 @@
 //!            displaced instructions; call tw_exit_*; ret 8 | jmp thunk | jmp unprobed
 //! tail stub: call tw_tail_mark; jmp probed             or, the target stored at [sp - 24]:
 //!            call tw_tail_unknown; jmp *...
+//! gate:      call tw_gate; nop dword [rax+KIND and FUNCTION]; then an entry stub, if the function is counted
 //! ```
 //!
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
@@ -364,6 +365,32 @@ tw_base:
     SLOW_CALL tw_slow_tail
     jmp 3b
     .endm
+
+    # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call.
+    # Nothing is in the red zone at an entry; the arguments go there for the controller.
+    .globl tw_gate
+    .balign 64
+tw_gate:
+    mov [rsp - 8], rax
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rsi
+    mov [rsp - 80], rdi
+    mov [rsp - 72], rsi
+    mov [rsp - 64], rdx
+    mov [rsp - 56], rcx
+    mov [rsp - 48], r8
+    mov [rsp - 40], r9
+    mov rcx, [rsp]
+    mov ecx, [rcx + 3]
+    lea rsi, [rsp - 80]
+    lea rdx, [rsp + 8]
+    SLOW_CALL tw_slow_gate
+    mov rsi, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
 
     ENTRY tw_entry_t, 1, 0, 0
     EXIT tw_return_t, 1, 0, -16

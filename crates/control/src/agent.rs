@@ -1,6 +1,9 @@
 //! The agent's image, and the code by which a stub calls into it.
 
 use thalweg_patch::{Probe, ProbeEncoder};
+use thalweg_shm as shm;
+
+use crate::gate;
 
 /// Flat, position-independent, self-contained; its first word takes the region's address.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
@@ -22,6 +25,50 @@ pub struct Encoder<'a> {
     pub timed: bool,
     /// Function number in the profile by index in the module.
     pub numbers: &'a [u32],
+    /// Functions that have a gate before their entry probe.
+    pub gates: &'a [(usize, gate::Kind)],
+}
+
+/// The same for functions that are not counted: a gate at the entry, nothing else.
+pub struct GateEncoder<'a> {
+    pub agent: u64,
+    pub gates: &'a [(usize, gate::Kind)],
+}
+
+impl ProbeEncoder for GateEncoder<'_> {
+    fn encode(&self, probe: Probe, _keep_flags: bool, at: u64, out: &mut Vec<u8>) {
+        match probe {
+            // A function that jumps back to its entry has data below its stack pointer there.
+            Probe::Entry {
+                function,
+                loops: false,
+            } => put_gate(self.agent, self.gates, function, None, at, out),
+            Probe::Return => out.push(0xc3),
+            _ => {}
+        }
+    }
+}
+
+/// The call of the gate, if `function` has one.
+fn put_gate(
+    agent: u64,
+    gates: &[(usize, gate::Kind)],
+    function: usize,
+    number: Option<u32>,
+    at: u64,
+    out: &mut Vec<u8>,
+) {
+    let Some((_, kind)) = gates.iter().find(|(gated, _)| *gated == function) else {
+        return;
+    };
+    let number = number.map_or(shm::GATE_NO_FUNCTION, |number| {
+        number.min(shm::GATE_NO_FUNCTION)
+    });
+    let displacement = (agent + symbol::TW_GATE).wrapping_sub(at + 5) as u32;
+    out.push(CALL);
+    out.extend_from_slice(&displacement.to_le_bytes());
+    out.extend_from_slice(&[0x0f, 0x1f, 0x80]);
+    out.extend_from_slice(&(kind.number() << shm::GATE_KIND_SHIFT | number).to_le_bytes());
 }
 
 impl ProbeEncoder for Encoder<'_> {
@@ -42,6 +89,16 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailUnknown, false) => (CALL, TW_TAIL_UNKNOWN),
             (Probe::TailUnknown, true) => (CALL, TW_TAIL_UNKNOWN_F),
         };
+        let start = out.len();
+        if let Probe::Entry {
+            function,
+            loops: false,
+        } = probe
+        {
+            let number = Some(self.numbers[function]);
+            put_gate(self.agent, self.gates, function, number, at, out);
+        }
+        let at = at + (out.len() - start) as u64;
         // A function that jumps back to its entry may have live data below the stack pointer there.
         let below_red_zone = matches!(probe, Probe::Entry { loops: true, .. });
         let at = if below_red_zone {

@@ -15,6 +15,7 @@ use thalweg_shm as shm;
 
 use crate::attach::lookup;
 use crate::error::{Error, Result};
+use crate::gate;
 use crate::ledger::Ledger;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -64,6 +65,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         });
     }
     check(&header, &mapping, pid)?;
+    gate::close(&shared)?;
     // While building, the ledger may not be there yet; then no text has been touched either.
     let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
     let ledger = match Ledger::decode(&bytes) {

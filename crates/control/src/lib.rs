@@ -13,6 +13,7 @@ pub mod clock;
 pub mod detach;
 pub mod error;
 pub mod filter;
+pub mod gate;
 pub mod harvest;
 pub mod launch;
 pub mod ledger;

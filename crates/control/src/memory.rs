@@ -29,6 +29,10 @@ unsafe impl Contract for shm::PrivateSlot {}
 unsafe impl Contract for shm::Frame {}
 // SAFETY: as above.
 unsafe impl Contract for shm::Node {}
+// SAFETY: as above.
+unsafe impl Contract for shm::Gate {}
+// SAFETY: as above.
+unsafe impl Contract for shm::Loaded {}
 
 pub fn bytes_of<T: Contract>(value: &T) -> &[u8] {
     // SAFETY: contract types are integers throughout; reading them as bytes is defined for the non-padding ones, and
@@ -58,6 +62,17 @@ fn out_of_bounds(offset: u64, len: u64) -> Error {
 }
 
 impl Shared {
+    /// The same memory once more, for another thread.
+    pub fn try_clone(&self) -> Result<Shared> {
+        Ok(match self {
+            Shared::File { file, len } => Shared::File {
+                file: file.try_clone().map_err(file_error)?,
+                len: *len,
+            },
+            &Shared::Remote { pid, start, len } => Shared::Remote { pid, start, len },
+        })
+    }
+
     fn check(&self, offset: u64, count: u64) -> Result<()> {
         let (Shared::File { len, .. } | Shared::Remote { len, .. }) = self;
         match offset.checked_add(count) {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thalweg_model as model;
-use thalweg_patch::Placement;
+use thalweg_patch::{Emitted, ModulePlan, Patch, Placement, ProbeEncoder};
 use thalweg_shm as shm;
 use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
-use crate::survey::Survey;
+use crate::survey::{Survey, Surveyed};
 use crate::text::Changes;
 use crate::tracee::Stopped;
 
@@ -91,7 +91,7 @@ impl Build {
             .survey
             .modules
             .iter()
-            .map(|m| (m.low, m.high, page_up(m.plan.stub_size_bound())))
+            .map(|m| (m.low, m.high, stub_bytes(m)))
             .collect();
         let mut taken = maps.to_vec();
         let mut ledger = Ledger::default();
@@ -115,21 +115,14 @@ impl Build {
             let mut at = start + page_up(agent::IMAGE.len() as u64);
             for &member in &cluster.members {
                 let surveyed = &self.survey.modules[member];
-                let encoder = agent::Encoder {
-                    agent: start,
-                    timed: self.measure.timed,
-                    numbers: &self.numbers[member],
-                };
-                let placement = Placement {
-                    bias: surveyed.bias,
-                    stub_base: at,
-                    encoder: &encoder,
-                };
-                let mut emitted = thalweg_patch::emit(&surveyed.module, &surveyed.plan, &placement)
-                    .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))?;
-                region.stubs.push((at, std::mem::take(&mut emitted.stubs)));
+                let numbers = &self.numbers[member];
+                for mut emitted in emit(surveyed, numbers, self.measure.timed, start, at)? {
+                    region
+                        .stubs
+                        .push((emitted.at, std::mem::take(&mut emitted.code.stubs)));
+                    ledger.add(emitted.code);
+                }
                 at += extents[member].2;
-                ledger.add(emitted);
             }
             self.code.push(region);
         }
@@ -232,6 +225,9 @@ impl Build {
         header.catalog_len = self.catalog.len() as u64;
         header.ledger_offset = self.layout.ledger_offset;
         header.ledger_len = self.ledger_bytes.len() as u64;
+        header.growth_offset = self.layout.growth_offset;
+        header.growth_len = shm::GROWTH_LEN;
+        header.functions_limit = self.layout.functions_limit;
         header.frames_offset = self.layout.frames_offset;
         header.folded_offset = self.layout.folded_offset;
         header.nodes_offset = self.layout.nodes_offset;
@@ -296,6 +292,66 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// Room for the stubs of one module, gates included.
+pub fn stub_bytes(surveyed: &Surveyed) -> u64 {
+    page_up(surveyed.plan.stub_size_bound() + surveyed.gate_plan.stub_size_bound())
+}
+
+/// Code made for one place.
+pub struct EmittedAt {
+    pub at: u64,
+    pub code: Emitted,
+}
+
+/// The stubs and patches of one module, with its stubs from `at` on and the agent at `agent`. A second set is that of
+/// the gates at functions that are not counted; they are left out where the first set needs the same bytes.
+pub fn emit(
+    surveyed: &Surveyed,
+    numbers: &[u32],
+    timed: bool,
+    agent: u64,
+    at: u64,
+) -> Result<Vec<EmittedAt>> {
+    let gates = &surveyed.gates;
+    let realise = |plan: &ModulePlan, at: u64, encoder: &dyn ProbeEncoder| {
+        let placement = Placement {
+            bias: surveyed.bias,
+            stub_base: at,
+            encoder,
+        };
+        thalweg_patch::emit(&surveyed.module, plan, &placement)
+            .map(|code| EmittedAt { at, code })
+            .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))
+    };
+    let counting = agent::Encoder {
+        agent,
+        timed,
+        numbers,
+        gates,
+    };
+    let mut made = vec![realise(&surveyed.plan, at, &counting)?];
+    if !surveyed.gate_plan.functions.is_empty() {
+        let behind = at + surveyed.plan.stub_size_bound();
+        let waiting = realise(
+            &surveyed.gate_plan,
+            behind,
+            &agent::GateEncoder { agent, gates },
+        )?;
+        if !overlap(&made[0].code.patches, &waiting.code.patches) {
+            made.push(waiting);
+        }
+    }
+    Ok(made)
+}
+
+fn overlap(some: &[Patch], others: &[Patch]) -> bool {
+    let end = |p: &Patch| p.address + p.original.len() as u64;
+    others.iter().any(|other| {
+        some.iter()
+            .any(|one| one.address < end(other) && other.address < end(one))
+    })
 }
 
 fn reserved(start: u64, len: u64) -> Mapping {

@@ -12,12 +12,16 @@ use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::gate;
 use crate::proc::{self, Mapping, Pid};
 
 /// One module of the target, analysed and planned.
 pub struct Surveyed {
     pub module: Module,
     pub plan: ModulePlan,
+    /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
+    pub gates: Vec<(usize, gate::Kind)>,
+    pub gate_plan: ModulePlan,
     pub path: PathBuf,
     /// What the loader added to the module's addresses.
     pub bias: u64,
@@ -306,11 +310,23 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     } else {
         ModulePlan::default()
     };
+    let gates = gate::gated(&module);
+    let mut uncounted = vec![false; module.functions.len()];
+    for &(function, _) in &gates {
+        uncounted[function] = !plan.functions.iter().any(|p| p.function == function);
+    }
+    let gate_plan = if uncounted.contains(&true) {
+        thalweg_patch::plan(&module, &uncounted)
+    } else {
+        ModulePlan::default()
+    };
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {
         module,
         plan,
+        gates,
+        gate_plan,
         path,
         bias,
         low,

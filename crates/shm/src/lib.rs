@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N | header | slot x N | table | blobs | frames x N | nodes    |
+//! | slot page x N | header | gates | loaded | slot x N | table | blobs | frames x N | growth | nodes |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -18,7 +18,7 @@
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -28,7 +28,9 @@ pub const SLOTS: u64 = 4096;
 pub const PRIVATE_SIZE: u64 = SLOTS * PAGE;
 
 /// Offsets in the shared memory.
-pub const SLOTS_OFFSET: u64 = PAGE;
+pub const GATES_OFFSET: u64 = PAGE;
+pub const LOADED_OFFSET: u64 = GATES_OFFSET + 2 * PAGE;
+pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
 pub const TABLE_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
 
 /// From a thread's GS base to its `SharedSlot`.
@@ -206,6 +208,83 @@ pub struct CodeRegion {
     pub len: u64,
 }
 
+pub const MAX_GATES: usize = 64;
+
+/// One thread that waits for the controller at a gated function.
+///
+/// The low two bits of `word` are a `GATE_` state, the others count how often the entry was taken, so that nobody takes
+/// a late answer for his own. A waiter goes on as soon as `word` is not what it posted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    /// The futex word.
+    pub word: u32,
+    /// One of the `GATE_KIND_` values.
+    pub kind: u32,
+    pub pid: u32,
+    pub tid: u32,
+    /// Its number, `GATE_NO_FUNCTION` where it is not counted.
+    pub function: u32,
+    pub reserved: u32,
+    /// rdi, rsi, rdx, rcx, r8, r9 at the function's entry.
+    pub args: [u64; 6],
+    /// Address of its return address.
+    pub sp: u64,
+}
+
+pub const GATE_SIZE: u64 = 80;
+pub const GATE_FREE: u32 = 0;
+/// Being filled.
+pub const GATE_TAKEN: u32 = 1;
+pub const GATE_POSTED: u32 = 2;
+pub const GATE_SERVED: u32 = 3;
+pub const GATE_STATES: u32 = 3;
+/// What is added to `word` for each new holder.
+pub const GATE_TURN: u32 = 4;
+
+/// The loader has changed its list of objects, or is about to (`_dl_debug_state`).
+pub const GATE_KIND_LINK_MAP: u32 = 1;
+/// About to become another program.
+pub const GATE_KIND_EXEC: u32 = 2;
+pub const GATE_KIND_CHECKPOINT: u32 = 3;
+
+/// A stub tells its gate kind and function in one word.
+pub const GATE_KIND_SHIFT: u32 = 28;
+pub const GATE_NO_FUNCTION: u32 = (1 << GATE_KIND_SHIFT) - 1;
+
+/// How long a thread waits at a stretch, and how many such waits without a heartbeat tell it that nobody serves.
+pub const GATE_WAIT_NS: u64 = 100_000_000;
+pub const GATE_PATIENCE: u32 = 20;
+
+pub const MAX_LOADED: usize = 4096;
+pub const LOADED_SIZE: u64 = 64;
+
+/// A module that came after attaching: what it adds to the catalog and to the ledger. Blobs lie in the growth area.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded {
+    /// One of the `LOADED_` values; written last.
+    pub state: u32,
+    /// The process that loaded it.
+    pub pid: u32,
+    /// Its functions in the order of their numbers. Length 0: they are known from an earlier load.
+    pub catalog_offset: u64,
+    pub catalog_len: u64,
+    pub first_function: u32,
+    pub functions: u32,
+    /// Its patches; the last field is the size of the place that the ledger may take.
+    pub ledger_offset: u64,
+    pub ledger_len: u64,
+    pub ledger_room: u64,
+    pub reserved: u64,
+}
+
+pub const LOADED_NONE: u32 = 0;
+/// Its text is patched, or will be.
+pub const LOADED_LIVE: u32 = 1;
+/// Unloaded again: the catalog counts, the ledger does not.
+pub const LOADED_CLOSED: u32 = 2;
+
 /// First page of the shared memory.
 #[repr(C)]
 pub struct Header {
@@ -247,6 +326,18 @@ pub struct Header {
     pub nodes_used: u64,
     pub folded_calls: u64,
     pub deep_calls: u64,
+    // Gates. A controller that serves them has set `gate_server` and moves the heartbeat; posting moves the sequence.
+    pub gate_server: u32,
+    pub gate_sequence: u32,
+    pub gate_heartbeat: u32,
+    /// Entries of the table of loaded modules that have been used.
+    pub loaded: u32,
+    /// Room for catalogs and ledgers of modules that are loaded later, and how much of it is used.
+    pub growth_offset: u64,
+    pub growth_len: u64,
+    pub growth_used: u64,
+    /// How many functions there can be in all.
+    pub functions_limit: u64,
 }
 
 pub const STATE_BUILDING: u32 = 0;
@@ -269,28 +360,40 @@ pub struct Layout {
     pub catalog_offset: u64,
     pub ledger_offset: u64,
     pub frames_offset: u64,
+    pub growth_offset: u64,
     pub folded_offset: u64,
+    pub functions_limit: u64,
     pub nodes_offset: u64,
     pub nodes_len: u64,
     pub shared_size: u64,
 }
 
+/// Room for what is loaded later. All of it is address space that is filled only when it is needed.
+pub const GROWTH_LEN: u64 = 1 << 30;
+pub const GROWTH_FUNCTIONS: u64 = 2 << 20;
+/// Of these the table of probed entries has room for this many at least: it is touched all over.
+pub const GROWTH_TABLE: u64 = 32 << 10;
+
 impl Layout {
     pub fn new(functions: u64, catalog_len: u64, ledger_len: u64, node_bytes: u64) -> Layout {
         let page_up = |n: u64| (n + PAGE - 1) & !(PAGE - 1);
-        let table_entries = (functions * 2).next_power_of_two().max(512);
+        let table_entries = ((functions + GROWTH_TABLE) * 2).next_power_of_two();
+        let functions_limit = functions + GROWTH_FUNCTIONS;
         let catalog_offset = TABLE_OFFSET + table_entries * 8;
         let ledger_offset = page_up(catalog_offset + catalog_len);
         let frames_offset = page_up(ledger_offset + ledger_len);
-        let folded_offset = frames_offset + SLOTS * FRAMES_STRIDE;
-        let nodes_offset = page_up(folded_offset + functions * NODE_SIZE);
+        let growth_offset = frames_offset + SLOTS * FRAMES_STRIDE;
+        let folded_offset = growth_offset + GROWTH_LEN;
+        let nodes_offset = page_up(folded_offset + functions_limit * NODE_SIZE);
         let nodes_len = page_up(node_bytes);
         Layout {
             table_entries,
             catalog_offset,
             ledger_offset,
             frames_offset,
+            growth_offset,
             folded_offset,
+            functions_limit,
             nodes_offset,
             nodes_len,
             shared_size: nodes_offset + nodes_len,
@@ -317,6 +420,9 @@ const _: () = {
     assert!(size_of::<Frame>() as u64 == FRAME_SIZE);
     assert!(size_of::<Node>() as u64 == NODE_SIZE);
     assert!(size_of::<Header>() as u64 <= PAGE);
+    assert!(size_of::<Gate>() as u64 == GATE_SIZE);
+    assert!(MAX_GATES as u64 * GATE_SIZE <= LOADED_OFFSET - GATES_OFFSET);
+    assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);

@@ -1,0 +1,116 @@
+//! Gates: how a thread waits for the controller at the entry of a few chosen functions.
+//!
+//! ```text
+//! thread                                        controller
+//! take an entry, fill it, POSTED ------------>  sees the sequence move, does its work (it may stop the process)
+//! wait until the word is not what was posted <- SERVED
+//! FREE
+//! ```
+//!
+//! Nobody is waited for who does not serve: without `gate_server`, without a free entry, or when the heartbeat has stood
+//! still, the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
+
+use crate::memory::{atomic32, getpid, gettid, header, region, syscall};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use thalweg_shm as shm;
+
+/// `what`: kind and function of the gate; `args`: the six argument registers; `sp`: address of the return address.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
+    // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
+    unsafe {
+        if !is_served() {
+            return;
+        }
+        let Some((gate, turn)) = take() else {
+            return;
+        };
+        (*gate).kind = what >> shm::GATE_KIND_SHIFT;
+        (*gate).function = what & shm::GATE_NO_FUNCTION;
+        (*gate).pid = getpid();
+        (*gate).tid = gettid();
+        for index in 0..6 {
+            (&raw mut (*gate).args)
+                .cast::<u64>()
+                .add(index)
+                .write(args.cast::<u64>().add(index).read());
+        }
+        (*gate).sp = sp;
+        let posted = turn | shm::GATE_POSTED;
+        let word = atomic32(&raw mut (*gate).word);
+        word.store(posted, Release);
+        let sequence = &raw mut (*header()).gate_sequence;
+        atomic32(sequence).fetch_add(1, AcqRel);
+        futex(sequence, FUTEX_WAKE, i32::MAX as u64, 0);
+        wait(&raw mut (*gate).word, posted);
+        // Served: free for others. Given up: the same, and an answer that comes late finds another turn.
+        let left = turn | shm::GATE_FREE;
+        let _ = word.compare_exchange(turn | shm::GATE_SERVED, left, AcqRel, Relaxed);
+        let _ = word.compare_exchange(posted, left, AcqRel, Relaxed);
+    }
+}
+
+unsafe fn is_served() -> bool {
+    // SAFETY: the header is mapped.
+    unsafe { atomic32(&raw mut (*header()).gate_server).load(Acquire) != 0 }
+}
+
+/// A free entry, taken, and its new turn.
+unsafe fn take() -> Option<(*mut shm::Gate, u32)> {
+    let first = (region() + shm::PRIVATE_SIZE + shm::GATES_OFFSET) as *mut shm::Gate;
+    // SAFETY: there are MAX_GATES entries.
+    unsafe {
+        for index in 0..shm::MAX_GATES {
+            let gate = first.add(index);
+            let word = atomic32(&raw mut (*gate).word);
+            let old = word.load(Relaxed);
+            if old & shm::GATE_STATES != shm::GATE_FREE {
+                continue;
+            }
+            let turn = old.wrapping_add(shm::GATE_TURN);
+            if word
+                .compare_exchange(old, turn | shm::GATE_TAKEN, AcqRel, Relaxed)
+                .is_ok()
+            {
+                return Some((gate, turn));
+            }
+        }
+    }
+    None
+}
+
+/// Until `word` is not `posted` any more, or nobody serves.
+unsafe fn wait(word: *mut u32, posted: u32) {
+    // SAFETY: both words are in the mapped header and gates.
+    unsafe {
+        let heartbeat = atomic32(&raw mut (*header()).gate_heartbeat);
+        let mut heard = heartbeat.load(Relaxed);
+        let mut silent = 0;
+        while atomic32(word).load(Acquire) == posted && is_served() {
+            let pause: [u64; 2] = [0, shm::GATE_WAIT_NS];
+            let result = futex(word, FUTEX_WAIT, u64::from(posted), &raw const pause as u64);
+            let now = heartbeat.load(Relaxed);
+            if now != heard {
+                heard = now;
+                silent = 0;
+            } else if result == ETIMEDOUT {
+                silent += 1;
+            }
+            if silent >= shm::GATE_PATIENCE {
+                return;
+            }
+        }
+    }
+}
+
+// Not the private kind: the other side is another process.
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAKE: u64 = 1;
+const ETIMEDOUT: u64 = (-110i64) as u64;
+
+/// # Safety
+/// `word` must be in the region, `pause` 0 or the address of a timespec.
+unsafe fn futex(word: *mut u32, operation: u64, value: u64, pause: u64) -> u64 {
+    // SAFETY: by the caller's promise; futex touches nothing else.
+    unsafe { syscall(202, word as u64, operation, value, pause) }
+}

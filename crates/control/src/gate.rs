@@ -1,0 +1,332 @@
+//! Gates, seen from outside: which functions have one, and the controller that threads wait for there.
+//!
+//! The target's side and the protocol are in the agent's `gate.rs`. Here a `Server` says that somebody serves, and keeps
+//! its heart beating on a thread of its own, so that long work is no silence. Posted entries are handed to whoever asks:
+//! what is done for them stops processes, and that happens on the one thread that does so.
+//!
+//! The shared memory is mapped for the kernel's sake only, which needs an address to wait at. Nothing here reads or writes
+//! through it: a target that truncates its memory would kill us.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use thalweg_shm as shm;
+use thalweg_symbols::{Function, FunctionKind, Module};
+
+use crate::error::{Error, Result};
+use crate::memory::Shared;
+use crate::proc::{Pid, Tid};
+
+/// What a thread at a gate is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The loader's list of objects changes or has changed.
+    LinkMap,
+    /// The process becomes another program.
+    Exec,
+    Checkpoint,
+}
+
+impl Kind {
+    pub fn number(self) -> u32 {
+        match self {
+            Kind::LinkMap => shm::GATE_KIND_LINK_MAP,
+            Kind::Exec => shm::GATE_KIND_EXEC,
+            Kind::Checkpoint => shm::GATE_KIND_CHECKPOINT,
+        }
+    }
+
+    fn of(number: u32) -> Option<Kind> {
+        [Kind::LinkMap, Kind::Exec, Kind::Checkpoint]
+            .into_iter()
+            .find(|kind| kind.number() == number)
+    }
+}
+
+/// The kind of gate that a function gets by its name, whatever the filters say.
+fn kind_of(function: &Function) -> Option<Kind> {
+    if !matches!(function.kind, FunctionKind::Normal) {
+        return None;
+    }
+    match function.linkage_name.as_deref()? {
+        "_dl_debug_state" => Some(Kind::LinkMap),
+        _ => None,
+    }
+}
+
+/// Functions of a module that have a gate: index in `module.functions` and kind.
+pub fn gated(module: &Module) -> Vec<(usize, Kind)> {
+    module
+        .functions
+        .iter()
+        .enumerate()
+        .filter_map(|(index, function)| Some((index, kind_of(function)?)))
+        .collect()
+}
+
+/// A thread that waits at a gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    index: usize,
+    word: u32,
+    pub kind: Kind,
+    pub pid: Pid,
+    pub tid: Tid,
+    /// `None` where it is not counted.
+    pub function: Option<u32>,
+    pub args: [u64; 6],
+    pub sp: u64,
+}
+
+/// While it lives, threads of the target wait at gates until they are served.
+pub struct Server<'a> {
+    shared: &'a Shared,
+    pages: Arc<Pages>,
+    stop: Arc<AtomicBool>,
+    heart: Option<std::thread::JoinHandle<()>>,
+    sequence: u32,
+    /// Entries that were served and not freed yet: their threads were taken elsewhere by a signal, or are about to go on.
+    served: [Option<(u32, Instant)>; shm::MAX_GATES],
+}
+
+/// After this long nobody comes back for an entry that was served.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+const BEAT: Duration = Duration::from_millis(100);
+
+impl<'a> Server<'a> {
+    pub fn start(shared: &'a Shared) -> Result<Server<'a>> {
+        let pages = Arc::new(Pages::map(shared)?);
+        let sequence = shared.header()?.gate_sequence;
+        let stop = Arc::new(AtomicBool::new(false));
+        let heart = beat(shared, stop.clone())?;
+        let server = Server {
+            shared,
+            pages,
+            stop,
+            heart: Some(heart),
+            sequence,
+            served: [None; shm::MAX_GATES],
+        };
+        server.set(
+            offset_of!(shm::Header, gate_server) as u64,
+            std::process::id(),
+        )?;
+        Ok(server)
+    }
+
+    /// Threads that wait now; if there are none, those that come within `patience`.
+    pub fn wait(&mut self, patience: Duration) -> Result<Vec<Posted>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let sequence = self.shared.header()?.gate_sequence;
+            let posted = self.posted()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !posted.is_empty() || left.is_zero() {
+                self.sequence = sequence;
+                return Ok(posted);
+            }
+            let word = offset_of!(shm::Header, gate_sequence) as u64;
+            if self.pages.wait(word, sequence, left).is_interrupted() {
+                // A signal for us: whoever called looks at it.
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    fn posted(&mut self) -> Result<Vec<Posted>> {
+        let mut found = Vec::new();
+        for index in 0..shm::MAX_GATES {
+            let offset = shm::GATES_OFFSET + index as u64 * shm::GATE_SIZE;
+            let gate: shm::Gate = self.shared.read(offset)?;
+            match gate.word & shm::GATE_STATES {
+                shm::GATE_POSTED => {}
+                shm::GATE_SERVED => {
+                    self.forget(index, gate.word)?;
+                    continue;
+                }
+                _ => continue,
+            }
+            match Kind::of(gate.kind) {
+                Some(kind) => found.push(Posted {
+                    index,
+                    word: gate.word,
+                    kind,
+                    pid: Pid(gate.pid as i32),
+                    tid: Tid(gate.tid as i32),
+                    function: (gate.function != shm::GATE_NO_FUNCTION).then_some(gate.function),
+                    args: gate.args,
+                    sp: gate.sp,
+                }),
+                // Not one of ours: let it go.
+                None => self.answer(index, gate.word)?,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lets the thread go on.
+    pub fn serve(&mut self, posted: &Posted) -> Result<()> {
+        self.answer(posted.index, posted.word)
+    }
+
+    fn answer(&mut self, index: usize, word: u32) -> Result<()> {
+        let offset = shm::GATES_OFFSET + index as u64 * shm::GATE_SIZE;
+        let gate: shm::Gate = self.shared.read(offset)?;
+        // It may have lost its patience, if we were stopped ourselves.
+        if gate.word == word {
+            let served = word & !shm::GATE_STATES | shm::GATE_SERVED;
+            self.served[index] = Some((served, Instant::now()));
+            self.set(offset, served)?;
+        }
+        self.pages.wake(offset);
+        Ok(())
+    }
+
+    fn forget(&mut self, index: usize, word: u32) -> Result<()> {
+        match self.served[index] {
+            Some((served, since)) if served == word => {
+                if since.elapsed() > FORGOTTEN {
+                    let offset = shm::GATES_OFFSET + index as u64 * shm::GATE_SIZE;
+                    self.set(offset, word & !shm::GATE_STATES | shm::GATE_FREE)?;
+                }
+            }
+            _ => self.served[index] = Some((word, Instant::now())),
+        }
+        Ok(())
+    }
+
+    fn set(&self, offset: u64, value: u32) -> Result<()> {
+        self.shared.write(offset, &value.to_le_bytes())
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let _ = close(self.shared);
+        for index in 0..shm::MAX_GATES {
+            self.pages
+                .wake(shm::GATES_OFFSET + index as u64 * shm::GATE_SIZE);
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(heart) = self.heart.take() {
+            heart.thread().unpark();
+            let _ = heart.join();
+        }
+    }
+}
+
+/// From now on nobody waits at a gate; those who do go on within a tenth of a second.
+pub fn close(shared: &Shared) -> Result<()> {
+    shared.write(
+        offset_of!(shm::Header, gate_server) as u64,
+        &0u32.to_le_bytes(),
+    )
+}
+
+fn beat(shared: &Shared, stop: Arc<AtomicBool>) -> Result<std::thread::JoinHandle<()>> {
+    let shared = shared.try_clone()?;
+    std::thread::Builder::new()
+        .name("gate heartbeat".into())
+        .spawn(move || {
+            let mut beats = shared.header().map_or(0, |header| header.gate_heartbeat);
+            while !stop.load(Ordering::Relaxed) {
+                beats = beats.wrapping_add(1);
+                let place = offset_of!(shm::Header, gate_heartbeat) as u64;
+                if shared.write(place, &beats.to_le_bytes()).is_err() {
+                    return;
+                }
+                std::thread::park_timeout(BEAT);
+            }
+        })
+        .map_err(|error| Error::Other(format!("cannot start a thread: {error}")))
+}
+
+/// Header and gates, mapped: an address for the kernel to wait at.
+struct Pages(*mut libc::c_void);
+
+// SAFETY: the address is only passed to the kernel.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+const MAPPED: usize = shm::LOADED_OFFSET as usize;
+
+enum Woken {
+    Interrupted,
+    Otherwise,
+}
+
+impl Woken {
+    fn is_interrupted(&self) -> bool {
+        matches!(self, Woken::Interrupted)
+    }
+}
+
+impl Pages {
+    fn map(shared: &Shared) -> Result<Pages> {
+        use std::os::fd::AsRawFd;
+        let Shared::File { file, .. } = shared else {
+            return Err(Error::Other(
+                "the target's shared memory cannot be mapped here".into(),
+            ));
+        };
+        // SAFETY: a new mapping, of which nothing here knows the contents.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                MAPPED,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            let error = std::io::Error::last_os_error();
+            return Err(Error::Other(format!(
+                "cannot map the target's shared memory: {error}"
+            )));
+        }
+        Ok(Pages(at))
+    }
+
+    fn word(&self, offset: u64) -> *mut u32 {
+        self.0.cast::<u8>().wrapping_add(offset as usize).cast()
+    }
+
+    fn wait(&self, offset: u64, expected: u32, patience: Duration) -> Woken {
+        let pause = libc::timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        let word = self.word(offset);
+        // SAFETY: the kernel reads the word and answers with an error if it cannot.
+        let result =
+            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, expected, &pause) };
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        match (result, errno) {
+            (-1, Some(libc::EINTR)) => Woken::Interrupted,
+            (-1, Some(libc::EAGAIN | libc::ETIMEDOUT)) | (0, _) => Woken::Otherwise,
+            _ => {
+                // The memory was truncated: not to be spun on.
+                std::thread::sleep(patience.min(Duration::from_millis(1)));
+                Woken::Otherwise
+            }
+        }
+    }
+
+    fn wake(&self, offset: u64) {
+        let word = self.word(offset);
+        // SAFETY: the word is not touched.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody has its address any more.
+        unsafe { libc::munmap(self.0, MAPPED) };
+    }
+}
