@@ -10,9 +10,11 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thalweg_control::attach::Options;
+use thalweg_control::gate::{Kind, Server};
 use thalweg_control::harvest::{self, Totals, Witness};
+use thalweg_control::loaded::Modules;
 use thalweg_control::memory::Shared;
-use thalweg_control::proc::Tid;
+use thalweg_control::proc::{Pid, Tid};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, MeasureArgs};
@@ -81,6 +83,60 @@ impl Interrupts {
 
     pub fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Serves threads of the target that wait at gates, while a recording runs: code that they load is instrumented.
+pub struct Attendant<'a> {
+    shared: &'a Shared,
+    server: Server<'a>,
+    modules: &'a mut Modules,
+    failures: Vec<String>,
+}
+
+impl<'a> Attendant<'a> {
+    pub fn start(shared: &'a Shared, modules: &'a mut Modules) -> anyhow::Result<Attendant<'a>> {
+        Ok(Attendant {
+            shared,
+            server: Server::start(shared)?,
+            modules,
+            failures: Vec::new(),
+        })
+    }
+
+    /// For what was loaded between the attach and the start.
+    pub fn catch_up(&mut self, pid: Pid) {
+        if let Err(error) = self.modules.follow(self.shared, pid) {
+            self.failures.push(error.to_string());
+        }
+    }
+
+    /// Instead of sleeping.
+    pub fn attend(&mut self, patience: Duration) {
+        let posted = match self.server.wait(patience) {
+            Ok(posted) => posted,
+            // The memory is damaged or gone: nothing to attend to.
+            Err(_) => return std::thread::sleep(patience),
+        };
+        for thread in posted {
+            match thread.kind {
+                Kind::LinkMap => self.catch_up(thread.pid),
+                Kind::Exec | Kind::Checkpoint => {}
+            }
+            let _ = self.server.serve(&thread);
+        }
+    }
+
+    /// Nobody waits any more. What went wrong, for the profile's notes.
+    pub fn finish(self) -> Vec<String> {
+        let count = self.failures.len();
+        let first = self.failures.into_iter().next();
+        let note = |first| {
+            format!(
+                "code loaded later could not be counted {count} times; the first time because: {first}"
+            )
+        };
+        first.map(note).into_iter().collect()
     }
 }
 

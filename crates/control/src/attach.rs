@@ -21,6 +21,7 @@ use crate::detach;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::launch::Launched;
+use crate::loaded::Modules;
 use crate::memory::{self, Shared, bytes_of};
 use crate::place;
 use crate::prepare::{Build, Measure};
@@ -48,6 +49,8 @@ pub struct Attached {
     pub identity: memory::Identity,
     pub functions: u32,
     pub skipped: usize,
+    /// For a controller that stays.
+    pub modules: Modules,
     /// The longer of the two stops, in nanoseconds.
     pub longest_stop_ns: u64,
 }
@@ -99,7 +102,7 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
                 match armed {
                     Ok(second_stop) => {
                         let longest_stop_ns = first_stop.max(second_stop).as_nanos() as u64;
-                        return attached(pid, shared, &build, longest_stop_ns);
+                        return attached(pid, shared, &build, options, longest_stop_ns);
                     }
                     Err(error) => {
                         drop(shared);
@@ -136,7 +139,7 @@ pub fn instrument(
     build.write_code(pid, header.base)?;
     build.write_tables(&shared, &header)?;
     arm(&build, stopped, &shared, &header, options)?;
-    attached(pid, shared, &build, 0)
+    attached(pid, shared, &build, options, 0)
 }
 
 fn measure(options: &Options, launched: bool) -> Measure {
@@ -148,11 +151,17 @@ fn measure(options: &Options, launched: bool) -> Measure {
     }
 }
 
-fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Result<Attached> {
-    let base = shared.header()?.base + shm::PRIVATE_SIZE;
+fn attached(
+    pid: Pid,
+    shared: Shared,
+    build: &Build,
+    options: &Options,
+    longest_stop_ns: u64,
+) -> Result<Attached> {
+    let header = shared.header()?;
     let mapping = memory::mappings(pid)?
         .into_iter()
-        .find(|m| m.start.0 == base);
+        .find(|m| m.start.0 == header.base + shm::PRIVATE_SIZE);
     let identity = mapping
         .as_ref()
         .map(memory::Identity::of)
@@ -163,6 +172,7 @@ fn attached(pid: Pid, shared: Shared, build: &Build, longest_stop_ns: u64) -> Re
         identity,
         functions: build.functions,
         skipped: build.skipped,
+        modules: Modules::at_attach(build, &header, identity, &options.filter),
         longest_stop_ns,
     })
 }
@@ -241,7 +251,7 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
             .survey
             .modules
             .iter()
-            .all(|m| m.text.iter().all(|&(start, end)| there(start, end)));
+            .all(|m| m.text.iter().all(|text| there(text.start, text.end)));
     if !unchanged {
         return Err(Outdated);
     }

@@ -9,6 +9,7 @@
 //!
 //! Each step may be the last one of a controller that is killed: the next `detach` does the same again from the start.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use thalweg_shm as shm;
@@ -17,6 +18,7 @@ use crate::attach::lookup;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::ledger::Ledger;
+use crate::loaded;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
@@ -73,6 +75,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         Err(_) if header.state == shm::STATE_BUILDING => Ledger::default(),
         Err(error) => return Err(error),
     };
+    let mut undo = Undo::new(&shared, ledger)?;
     let identity = memory::Identity::of(&mapping);
     let mut detached = Detached {
         pid,
@@ -84,7 +87,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         foreign: vec![],
     };
     // The target first, so that its failure leaves its children as they are.
-    let pinned = restore(&mut detached, pid, &ledger)?;
+    let pinned = restore(&mut detached, pid, &mut undo)?;
     detached.members.push((pid, pinned));
     // Children may fork meanwhile, those of the target have been restored with it.
     let mut seen = vec![pid];
@@ -98,7 +101,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         }
         for member in fresh {
             seen.push(member);
-            match restore(&mut detached, member, &ledger) {
+            match restore(&mut detached, member, &mut undo) {
                 Ok(pinned) => detached.members.push((member, pinned)),
                 // Ended, or another program by now.
                 Err(_) if !memory::carries(member, identity, mapping.start) => {}
@@ -159,8 +162,62 @@ pub fn detach_orphans(identity: memory::Identity) {
     }
 }
 
+/// The ledger of the attach and those of modules that were loaded later.
+struct Undo {
+    first: Ledger,
+    later: Vec<Ledger>,
+    /// Of all of them, sorted.
+    back: Vec<(u64, u64)>,
+}
+
+impl Undo {
+    fn new(shared: &Shared, first: Ledger) -> Result<Undo> {
+        let mut undo = Undo {
+            first,
+            later: Vec::new(),
+            back: Vec::new(),
+        };
+        undo.read(shared)?;
+        Ok(undo)
+    }
+
+    fn read(&mut self, shared: &Shared) -> Result<()> {
+        self.later = loaded::ledgers(shared, &shared.header()?)?;
+        self.back = self.first.back.clone();
+        for ledger in &self.later {
+            self.back.extend(&ledger.back);
+        }
+        self.back.sort_unstable();
+        Ok(())
+    }
+
+    /// The youngest first. A module may be in several ledgers, if it was loaded more than once: what one of them has
+    /// restored is foreign to none.
+    fn texts(&self, stopped: &mut Stopped, foreign: &mut Vec<u64>) -> Result<()> {
+        let all = || self.later.iter().rev().chain([&self.first]);
+        let mut doubtful = Vec::new();
+        for ledger in all() {
+            text::undo(stopped, ledger, &mut doubtful)?;
+        }
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let originals: HashMap<u64, &[u8]> = all()
+            .flat_map(|ledger| &ledger.patches)
+            .map(|patch| (patch.address, &*patch.original))
+            .collect();
+        doubtful.retain(|address| {
+            let original = originals[address];
+            let mut now = vec![0; original.len()];
+            stopped.read(RemoteAddr(*address), &mut now).is_ok() && now != original
+        });
+        foreign.extend(doubtful);
+        Ok(())
+    }
+}
+
 /// One process. Returns whether something of it still points into the stubs.
-fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
+fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -173,9 +230,12 @@ fn restore(detached: &mut Detached, pid: Pid, ledger: &Ledger) -> Result<bool> {
             return Err(not_attached(pid));
         }
         if attempts == 1 {
-            text::undo(&mut stopped, &ledger.patches, &mut detached.foreign)?;
+            // What a controller has loaded since we looked is there now: it patches only what it can stop.
+            undo.read(&detached.shared)?;
+            detached.header.code = detached.shared.header()?.code;
+            undo.texts(&mut stopped, &mut detached.foreign)?;
         }
-        let outcome = evacuate(detached, &mut stopped, ledger)?;
+        let outcome = evacuate(detached, &mut stopped, &undo.back)?;
         detached.longest_stop_ns = detached
             .longest_stop_ns
             .max(stopped.stop_time().as_nanos() as u64);
@@ -206,7 +266,7 @@ enum Outcome {
 }
 
 /// Takes the threads out of the stubs and gives their GS bases back.
-fn evacuate(detached: &Detached, stopped: &mut Stopped, ledger: &Ledger) -> Result<Outcome> {
+fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> Result<Outcome> {
     let code = detached.header.code;
     let in_stubs = move |pc: u64| {
         code.iter()
@@ -217,14 +277,14 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, ledger: &Ledger) -> Resu
     let mut inside = false;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
-        if let Some(home) = lookup(&ledger.back, regs.rip) {
+        if let Some(home) = lookup(back, regs.rip) {
             regs.rip = home;
             stopped.set_regs(tid, regs)?;
         } else if in_stubs(regs.rip) {
             inside = true;
             continue;
         }
-        frames.translate(stopped, regs.rsp, &ledger.back)?;
+        frames.translate(stopped, regs.rsp, back)?;
         let returns_into_stub = frames
             .saved_pcs(stopped, regs.rsp)
             .iter()

@@ -8,6 +8,7 @@ use thalweg_shm as shm;
 
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
+use crate::loaded;
 use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid, Tid};
 
@@ -200,6 +201,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
     let mut profile = model::read(&mut &*catalog)
         .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    loaded::add_catalogs(&mut profile, shared, &header)?;
     // The target may have scribbled over the header: no function without a name.
     header.functions = header.functions.min(profile.functions.len() as u32);
     let end_ticks = ended.unwrap_or(now.ticks);

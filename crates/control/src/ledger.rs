@@ -4,6 +4,7 @@
 use thalweg_patch::{Emitted, Patch};
 
 use crate::error::{Error, Result};
+use crate::proc::Mapping;
 
 /// All patches of one target.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,44 @@ pub struct Ledger {
     pub back: Vec<(u64, u64)>,
     /// Original pc -> stub pc, sorted. Needed only while attaching, so not carried by the target.
     pub moves: Vec<(u64, u64)>,
+    /// Which files' code lay where, patched or not: a patch is undone only where its file is still mapped.
+    pub texts: Vec<Text>,
+}
+
+/// A part of a file's code at its place in an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Text {
+    pub start: u64,
+    pub end: u64,
+    /// Offset of `start` in the file.
+    pub offset: u64,
+    pub dev: (u32, u32),
+    pub inode: u64,
+}
+
+impl Text {
+    pub fn of(mapping: &Mapping) -> Text {
+        Text {
+            start: mapping.start.0,
+            end: mapping.end.0,
+            offset: mapping.offset,
+            dev: mapping.dev,
+            inode: mapping.inode,
+        }
+    }
+
+    /// Whether `maps` shows the same part of the same file at `address`.
+    pub fn is_mapped_at(&self, maps: &[Mapping], address: u64) -> bool {
+        let next = maps.partition_point(|m| m.start.0 <= address);
+        let Some(mapping) = maps[..next].last() else {
+            return false;
+        };
+        address < mapping.end.0
+            && mapping.dev == self.dev
+            && mapping.inode == self.inode
+            && mapping.offset + (address - mapping.start.0)
+                == self.offset.wrapping_add(address - self.start)
+    }
 }
 
 /// Beyond it no program has code.
@@ -50,6 +89,15 @@ impl Ledger {
             put(&mut out, folded(last_home, home));
             (last_stub, last_home) = (stub, home);
         }
+        put(&mut out, self.texts.len() as u64);
+        for text in &self.texts {
+            put(&mut out, text.start);
+            put(&mut out, text.end.wrapping_sub(text.start));
+            put(&mut out, text.offset);
+            put(&mut out, text.dev.0.into());
+            put(&mut out, text.dev.1.into());
+            put(&mut out, text.inode);
+        }
         zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
     }
 
@@ -81,6 +129,23 @@ impl Ledger {
             stub = stub.wrapping_add(input.number()?);
             home = unfolded(home, input.number()?);
             ledger.back.push((stub, home));
+        }
+        for _ in 0..input.number()? {
+            let start = input.number()?;
+            let end = start.wrapping_add(input.number()?);
+            let offset = input.number()?;
+            let dev = (input.number()? as u32, input.number()? as u32);
+            let inode = input.number()?;
+            if end > USER_SPACE || start > end {
+                return Err(damaged());
+            }
+            ledger.texts.push(Text {
+                start,
+                end,
+                offset,
+                dev,
+                inode,
+            });
         }
         Ok(ledger)
     }
@@ -146,6 +211,13 @@ mod tests {
             patches: vec![patch(0x7f00_0000_0000, 1), patch(0x5555_0000, 2)],
             back: vec![(0x1000, 0x7f00_0000_0000), (0x1005, 0x5555_0000)],
             moves: vec![],
+            texts: vec![Text {
+                start: 0x7f00_0000_0000,
+                end: 0x7f00_0000_2000,
+                offset: 0x1000,
+                dev: (8, 1),
+                inode: 77,
+            }],
         }
     }
 

@@ -88,6 +88,11 @@ pub fn find_gap(maps: &[Mapping], low: u64, high: u64, len: u64) -> Option<u64> 
     best.map(|(_, at)| at)
 }
 
+/// Whether stubs in `[start, start + len)` and all of `[low, high)` reach each other.
+pub fn reaches(start: u64, len: u64, low: u64, high: u64) -> bool {
+    high.max(start + len) - low.min(start) < REACH
+}
+
 /// A place for the data region, far from everything: the kernel's own choice would be right where the stubs are to go.
 pub fn find_space(maps: &[Mapping], len: u64) -> Option<u64> {
     const END: u64 = 0x7fff_0000_0000;

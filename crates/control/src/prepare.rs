@@ -1,6 +1,5 @@
 //! Everything that can be made before the target is stopped: numbers, catalog, stubs, patches, and where they will lie.
 
-use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -16,6 +15,7 @@ use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::survey::{Survey, Surveyed};
+use crate::table::Table;
 use crate::text::Changes;
 use crate::tracee::Stopped;
 
@@ -131,6 +131,12 @@ impl Build {
                 "the target's modules lie too far apart for one profile".into(),
             ));
         }
+        ledger.texts = self
+            .survey
+            .modules
+            .iter()
+            .flat_map(|m| m.text.iter().copied())
+            .collect();
         ledger.sort();
         self.ledger_bytes = ledger.encode();
         self.ledger = ledger;
@@ -147,50 +153,9 @@ impl Build {
     pub fn write_tables(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
         shared.write(self.layout.catalog_offset, &self.catalog)?;
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
-        let mut table = vec![0u64; self.layout.table_entries as usize];
-        let mask = self.layout.table_entries - 1;
-        // At most three quarters full: searches end at an empty entry.
-        for address in self.probed_entries().take(table.len() / 4 * 3) {
-            let mut index = shm::table_index(address, mask);
-            while table[index as usize] != 0 {
-                index = (index + 1) & mask;
-            }
-            table[index as usize] = address;
-        }
-        let bytes: Vec<u8> = table
-            .iter()
-            .flat_map(|address| address.to_le_bytes())
-            .collect();
-        shared.write(shm::TABLE_OFFSET, &bytes)?;
+        let table = Table::new(self.layout.table_entries, &self.survey.modules);
+        shared.write(shm::TABLE_OFFSET, &table.bytes())?;
         shared.write(0, bytes_of(header))
-    }
-
-    /// Where a tail jump may go that ends in a probed function: the functions, and the stubs by which the loader binds
-    /// calls to them at their first use.
-    fn probed_entries(&self) -> impl Iterator<Item = u64> {
-        let modules = &self.survey.modules;
-        let functions = || {
-            modules.iter().flat_map(|m| {
-                m.plan
-                    .functions
-                    .iter()
-                    .map(|plan| (m.bias, &m.module.functions[plan.function]))
-            })
-        };
-        let names: HashSet<&str> = functions()
-            .filter_map(|(_, function)| function.linkage_name.as_deref())
-            .collect();
-        let lazy = modules.iter().flat_map(move |m| {
-            let probed = m
-                .module
-                .lazy_slots
-                .iter()
-                .filter(|slot| names.contains(slot.symbol.as_str()));
-            probed.map(|slot| slot.stub + m.bias).collect::<Vec<_>>()
-        });
-        functions()
-            .map(|(bias, function)| function.start + bias)
-            .chain(lazy)
     }
 
     /// The header for a region at `base` that holds nothing yet.
@@ -354,7 +319,7 @@ fn overlap(some: &[Patch], others: &[Patch]) -> bool {
     })
 }
 
-fn reserved(start: u64, len: u64) -> Mapping {
+pub fn reserved(start: u64, len: u64) -> Mapping {
     Mapping {
         start: RemoteAddr(start),
         end: RemoteAddr(start + len),

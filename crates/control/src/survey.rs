@@ -13,6 +13,7 @@ use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::gate;
+use crate::ledger::Text;
 use crate::proc::{self, Mapping, Pid};
 
 /// One module of the target, analysed and planned.
@@ -29,7 +30,7 @@ pub struct Surveyed {
     pub low: u64,
     pub high: u64,
     /// Its executable mappings.
-    pub text: Vec<(u64, u64)>,
+    pub text: Vec<Text>,
     /// The filter keeps the module.
     pub wanted: bool,
     /// Why the whole module is left alone, if it is.
@@ -135,77 +136,83 @@ impl Survey {
 
     /// Everything the profile will say about functions, in the order of their numbers.
     pub fn catalog(&self) -> model::Profile {
-        let mut profile = model::Profile::default();
-        for (index, surveyed) in self.modules.iter().enumerate() {
-            let module = &surveyed.module;
-            let whole = |f: &&thalweg_symbols::Function| {
-                !matches!(f.kind, FunctionKind::Fragment | FunctionKind::Plt)
-            };
-            profile.modules.push(model::Module {
-                name: module.name.clone(),
-                path: surveyed.path.display().to_string(),
-                build_id: module.build_id.as_deref().map(hex).unwrap_or_default(),
-                functions_total: module.functions.iter().filter(whole).count() as u32,
-                functions_patched: surveyed.plan.functions.len() as u32,
+        catalog(&self.modules, &self.unreadable)
+    }
+}
+
+/// What the profile will say about these modules, and about those that could not be looked into.
+pub fn catalog<'a>(
+    modules: impl IntoIterator<Item = &'a Surveyed>,
+    unreadable: &[(String, String)],
+) -> model::Profile {
+    let mut profile = model::Profile::default();
+    for (index, surveyed) in modules.into_iter().enumerate() {
+        let module = &surveyed.module;
+        let whole = |f: &&thalweg_symbols::Function| {
+            !matches!(f.kind, FunctionKind::Fragment | FunctionKind::Plt)
+        };
+        profile.modules.push(model::Module {
+            name: module.name.clone(),
+            path: surveyed.path.display().to_string(),
+            build_id: module.build_id.as_deref().map(hex).unwrap_or_default(),
+            functions_total: module.functions.iter().filter(whole).count() as u32,
+            functions_patched: surveyed.plan.functions.len() as u32,
+        });
+        for plan in &surveyed.plan.functions {
+            let function = &module.functions[plan.function];
+            profile.functions.push(model::Function {
+                name: function.name.clone(),
+                module: index as u32,
+                address: function.start,
+                file: None,
+                line: 0,
             });
-            for plan in &surveyed.plan.functions {
-                let function = &module.functions[plan.function];
-                profile.functions.push(model::Function {
-                    name: function.name.clone(),
-                    module: index as u32,
-                    address: function.start,
-                    file: None,
-                    line: 0,
-                });
-            }
-            for skipped in &surveyed.plan.skipped {
-                let function = &module.functions[skipped.function];
-                profile.skipped.push(model::Skipped {
-                    name: function.name.clone(),
-                    module: module.name.clone(),
-                    address: function.start,
-                    reason: skipped.reason.to_string(),
-                });
-            }
-            if let Some(reason) = surveyed.left_alone {
-                profile
-                    .skipped
-                    .extend(
-                        module
-                            .functions
-                            .iter()
-                            .filter(whole)
-                            .map(|f| model::Skipped {
-                                name: f.name.clone(),
-                                module: module.name.clone(),
-                                address: f.start,
-                                reason: reason.into(),
-                            }),
-                    );
-            }
-            let gaps: &[(u64, u64)] = if surveyed.wanted { &module.gaps } else { &[] };
-            profile
-                .skipped
-                .extend(gaps.iter().map(|&(start, end)| model::Skipped {
-                    name: format!("code_{start:x}"),
-                    module: module.name.clone(),
-                    address: start,
-                    reason: format!(
-                        "{} bytes of code that no symbol and no unwind information describe",
-                        end - start
-                    ),
-                }));
         }
+        for skipped in &surveyed.plan.skipped {
+            let function = &module.functions[skipped.function];
+            profile.skipped.push(model::Skipped {
+                name: function.name.clone(),
+                module: module.name.clone(),
+                address: function.start,
+                reason: skipped.reason.to_string(),
+            });
+        }
+        if let Some(reason) = surveyed.left_alone {
+            profile.skipped.extend(
+                module
+                    .functions
+                    .iter()
+                    .filter(whole)
+                    .map(|f| model::Skipped {
+                        name: f.name.clone(),
+                        module: module.name.clone(),
+                        address: f.start,
+                        reason: reason.into(),
+                    }),
+            );
+        }
+        let gaps: &[(u64, u64)] = if surveyed.wanted { &module.gaps } else { &[] };
         profile
             .skipped
-            .extend(self.unreadable.iter().map(|(name, reason)| model::Skipped {
-                name: name.clone(),
-                module: name.clone(),
-                address: 0,
-                reason: reason.clone(),
+            .extend(gaps.iter().map(|&(start, end)| model::Skipped {
+                name: format!("code_{start:x}"),
+                module: module.name.clone(),
+                address: start,
+                reason: format!(
+                    "{} bytes of code that no symbol and no unwind information describe",
+                    end - start
+                ),
             }));
-        profile
     }
+    profile
+        .skipped
+        .extend(unreadable.iter().map(|(name, reason)| model::Skipped {
+            name: name.clone(),
+            module: name.clone(),
+            address: 0,
+            reason: reason.clone(),
+        }));
+    profile
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -213,16 +220,31 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A module, or the name of its file and why it could not be looked into.
-type FileResult = Result<Surveyed, (String, String)>;
+pub(crate) type FileResult = Result<Surveyed, (String, String)>;
 
 /// The mappings of one file.
-struct MappedFile<'a> {
-    name: String,
+pub(crate) struct MappedFile<'a> {
+    pub(crate) name: String,
     mappings: Vec<&'a Mapping>,
 }
 
+impl MappedFile<'_> {
+    /// The first of its executable ones.
+    pub(crate) fn code(&self) -> &Mapping {
+        self.mappings
+            .iter()
+            .find(|m| m.perms.exec)
+            .expect("grouped for having one")
+    }
+
+    pub(crate) fn texts(&self) -> Vec<Text> {
+        let code = self.mappings.iter().filter(|m| m.perms.exec);
+        code.map(|m| Text::of(m)).collect()
+    }
+}
+
 /// Files with at least one executable mapping. One file mapped twice (dlmopen) is two modules.
-fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
+pub(crate) fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
     let mut files: Vec<MappedFile> = Vec::new();
     for mapping in maps.iter().filter(|m| m.inode != 0) {
         let Some(path) = &mapping.path else { continue };
@@ -247,13 +269,9 @@ fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
     files
 }
 
-fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
+pub(crate) fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
     let fail = |reason: String| (file.name.clone(), reason);
-    let text = file
-        .mappings
-        .iter()
-        .find(|m| m.perms.exec)
-        .expect("grouped for having one");
+    let text = file.code();
     let path = text.path.clone().unwrap_or_default();
     let mut data = Vec::new();
     proc::file_of(pid, text)
@@ -261,18 +279,22 @@ fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
         .map_err(|e| fail(e.to_string()))?;
     let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path))
         .map_err(|e| fail(e.to_string()))?;
-    let bias = bias_of(&module, text)
+    let mut surveyed = plan_module(module, path, 0, filter);
+    surveyed
+        .settle(file)
         .ok_or_else(|| fail("no segment of the file fits its mapping".into()))?;
-    let mut surveyed = plan_module(module, path, bias, filter);
-    surveyed.low = file.mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
-    surveyed.high = file.mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
-    surveyed.text = file
-        .mappings
-        .iter()
-        .filter(|m| m.perms.exec)
-        .map(|m| (m.start.0, m.end.0))
-        .collect();
     Ok(surveyed)
+}
+
+impl Surveyed {
+    /// Notes where the file is mapped; `None` if no segment fits.
+    pub(crate) fn settle(&mut self, file: &MappedFile) -> Option<()> {
+        self.bias = bias_of(&self.module, file.code())?;
+        self.low = file.mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
+        self.high = file.mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
+        self.text = file.texts();
+        Some(())
+    }
 }
 
 fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {

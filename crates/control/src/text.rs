@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use thalweg_patch::Patch;
 
 use crate::error::{Error, Result};
+use crate::ledger::Ledger;
 use crate::memory::read_remote;
 use crate::proc::{Pid, RemoteAddr};
 use crate::tracee::Stopped;
@@ -124,12 +125,23 @@ impl Changes {
 }
 
 /// Puts original bytes back where ours are; `foreign` gets the places where neither are.
-pub fn undo(stopped: &mut Stopped, patches: &[Patch], foreign: &mut Vec<u64>) -> Result<()> {
+///
+/// A module may have been unloaded, and something else may lie where it was: only where its very file is mapped as it
+/// was is anything looked at. (A file that was loaded anew has its original bytes.)
+pub fn undo(stopped: &mut Stopped, ledger: &Ledger, foreign: &mut Vec<u64>) -> Result<()> {
+    let maps = stopped.maps()?;
+    let mut texts = ledger.texts.clone();
+    texts.sort_unstable_by_key(|text| text.start);
+    let still_there = |address: u64| {
+        let next = texts.partition_point(|text| text.start <= address);
+        texts[..next]
+            .last()
+            .is_some_and(|text| address < text.end && text.is_mapped_at(&maps, address))
+    };
     let mut page = vec![0; PAGE];
-    for run in runs_backwards(patches) {
+    for run in runs_backwards(&ledger.patches) {
         let start = page_of(&run[0]);
-        if stopped.read(RemoteAddr(start), &mut page).is_err() {
-            // The module was unloaded, and its text with it.
+        if !still_there(start) || stopped.read(RemoteAddr(start), &mut page).is_err() {
             continue;
         }
         let (mut low, mut high) = (PAGE, 0);

@@ -198,7 +198,7 @@ pub const NODE_MISSES_SHIFT: u32 = 8;
 /// That often, or that many children, and the node gets its extension.
 pub const MISSES_FOR_EXTENSION: u32 = 16;
 
-pub const MAX_CODE_REGIONS: usize = 32;
+pub const MAX_CODE_REGIONS: usize = 128;
 
 #[repr(C)]
 #[derive(Clone, Copy)]

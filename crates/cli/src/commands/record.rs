@@ -16,7 +16,7 @@ use thalweg_control::{clock, detach, lines, memory};
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
-use crate::live::{self, AnalysisBar, Interrupts, Watch};
+use crate::live::{self, AnalysisBar, Attendant, Interrupts, Watch};
 
 /// Record a command, or a running process, from start to end, and report
 ///
@@ -83,11 +83,15 @@ fn record_process(
     interrupts: &Interrupts,
 ) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(args.quiet);
-    let attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
+    let mut attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
+    let mut attendant = Attendant::start(&attached.shared, &mut attached.modules)?;
+    attendant.catch_up(pid);
     let target = proc::preflight(pid);
     let alive = || target.as_ref().is_ok_and(|target| target.is_alive());
-    let ended = watch(&attached.shared, args, interrupts, || Ok(!alive()));
+    let ended = watch(&attached.shared, args, interrupts, attendant, || {
+        Ok(!alive())
+    });
     finish(&attached, ended?, args, output)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -99,16 +103,17 @@ fn record_command(
     interrupts: &Interrupts,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
-    let attached = match prepare(&mut launched, args, options) {
+    let mut attached = match prepare(&mut launched, args, options) {
         Ok(attached) => attached,
         Err(error) => {
             launched.abandon();
             return Err(error);
         }
     };
+    let attendant = Attendant::start(&attached.shared, &mut attached.modules)?;
     launched.release()?;
     let mut status = None;
-    let mut ended = watch(&attached.shared, args, interrupts, || {
+    let mut ended = watch(&attached.shared, args, interrupts, attendant, || {
         status = launched.try_wait()?;
         Ok(status.is_some())
     })?;
@@ -163,6 +168,7 @@ struct Ended {
     reason: Reason,
     ticks: u64,
     witness: Witness,
+    notes: Vec<String>,
 }
 
 /// Waits until the target ends, the time is up, or somebody asks us to stop.
@@ -170,6 +176,7 @@ fn watch(
     shared: &Shared,
     args: &Args,
     interrupts: &Interrupts,
+    mut attendant: Attendant,
     mut target_ended: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Ended> {
     let started = Instant::now();
@@ -191,12 +198,13 @@ fn watch(
         // Short runs end without delay, long ones are not polled hard.
         let nap =
             (started.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20));
-        std::thread::sleep(left.map_or(nap, |left| nap.min(left)));
+        attendant.attend(left.map_or(nap, |left| nap.min(left)));
     };
     Ok(Ended {
         reason,
         ticks: clock::ticks(),
         witness: watch.finish(),
+        notes: attendant.finish(),
     })
 }
 
@@ -229,6 +237,7 @@ fn finish(
     }
     detach::detach_orphans(attached.identity);
     let mut profile = harvested?;
+    profile.notes.append(&mut ended.notes);
     lines::complete(&mut profile);
     live::save(&profile, output, !args.quiet && !args.no_report)
 }

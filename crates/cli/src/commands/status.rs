@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use thalweg_control::proc::Pid;
-use thalweg_control::{clock, detach, harvest};
+use thalweg_control::{clock, detach, harvest, loaded};
 
 use crate::report::{bytes, count};
 
@@ -38,6 +38,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         resyncs: totals.resyncs,
         memory_bytes: totals.memory,
         memory_limit: header.nodes_len,
+        served: header.gate_server != 0,
+        uncounted_modules: loaded::uncounted(pid, &shared, &header)?,
     };
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -67,6 +69,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bytes(status.memory_bytes),
         bytes(status.memory_limit)
     )?;
+    if !status.uncounted_modules.is_empty() {
+        writeln!(
+            out,
+            "  not counted, since loaded after attaching{}: {}",
+            if status.served {
+                ""
+            } else {
+                " while no `record` was there to instrument it"
+            },
+            status.uncounted_modules.join(", ")
+        )?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -84,4 +98,7 @@ struct Status {
     resyncs: u64,
     memory_bytes: u64,
     memory_limit: u64,
+    /// A `record` lives that instruments code as it is loaded.
+    served: bool,
+    uncounted_modules: Vec<String>,
 }

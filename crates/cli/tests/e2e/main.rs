@@ -6,6 +6,7 @@ mod bad_input;
 mod exact;
 mod filters;
 mod harmless;
+mod loaded;
 mod real;
 mod references;
 mod support;

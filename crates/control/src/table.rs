@@ -1,0 +1,164 @@
+//! The table of probed entries: where a tail jump may go so that an entry probe follows.
+//!
+//! Open addressing, as the probes' assembler and the agent expect it: a search begins at `table_index` and ends at the
+//! address or at an empty word. The whole of it lies in the target's shared memory; this is the controller's copy.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use thalweg_shm as shm;
+
+use crate::error::Result;
+use crate::memory::Shared;
+use crate::survey::Surveyed;
+
+/// In place of an entry that was taken out: no address, and no end of a search.
+const REMOVED: u64 = 1;
+
+pub struct Table {
+    words: Vec<u64>,
+    /// Words that are not 0.
+    used: usize,
+    /// Linkage names of probed functions.
+    names: HashSet<String>,
+}
+
+impl Table {
+    pub fn new(entries: u64, modules: &[Surveyed]) -> Table {
+        let mut table = Table {
+            words: vec![0; entries as usize],
+            used: 0,
+            names: HashSet::new(),
+        };
+        for surveyed in modules {
+            table.know(surveyed);
+        }
+        for surveyed in modules {
+            for address in table.entries_of(surveyed) {
+                table.place(address);
+            }
+        }
+        table
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    /// Enters a module that was loaded.
+    pub fn insert(&mut self, shared: &Shared, surveyed: &Surveyed) -> Result<()> {
+        self.know(surveyed);
+        for address in self.entries_of(surveyed) {
+            if let Some(index) = self.place(address) {
+                self.write(shared, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what lies in a module that was unloaded.
+    pub fn remove(&mut self, shared: &Shared, range: Range<u64>) -> Result<()> {
+        for index in 0..self.words.len() {
+            if range.contains(&self.words[index]) {
+                self.words[index] = REMOVED;
+                self.write(shared, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn know(&mut self, surveyed: &Surveyed) {
+        let functions = &surveyed.module.functions;
+        let planned = surveyed.plan.functions.iter();
+        let names = planned.filter_map(|plan| functions[plan.function].linkage_name.clone());
+        self.names.extend(names);
+    }
+
+    /// The probed functions of a module, and its stubs by which the loader binds calls to probed ones at their first use.
+    fn entries_of(&self, surveyed: &Surveyed) -> Vec<u64> {
+        let functions = surveyed.plan.functions.iter();
+        let starts = functions.map(|plan| surveyed.module.functions[plan.function].start);
+        let slots = surveyed.module.lazy_slots.iter();
+        let lazy = slots
+            .filter(|slot| self.names.contains(&slot.symbol))
+            .map(|slot| slot.stub);
+        starts
+            .chain(lazy)
+            .map(|address| address + surveyed.bias)
+            .collect()
+    }
+
+    /// At most three quarters full, so that searches end soon; what finds no room is taken for code without probes.
+    fn place(&mut self, address: u64) -> Option<usize> {
+        let mask = self.words.len() as u64 - 1;
+        let mut index = shm::table_index(address, mask) as usize;
+        let mut reusable = None;
+        loop {
+            match self.words[index] {
+                0 => break,
+                known if known == address => return None,
+                REMOVED => reusable = reusable.or(Some(index)),
+                _ => {}
+            }
+            index = (index + 1) & mask as usize;
+        }
+        let index = match reusable {
+            Some(index) => index,
+            None if self.used >= self.words.len() / 4 * 3 => return None,
+            None => {
+                self.used += 1;
+                index
+            }
+        };
+        self.words[index] = address;
+        Some(index)
+    }
+
+    fn write(&self, shared: &Shared, index: usize) -> Result<()> {
+        let place = shm::TABLE_OFFSET + index as u64 * 8;
+        shared.write(place, &self.words[index].to_le_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finds(table: &Table, address: u64) -> bool {
+        let mask = table.words.len() as u64 - 1;
+        let mut index = shm::table_index(address, mask);
+        loop {
+            match table.words[index as usize] {
+                0 => return false,
+                known if known == address => return true,
+                _ => index = (index + 1) & mask,
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_the_rest_to_be_found_and_its_room_to_others() {
+        let mut table = Table::new(16, &[]);
+        // All with the same first place.
+        let addresses = [0x1000, 0x1100, 0x1200, 0x1300].map(|a: u64| a * 16);
+        for address in addresses {
+            table.place(address);
+        }
+        for word in &mut table.words {
+            if *word == addresses[1] {
+                *word = REMOVED;
+            }
+        }
+        assert!(!finds(&table, addresses[1]) && finds(&table, addresses[3]));
+        let used = table.used;
+        table.place(addresses[1]);
+        assert!(finds(&table, addresses[1]) && table.used == used);
+        for address in 1..100 {
+            table.place(address * 16);
+        }
+        assert!(
+            table.words.contains(&0),
+            "a full table would be searched for ever"
+        );
+    }
+}
