@@ -255,7 +255,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
                     pid: slot.pid,
                     parent,
                     command,
-                    threads: Vec::new(),
+                    ..model::Process::default()
                 });
                 profile.processes.last_mut().expect("just pushed")
             }

@@ -61,6 +61,7 @@ fn fib() -> Profile {
                     ..Thread::default()
                 },
             ],
+            ..Process::default()
         }],
         skipped: vec![Skipped {
             name: "_start".into(),

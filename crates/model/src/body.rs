@@ -5,7 +5,9 @@
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::nodes;
-use crate::profile::{Creator, Function, Meta, Module, Node, Process, Profile, Skipped, Thread};
+use crate::profile::{
+    Creator, End, Function, Meta, Module, Node, Process, Profile, Skipped, Thread,
+};
 
 mod tag {
     pub const META: u64 = 1;
@@ -15,6 +17,7 @@ mod tag {
     pub const SKIPPED: u64 = 5;
     pub const NOTES: u64 = 6;
     pub const UNWOUND: u64 = 7;
+    pub const LIVES: u64 = 8;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -36,6 +39,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if nodes_of(profile).any(|node| node.unwound > 0) {
         section(&mut out, tag::UNWOUND, |out| encode_unwound(profile, out));
     }
+    section(&mut out, tag::LIVES, |out| {
+        list(out, &profile.processes, encode_life)
+    });
     out.into_bytes()
 }
 
@@ -59,6 +65,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::SKIPPED => profile.skipped = section.list(4, decode_skipped)?,
             tag::NOTES => profile.notes = section.texts()?,
             tag::UNWOUND => decode_unwound(&mut profile, section)?,
+            tag::LIVES => decode_lives(&mut profile.processes, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -187,7 +194,45 @@ fn decode_process(input: &mut Decoder) -> Result<Process, ReadError> {
         parent: input.optional()?,
         command: input.texts()?,
         threads: input.list(8, decode_thread)?,
+        ..Process::default()
     })
+}
+
+fn encode_life(process: &Process, out: &mut Encoder) {
+    out.number(process.start_ns);
+    out.number(process.end_ns);
+    let (how, detail) = match process.end {
+        End::Unknown => (0, 0),
+        End::Running => (1, 0),
+        End::Exited(code) => (2, code),
+        End::Killed(signal) => (3, signal),
+        End::Replaced => (4, 0),
+    };
+    out.byte(how);
+    out.byte(detail);
+}
+
+/// One for each process, in the same order; their section comes before it.
+fn decode_lives(processes: &mut [Process], input: &mut Decoder) -> Result<(), ReadError> {
+    let lives = input.list(4, |input| {
+        let (start_ns, end_ns) = (input.number()?, input.number()?);
+        let end = match (input.byte()?, input.byte()?) {
+            (0, 0) => End::Unknown,
+            (1, 0) => End::Running,
+            (2, code) => End::Exited(code),
+            (3, signal) => End::Killed(signal),
+            (4, 0) => End::Replaced,
+            _ => return Err(ReadError::Corrupt("a process ended in an unknown way")),
+        };
+        Ok((start_ns, end_ns, end))
+    })?;
+    if lives.len() != processes.len() {
+        return Err(ReadError::Corrupt("not every process has an end"));
+    }
+    for (process, (start_ns, end_ns, end)) in processes.iter_mut().zip(lives) {
+        (process.start_ns, process.end_ns, process.end) = (start_ns, end_ns, end);
+    }
+    Ok(())
 }
 
 fn encode_thread(thread: &Thread, out: &mut Encoder) {

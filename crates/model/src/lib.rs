@@ -12,6 +12,7 @@ mod codec;
 mod container;
 mod error;
 mod file;
+mod merge;
 mod nodes;
 mod profile;
 mod validate;
@@ -19,7 +20,8 @@ mod validate;
 pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
+pub use merge::Merger;
 pub use profile::{
-    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
 };
 pub use validate::Invalid;

@@ -57,12 +57,32 @@ pub struct Function {
     pub line: u32,
 }
 
+/// One program that a process ran. A process that becomes another program by exec is several of these, with one id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
     pub parent: Option<u32>,
     pub command: Vec<String>,
     pub threads: Vec<Thread>,
+    /// Relative to the start of the recording.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub end: End,
+}
+
+/// How a process, or its use of one program, came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Nobody saw it.
+    #[default]
+    Unknown,
+    /// It went on after the recording.
+    Running,
+    Exited(u8),
+    /// Killed by this signal.
+    Killed(u8),
+    /// It became another program.
+    Replaced,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

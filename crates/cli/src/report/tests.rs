@@ -139,6 +139,7 @@ fn sample() -> Profile {
                     folded_calls: 1_234_567,
                 },
             ],
+            ..Process::default()
         }],
         skipped: vec![Skipped {
             name: "_start".into(),

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -93,13 +93,28 @@ fn any_process(functions: u32) -> impl Strategy<Value = Process> {
         option::of(any::<u32>()),
         vec(".*", 0..3),
         vec(any_thread(functions), 0..3),
+        any::<(u64, u64)>(),
+        any_end(),
     )
-        .prop_map(|(pid, parent, command, threads)| Process {
+        .prop_map(|(pid, parent, command, threads, times, end)| Process {
             pid,
             parent,
             command,
             threads,
+            start_ns: times.0,
+            end_ns: times.1,
+            end,
         })
+}
+
+fn any_end() -> impl Strategy<Value = End> {
+    (0..5u8, any::<u8>()).prop_map(|(how, detail)| match how {
+        0 => End::Unknown,
+        1 => End::Running,
+        2 => End::Exited(detail),
+        3 => End::Killed(detail),
+        _ => End::Replaced,
+    })
 }
 
 fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {

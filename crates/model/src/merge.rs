@@ -1,0 +1,191 @@
+//! Several recordings as one: each process that was followed is harvested by itself, and one profile has them all.
+//!
+//! Modules and functions that two of them share become one, so that a report shows `malloc` once, whoever called it.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::profile::{Module, Process, Profile, Skipped};
+
+/// Grows one profile out of several.
+#[derive(Default)]
+pub struct Merger {
+    profile: Profile,
+    /// By path and build id: another file under the same name is another module.
+    modules: HashMap<(String, String), u32>,
+    functions: HashMap<(u32, u64), u32>,
+    skipped: HashSet<(String, u64, String)>,
+    /// When the earliest one so far began.
+    first_ns: Option<u64>,
+}
+
+impl Merger {
+    /// Takes over everything of `other`, which began `later_ns` after the recording did. Of how that was made, the word of
+    /// the one that began first is kept.
+    pub fn add(&mut self, other: Profile, later_ns: u64) {
+        let modules: Vec<u32> = other.modules.into_iter().map(|m| self.module(m)).collect();
+        let functions: Vec<u32> = other
+            .functions
+            .into_iter()
+            .map(|mut function| {
+                // A profile that was not validated may name a module that is not there: the writing will refuse it.
+                if let Some(&module) = modules.get(function.module as usize) {
+                    function.module = module;
+                }
+                let all = &mut self.profile.functions;
+                let key = (function.module, function.address);
+                *self.functions.entry(key).or_insert_with(|| {
+                    all.push(function);
+                    all.len() as u32 - 1
+                })
+            })
+            .collect();
+        let number = |function: u32| {
+            functions
+                .get(function as usize)
+                .copied()
+                .unwrap_or(u32::MAX)
+        };
+        for mut process in other.processes {
+            renumber(&mut process, &number);
+            shift(&mut process, later_ns);
+            self.profile.processes.push(process);
+        }
+        for skipped in other.skipped {
+            self.skip(skipped);
+        }
+        for note in other.notes {
+            if !self.profile.notes.contains(&note) {
+                self.profile.notes.push(note);
+            }
+        }
+        let ours = &mut self.profile.meta;
+        let memory_bytes = ours.memory_bytes.saturating_add(other.meta.memory_bytes);
+        let end = later_ns.saturating_add(other.meta.duration_ns);
+        let duration_ns = ours.duration_ns.max(end);
+        if self.first_ns.is_none_or(|first| later_ns < first) {
+            *ours = other.meta;
+            self.first_ns = Some(later_ns);
+        }
+        ours.memory_bytes = memory_bytes;
+        ours.duration_ns = duration_ns;
+    }
+
+    pub fn finish(self) -> Profile {
+        self.profile
+    }
+
+    fn module(&mut self, module: Module) -> u32 {
+        let key = (module.path.clone(), module.build_id.clone());
+        let all = &mut self.profile.modules;
+        let index = *self.modules.entry(key).or_insert_with(|| {
+            all.push(module.clone());
+            all.len() as u32 - 1
+        });
+        // More of it may have been patched elsewhere; never less is said.
+        let kept = &mut all[index as usize];
+        kept.functions_total = kept.functions_total.max(module.functions_total);
+        kept.functions_patched = kept.functions_patched.max(module.functions_patched);
+        index
+    }
+
+    fn skip(&mut self, skipped: Skipped) {
+        let key = (
+            skipped.module.clone(),
+            skipped.address,
+            skipped.name.clone(),
+        );
+        if self.skipped.insert(key) {
+            self.profile.skipped.push(skipped);
+        }
+    }
+}
+
+fn renumber(process: &mut Process, number: &impl Fn(u32) -> u32) {
+    for thread in &mut process.threads {
+        if let Some(creator) = &mut thread.created_by {
+            creator.function = creator.function.map(number);
+        }
+        for node in &mut thread.nodes {
+            node.function = number(node.function);
+        }
+    }
+}
+
+fn shift(process: &mut Process, later_ns: u64) {
+    let later = |time: &mut u64| *time = time.saturating_add(later_ns);
+    later(&mut process.start_ns);
+    later(&mut process.end_ns);
+    for thread in &mut process.threads {
+        later(&mut thread.start_ns);
+        later(&mut thread.end_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Creator, Function, Node, Thread};
+
+    /// A program of one module of its own and the library that all share; `functions` are (module, address).
+    fn recording(program: &str, functions: &[(u32, u64)]) -> Profile {
+        let module = |path: &str| Module {
+            path: path.into(),
+            ..Module::default()
+        };
+        let nodes = (0..functions.len() as u32).map(|function| Node {
+            function,
+            calls: 1,
+            ..Node::default()
+        });
+        Profile {
+            modules: vec![module(program), module("libc.so.6")],
+            functions: functions
+                .iter()
+                .map(|&(module, address)| Function {
+                    module,
+                    address,
+                    ..Function::default()
+                })
+                .collect(),
+            processes: vec![Process {
+                start_ns: 5,
+                threads: vec![Thread {
+                    created_by: Some(Creator {
+                        pid: 1,
+                        tid: 1,
+                        function: Some(0),
+                    }),
+                    nodes: nodes.collect(),
+                    ..Thread::default()
+                }],
+                ..Process::default()
+            }],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn a_library_of_two_programs_is_one_and_every_call_keeps_its_function() {
+        let mut merger = Merger::default();
+        merger.add(recording("sh", &[(0, 16), (1, 32)]), 0);
+        merger.add(recording("ls", &[(1, 48), (1, 32), (0, 16)]), 100);
+        let merged = merger.finish();
+        merged.validate().unwrap();
+        let paths: Vec<&str> = merged.modules.iter().map(|m| m.path.as_str()).collect();
+        assert_eq!(paths, ["sh", "libc.so.6", "ls"]);
+        let of = |process: usize| -> Vec<(&str, u64)> {
+            merged.processes[process].threads[0]
+                .nodes
+                .iter()
+                .map(|node| &merged.functions[node.function as usize])
+                .map(|f| (paths[f.module as usize], f.address))
+                .collect()
+        };
+        assert_eq!(of(0), [("sh", 16), ("libc.so.6", 32)]);
+        assert_eq!(of(1), [("libc.so.6", 48), ("libc.so.6", 32), ("ls", 16)]);
+        assert_eq!(merged.functions.len(), 4);
+        let creator = merged.processes[1].threads[0].created_by.unwrap();
+        assert_eq!(creator.function, Some(2));
+        assert_eq!(merged.processes[1].start_ns, 105);
+    }
+}
