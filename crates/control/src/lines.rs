@@ -1,12 +1,62 @@
 //! Last touch to a profile: only the functions that were seen, with file and line where debug information has them.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use thalweg_model::Profile;
 use thalweg_symbols::Lines;
 
+use crate::proc::{self, Pid};
+
+/// Line tables that are read while the target runs, so that nobody waits for them at the end.
+#[derive(Default)]
+pub struct Lookup {
+    reading: Option<JoinHandle<HashMap<String, Lines>>>,
+}
+
+/// Modules beyond this are read at the end, when it is known that they are needed.
+const EARLY_LIMIT: u64 = 64 << 20;
+
+impl Lookup {
+    /// Begins to read what the modules of a process have, with no more than what the machine has to spare.
+    pub fn begin(pid: Pid) -> Lookup {
+        let Ok(maps) = proc::maps(pid) else {
+            return Lookup::default();
+        };
+        let paths: HashSet<String> = maps
+            .iter()
+            .filter(|mapping| mapping.perms.exec)
+            .filter_map(|mapping| mapping.path.as_ref())
+            .filter(|path| std::fs::metadata(path).is_ok_and(|m| m.len() < EARLY_LIMIT))
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect();
+        let read = move || {
+            const NICENESS: i32 = 10;
+            // SAFETY: changes this thread alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as u32, NICENESS) };
+            paths
+                .into_iter()
+                .map(|path| {
+                    let lines = Lines::load(Path::new(&path));
+                    (path, lines)
+                })
+                .collect()
+        };
+        Lookup {
+            reading: std::thread::Builder::new().spawn(read).ok(),
+        }
+    }
+
+    fn lines(self) -> HashMap<String, Lines> {
+        self.reading
+            .and_then(|reading| reading.join().ok())
+            .unwrap_or_default()
+    }
+}
+
 /// Drops functions that no context names, numbers the others anew, and looks up where they are defined.
-pub fn complete(profile: &mut Profile) {
+pub fn complete(profile: &mut Profile, lookup: Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in &thread.nodes {
@@ -35,10 +85,10 @@ pub fn complete(profile: &mut Profile) {
             *function = numbers[*function as usize];
         }
     }
-    look_up(profile);
+    look_up(profile, lookup.lines());
 }
 
-fn look_up(profile: &mut Profile) {
+fn look_up(profile: &mut Profile, mut known: HashMap<String, Lines>) {
     for (index, module) in profile.modules.iter().enumerate() {
         let mut wanted = profile
             .functions
@@ -48,7 +98,9 @@ fn look_up(profile: &mut Profile) {
         if wanted.peek().is_none() {
             continue;
         }
-        let lines = Lines::load(Path::new(&module.path));
+        let lines = known
+            .remove(&module.path)
+            .unwrap_or_else(|| Lines::load(Path::new(&module.path)));
         for function in wanted {
             if let Some((file, line)) = lines.lookup(function.address) {
                 function.file = Some(file);

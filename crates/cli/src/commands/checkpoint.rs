@@ -33,7 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut witness = Witness::default();
     witness.look(&shared)?;
     let mut profile = harvest::harvest(&shared, &witness, None)?;
-    lines::complete(&mut profile);
+    lines::complete(&mut profile, lines::Lookup::default());
     live::save(&profile, output, !args.quiet)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -61,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if let (Some(output), Some(harvested)) = (output, harvested) {
         let mut profile = harvested?;
-        lines::complete(&mut profile);
+        lines::complete(&mut profile, lines::Lookup::default());
         live::save(&profile, output, !args.quiet)?;
     }
     Ok(ExitCode::SUCCESS)

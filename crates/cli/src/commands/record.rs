@@ -89,10 +89,11 @@ fn record_process(
     attendant.catch_up(pid);
     let target = proc::preflight(pid);
     let alive = || target.as_ref().is_ok_and(|target| target.is_alive());
+    let lines = lines::Lookup::begin(attached.pid);
     let ended = watch(&attached.shared, args, interrupts, attendant, || {
         Ok(!alive())
     });
-    finish(&attached, ended?, args, output)?;
+    finish(&attached, ended?, args, output, lines)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,6 +112,7 @@ fn record_command(
         }
     };
     let attendant = Attendant::start(&attached.shared, &mut attached.modules)?;
+    let lines = lines::Lookup::begin(attached.pid);
     launched.release()?;
     let mut status = None;
     let mut ended = watch(&attached.shared, args, interrupts, attendant, || {
@@ -129,7 +131,7 @@ fn record_command(
             ended.ticks = clock::ticks();
         }
     }
-    finish(&attached, ended, args, output)?;
+    finish(&attached, ended, args, output, lines)?;
     let status = match status {
         Some(status) => status,
         None => launched.wait()?,
@@ -214,6 +216,7 @@ fn finish(
     mut ended: Ended,
     args: &Args,
     output: OutputFile,
+    lines: lines::Lookup,
 ) -> anyhow::Result<()> {
     let (pid, shared) = (attached.pid, &attached.shared);
     let mut detached = None;
@@ -238,6 +241,6 @@ fn finish(
     detach::detach_orphans(attached.identity);
     let mut profile = harvested?;
     profile.notes.append(&mut ended.notes);
-    lines::complete(&mut profile);
+    lines::complete(&mut profile, lines);
     live::save(&profile, output, !args.quiet && !args.no_report)
 }
