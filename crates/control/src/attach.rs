@@ -261,7 +261,7 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
 fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
     use libc::{
         MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
-        MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+        MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
     };
     if locks_future_memory(pid, stopped)? {
         return Err(Error::Other(format!(
@@ -269,67 +269,54 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         )));
     }
     let total = shm::PRIVATE_SIZE + build.layout.shared_size;
-    let reserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // The kernel would take the highest room there is, which may be where the stubs are to go.
     let wanted = place::find_space(&stopped.maps()?, total).ok_or_else(|| no_space(total))?;
-    let base = stopped
-        .mmap(
-            RemoteAddr(wanted),
-            total,
-            PROT_NONE,
-            reserve | MAP_FIXED_NOREPLACE,
-            -1,
-            0,
-        )
-        .map_err(|error| no_memory(error, total))?;
-    let shared_start = RemoteAddr(base.0 + shm::PRIVATE_SIZE);
+    let base = RemoteAddr(wanted);
+    // In this order, each step leaves what a later controller recognises and knows how to take back: first the file, then
+    // its header, then one mapping of the file over the whole room.
+    let header = build.header(pid, base.0);
+    let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC)?;
     let result = (|| {
-        let private = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        stopped.mmap(
-            base,
-            shm::PRIVATE_SIZE,
-            PROT_READ | PROT_WRITE,
-            private,
-            -1,
-            0,
-        )?;
-        stopped.madvise(base, shm::PRIVATE_SIZE, MADV_WIPEONFORK)?;
-        let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC)?;
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
-        let file = File::options().read(true).write(true).open(&path);
-        let mapped = match &file {
-            Ok(file) => file
-                .set_len(build.layout.shared_size)
-                .map_err(|source| Error::Io {
-                    path: path.clone(),
-                    source,
-                })
-                .and_then(|()| {
-                    let flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
-                    stopped.mmap(
-                        shared_start,
-                        build.layout.shared_size,
-                        PROT_READ | PROT_WRITE,
-                        flags,
-                        fd,
-                        0,
-                    )
-                }),
-            Err(error) => Err(Error::Io {
-                path,
-                source: std::io::Error::from(error.kind()),
-            }),
+        let io = |source| Error::Io {
+            path: path.clone(),
+            source,
         };
-        stopped.close(fd)?;
-        mapped?;
-        let file = file.expect("mapped through it");
-        stopped.madvise(base, total, MADV_DONTDUMP)?;
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.map_err(io)?;
+        file.set_len(build.layout.shared_size).map_err(io)?;
         let shared = Shared::File {
             file,
             len: build.layout.shared_size,
         };
-        let header = build.header(pid, base.0);
         shared.write(0, bytes_of(&header))?;
+        let flags = MAP_SHARED | MAP_NORESERVE;
+        let whole = flags | MAP_FIXED_NOREPLACE;
+        stopped
+            .mmap(base, total, PROT_READ | PROT_WRITE, whole, fd, 0)
+            .map_err(|error| no_memory(error, total))?;
+        stopped.mmap(
+            RemoteAddr(base.0 + shm::PRIVATE_SIZE),
+            build.layout.shared_size,
+            PROT_READ | PROT_WRITE,
+            flags | MAP_FIXED,
+            fd,
+            0,
+        )?;
+        Ok(shared)
+    })();
+    stopped.close(fd)?;
+    let result = result.and_then(|shared| {
+        stopped.mmap(
+            base,
+            shm::PRIVATE_SIZE,
+            PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+            -1,
+            0,
+        )?;
+        stopped.madvise(base, shm::PRIVATE_SIZE, MADV_WIPEONFORK)?;
+        stopped.madvise(base, total, MADV_DONTDUMP)?;
         for (done, region) in build.code.iter().enumerate() {
             let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
             let result = stopped.mmap(
@@ -348,8 +335,11 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
             }
         }
         Ok((shared, header))
-    })();
-    if result.is_err() {
+    });
+    if result.is_err()
+        && let Ok(maps) = stopped.maps()
+        && maps.iter().any(|m| m.start == base && memory::is_ours(m))
+    {
         let _ = stopped.munmap(base, total);
     }
     result

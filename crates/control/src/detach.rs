@@ -23,7 +23,7 @@ use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
 use crate::text;
-use crate::tracee::Stopped;
+use crate::tracee::{self, Stopped};
 
 /// How often threads are given a millisecond to leave their probes.
 const MAX_ATTEMPTS: u32 = 500;
@@ -49,13 +49,12 @@ pub struct Detached {
 /// Restores the text of `pid`, and of fork children that share its memory.
 pub fn detach(pid: Pid) -> Result<Detached> {
     proc::preflight(pid)?;
-    let Some((mapping, shared, mut header)) = memory::find(pid)? else {
+    let Some((mapping, shared, header)) = memory::find(pid)? else {
         return Err(not_attached(pid));
     };
-    if header.magic != shm::MAGIC {
-        // Killed between mapping the memory and describing it: nothing else has happened yet.
-        header = memory::zeroed();
-        header.base = mapping.start.0.saturating_sub(shm::PRIVATE_SIZE);
+    check(&header, &mapping, pid)?;
+    if header.base == mapping.start.0 {
+        // Killed while it mapped the memory: nothing else has happened yet.
         return Ok(Detached {
             pid,
             shared,
@@ -66,7 +65,6 @@ pub fn detach(pid: Pid) -> Result<Detached> {
             foreign: vec![],
         });
     }
-    check(&header, &mapping, pid)?;
     gate::close(&shared)?;
     // While building, the ledger may not be there yet; then no text has been touched either.
     let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
@@ -118,6 +116,25 @@ pub fn detach(pid: Pid) -> Result<Detached> {
     Ok(detached)
 }
 
+/// Removes what a controller left that was killed before it mapped anything: `false` if there is no such thing.
+pub fn tidy(pid: Pid) -> Result<bool> {
+    proc::preflight(pid)?;
+    if memory::find(pid)?.is_some() {
+        return Ok(false);
+    }
+    let descriptors = memory::descriptors(pid);
+    if descriptors.is_empty() && !tracee::has_abandoned_code(pid)? {
+        return Ok(false);
+    }
+    let mut stopped = Stopped::stop(pid)?;
+    for fd in descriptors {
+        stopped.close(fd)?;
+    }
+    stopped.empty_abandoned_code()?;
+    stopped.release()?;
+    Ok(true)
+}
+
 /// The shared memory of an attached process, for those who only read.
 pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
     proc::preflight(pid)?;
@@ -139,14 +156,20 @@ fn not_attached(pid: Pid) -> Error {
 }
 
 fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
-    if header.version != shm::VERSION {
+    if header.magic == shm::MAGIC && header.version != shm::VERSION {
         return Err(Error::Other(format!(
             "process {pid} was attached by another version of thalweg (layout {}, this one has {}): detach it with that version",
             header.version,
             shm::VERSION
         )));
     }
-    if header.base.checked_add(shm::PRIVATE_SIZE) != Some(mapping.start.0) {
+    let shared_start = header.base.checked_add(shm::PRIVATE_SIZE);
+    let end = shared_start.and_then(|start| start.checked_add(header.shared_size));
+    let unfinished = header.state == shm::STATE_BUILDING && header.base == mapping.start.0;
+    if header.magic != shm::MAGIC
+        || end.is_none()
+        || !(unfinished || shared_start == Some(mapping.start.0))
+    {
         return Err(Error::Other(format!(
             "the data that process {pid} carries is damaged: nothing was changed"
         )));
@@ -323,12 +346,15 @@ impl Detached {
             };
             // Since it was restored it may have become another program, with other things at those addresses.
             let maps = stopped.maps()?;
-            let start = RemoteAddr(self.header.base + shm::PRIVATE_SIZE);
-            let carried = maps
-                .iter()
-                .find(|m| m.start == start && memory::Identity::of(m) == self.identity);
-            let Some(carried) = carried else { continue };
-            let end = carried.end.0;
+            let base = self.header.base;
+            let len = shm::PRIVATE_SIZE + self.header.shared_size;
+            let carried = |m: &Mapping| {
+                memory::Identity::of(m) == self.identity
+                    && [base, base + shm::PRIVATE_SIZE].contains(&m.start.0)
+            };
+            if !maps.iter().any(carried) {
+                continue;
+            }
             // A controller that was killed may have noted a region that it never mapped.
             for region in self.header.code.iter().filter(|region| region.len > 0) {
                 let ours = |m: &Mapping| {
@@ -342,7 +368,7 @@ impl Detached {
                     stopped.munmap(RemoteAddr(region.start), region.len)?;
                 }
             }
-            stopped.munmap(RemoteAddr(self.header.base), end - self.header.base)?;
+            stopped.munmap(RemoteAddr(base), len)?;
             stopped.release()?;
         }
         Ok(clean)

@@ -209,6 +209,22 @@ fn memory_error(
     }
 }
 
+/// Descriptors of a shared memory of ours: open only until it is mapped.
+pub(crate) fn descriptors(pid: Pid) -> Vec<i32> {
+    let name = format!("/memfd:{}", shm::MEMFD_NAME);
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| {
+            std::fs::read_link(entry.path())
+                .is_ok_and(|link| link.to_string_lossy().trim_end_matches(" (deleted)") == name)
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// All shared memories of ours that a process has mapped: more than one only if a handler kept an earlier one alive.
 pub fn mappings(pid: Pid) -> Result<Vec<Mapping>> {
     Ok(proc::maps(pid)?.into_iter().filter(is_ours).collect())
@@ -273,7 +289,7 @@ pub fn carries(pid: Pid, identity: Identity, start: RemoteAddr) -> bool {
     })
 }
 
-fn is_ours(mapping: &Mapping) -> bool {
+pub(crate) fn is_ours(mapping: &Mapping) -> bool {
     let name = format!("/memfd:{}", shm::MEMFD_NAME);
     mapping.perms.shared
         && mapping.offset == 0

@@ -43,6 +43,7 @@ use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
 use cave::Cave;
 use urgency::Urgency;
 
+pub use cave::has_abandoned_code;
 pub use own_thread::on_own_thread;
 pub use seize::tend_left_behind;
 

@@ -37,6 +37,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         witness.look(&shared)?;
     }
+    if detach::tidy(pid)? {
+        if !args.quiet {
+            eprintln!("removed what an interrupted attach had left in process {pid}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let detached = detach::detach(pid)?;
     let ended = clock::ticks();
     let harvested = output

@@ -25,9 +25,12 @@
 //! When all is well, ptrace puts the registers back, and the cave gets its zeros again. When not, the next controller finds
 //! the code: it brings home a thread that still stands in it, and empties it once no thread and no signal frame needs it.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use super::{CachedRegs, Regs, Stopped, restart, sys};
 use crate::error::{Error, Result};
-use crate::proc::{Mapping, RemoteAddr};
+use crate::proc::{self, Mapping, Pid, RemoteAddr};
 
 const DATA: usize = 160;
 const MASK: usize = DATA;
@@ -160,17 +163,7 @@ impl Stopped {
         if let Some(cave) = &self.cave {
             return Ok(cave.start);
         }
-        let mut maps = self.maps()?;
-        // Anonymous code is generated code, or our own stubs, which detaching unmaps.
-        maps.retain(|mapping| {
-            mapping.perms.exec
-                && mapping.perms.read
-                && !mapping.perms.shared
-                && mapping.path.is_some()
-        });
-        // The vdso first: no file lies behind it, and nobody patches it.
-        maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));
-        for mapping in &maps {
+        for mapping in &places(self.maps()?) {
             if let Some(start) = self.cave_in(mapping)? {
                 self.cave = Some(Cave {
                     start,
@@ -180,6 +173,20 @@ impl Stopped {
             }
         }
         Err(Error::NoSyscallInstruction { pid: self.pid })
+    }
+
+    /// Empties every cave that a killed controller left and that nobody needs any more.
+    pub fn empty_abandoned_code(&mut self) -> Result<()> {
+        for mapping in &places(self.maps()?) {
+            for start in abandoned_in(&self.mem, mapping) {
+                if self.cave.as_ref().is_none_or(|cave| cave.start != start)
+                    && self.is_free(start)?
+                {
+                    self.write(start, &[0; LEN])?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The first usable cave in the last page of a mapping; empties those that nobody needs any more.
@@ -252,6 +259,39 @@ impl Stopped {
         }
         Ok(())
     }
+}
+
+/// Mappings that may have caves, the best first.
+fn places(mut maps: Vec<Mapping>) -> Vec<Mapping> {
+    // Anonymous code is generated code, or our own stubs, which detaching unmaps.
+    maps.retain(|mapping| {
+        mapping.perms.exec
+            && mapping.perms.read
+            && !mapping.perms.shared
+            && mapping.path.is_some()
+    });
+    // The vdso first: no file lies behind it, and nobody patches it.
+    maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));
+    maps
+}
+
+fn abandoned_in(mem: &File, mapping: &Mapping) -> Vec<RemoteAddr> {
+    (0..CAVES_IN_PAGE)
+        .filter_map(|index| Cave::before(mapping.end.0, index))
+        .filter(|start| *start >= mapping.start)
+        .filter(|start| {
+            let mut bytes = [0; LEN];
+            mem.read_exact_at(&mut bytes, start.0).is_ok() && is_healing_code(&bytes)
+        })
+        .collect()
+}
+
+/// Whether a controller was killed here while it had borrowed a thread; looks without stopping the process.
+pub fn has_abandoned_code(pid: Pid) -> Result<bool> {
+    let mem = super::open_mem(pid)?;
+    Ok(places(proc::maps(pid)?)
+        .iter()
+        .any(|mapping| !abandoned_in(&mem, mapping).is_empty()))
 }
 
 fn is_healing_code(bytes: &[u8]) -> bool {
