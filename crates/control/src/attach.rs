@@ -263,6 +263,12 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
         MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
     };
+    stopped.check_system_calls()?;
+    for tid in stopped.threads() {
+        if proc::status(pid, *tid)?.shadow_stack {
+            return Err(Error::ShadowStack { pid });
+        }
+    }
     if locks_future_memory(pid, stopped)? {
         return Err(Error::Other(format!(
             "process {pid} locks all its future memory (mlockall): the trees' address space would be filled at once; nothing was changed"

@@ -330,7 +330,8 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> 
 }
 
 impl Detached {
-    /// Gives the memory back. `false`: something still points into the stubs, which stay until the next detach.
+    /// Gives the memory back. `false`: it has to stay, because something still points into the stubs, or because the
+    /// process may not unmap any more.
     pub fn unmap(&self) -> Result<bool> {
         let mut clean = true;
         for &(pid, pinned) in &self.members {
@@ -353,6 +354,11 @@ impl Detached {
                     && [base, base + shm::PRIVATE_SIZE].contains(&m.start.0)
             };
             if !maps.iter().any(carried) {
+                continue;
+            }
+            // Under a filter that came after the attach the memory has to stay.
+            if stopped.check_system_calls().is_err() {
+                clean = false;
                 continue;
             }
             // A controller that was killed may have noted a region that it never mapped.

@@ -54,9 +54,19 @@ pub enum Error {
     },
     /// The process restricts its own system calls.
     #[error(
-        "thread {tid} of process {pid} runs under seccomp (mode {mode}): the memory mappings that profiling needs could kill it, so it was left alone"
+        "thread {tid} of process {pid} runs under seccomp (mode {mode}), and its filter cannot be read: the memory mappings that profiling needs could kill it, so it was left alone; as root, outside of any seccomp filter, thalweg can read it"
     )]
     Seccomp { pid: Pid, tid: Tid, mode: u32 },
+    /// A filter of its own that we could read.
+    #[error(
+        "thread {tid} of process {pid} runs under a seccomp filter that does not allow {call}, which profiling needs: it was left alone"
+    )]
+    SeccompForbids { pid: Pid, tid: Tid, call: String },
+    /// CET.
+    #[error(
+        "process {pid} runs with a shadow stack (CET), with which moved calls would fault: it was left alone; start it without (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK)"
+    )]
+    ShadowStack { pid: Pid },
     /// It belongs to someone else.
     #[error(
         "process {pid} belongs to user {owner} and you are user {own}: run as that user, as root, or with CAP_SYS_PTRACE"

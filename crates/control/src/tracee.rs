@@ -4,6 +4,7 @@
 //! seize.rs    stop every thread, let every thread go          Stopped::stop, release, Drop
 //! restart.rs  system calls that the stop interrupted
 //! remote.rs   system calls made by a thread of the target     Stopped::syscall, mmap, ...
+//! seccomp.rs  whether a filter of the target allows them
 //! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
 //! step.rs     single steps out of a range of code             Stopped::step_out
 //! own_thread.rs  let all threads go at the same moment           on_own_thread
@@ -26,6 +27,7 @@ mod own_thread;
 mod reaper;
 mod remote;
 mod restart;
+mod seccomp;
 mod seize;
 mod step;
 pub(crate) mod sys;
@@ -80,6 +82,7 @@ pub struct Stopped {
     first_stop: Instant,
     remote: Option<remote::Remote>,
     cave: Option<Cave>,
+    seccomp: seccomp::Seccomp,
     _urgency: Option<Urgency>,
     _not_send: PhantomData<*const ()>,
 }
@@ -120,6 +123,7 @@ impl Stopped {
             first_stop,
             remote: None,
             cave: None,
+            seccomp: seccomp::Seccomp::default(),
             _urgency: seized.urgency.take(),
             _not_send: PhantomData,
         };

@@ -56,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
         if !clean {
             eprintln!(
-                "a signal handler that is running will return into a probe: the memory of the probes stays until `thalweg detach {pid}` is run again"
+                "the memory of the probes stays: a signal handler that is running will return into one (then run `thalweg detach {pid}` again), or a seccomp filter forbids to unmap it"
             );
         }
         for address in &detached.foreign {

@@ -4,7 +4,7 @@ use crate::support::build::{Build, run, targets};
 use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
-use crate::support::text::assert_restored;
+use crate::support::text::{assert_restored, compare};
 use crate::support::thalweg::{command, export, refuse, succeed, text, thalweg};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -113,6 +113,39 @@ fn a_seccomp_filter_that_could_kill_the_target() {
         assert_restored(&before, &live.text());
         live.assert_healthy();
     }
+}
+
+/// As services and containers have them. To read the filter we must be under none ourselves.
+#[test]
+fn a_seccomp_filter_that_allows_what_is_needed() {
+    let own = std::fs::read_to_string("/proc/self/status").expect("our own status");
+    let program = Build::simple("confined.c");
+    let mut live = Live::ready(&program.path, &["lenient"]);
+    let before = live.text();
+    if own.contains("Seccomp:\t0") {
+        succeed(&["attach", &live.id()]);
+        live.assert_healthy();
+        succeed(&["detach", &live.id()]);
+    } else {
+        refused_everywhere(&live.id(), &["seccomp"]);
+    }
+    assert_restored(&before, &live.text());
+    live.assert_healthy();
+}
+
+#[test]
+fn a_seccomp_filter_that_comes_while_attached() {
+    let program = Build::simple("confined.c");
+    let mut live = Live::ready(&program.path, &["late"]);
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    assert_eq!(live.ask("go"), "shut");
+    let output = thalweg(&["detach", &live.id()]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("seccomp"), "{}", text(&output));
+    let (changed, _) = compare(&before, &live.text());
+    assert!(changed.is_empty(), "{changed:?}");
+    live.assert_healthy();
 }
 
 /// Nothing is ever mapped writable and executable, so this policy is no obstacle.

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{Pid, Status, Target, Tid, command, gone_or_io, living_dir, stat, status, tasks};
+use super::{Pid, Status, Target, Tid, command, gone_or_io, living_dir, stat, status};
 use crate::error::{Error, Result};
 
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
-/// Checks that the process exists, is a user program for x86-64, is traced by nobody, is under no seccomp filter, and
-/// that we may trace it. The process is not touched.
+/// Checks that the process exists, is a user program for x86-64, is traced by nobody, and that we may trace it. The
+/// process is not touched.
 pub fn preflight(pid: Pid) -> Result<Target> {
     if pid.0 <= 0 {
         return Err(Error::NoSuchProcess { pid });
@@ -56,18 +56,6 @@ pub fn preflight(pid: Pid) -> Result<Target> {
     })?;
     elf_check(&format!("process {pid} ({})", stat.name), &head[..got])?;
 
-    for tid in tasks(pid)? {
-        // A thread may end between the listing and the reading.
-        if let Ok(status) = status(pid, tid)
-            && status.seccomp != 0
-        {
-            return Err(Error::Seccomp {
-                pid,
-                tid,
-                mode: status.seccomp,
-            });
-        }
-    }
     Ok(Target {
         pid,
         name: stat.name,

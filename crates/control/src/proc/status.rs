@@ -23,6 +23,10 @@ pub struct Status {
     pub threads: usize,
     /// 0: none, 1: strict, 2: filter.
     pub seccomp: u32,
+    /// How many filters.
+    pub seccomp_filters: u32,
+    /// A shadow stack is in use.
+    pub shadow_stack: bool,
     pub cap_permitted: u64,
     pub cap_effective: u64,
     /// Signals pending for this thread, and for its process.
@@ -187,6 +191,8 @@ fn parse_status(text: &str) -> Status {
             "Gid" => status.gids = ids(value),
             "Threads" => status.threads = value.parse().unwrap_or(0),
             "Seccomp" => status.seccomp = value.parse().unwrap_or(0),
+            "Seccomp_filters" => status.seccomp_filters = value.parse().unwrap_or(0),
+            "x86_Thread_features" => status.shadow_stack = value.contains("shstk"),
             "CapPrm" => status.cap_permitted = hex(value),
             "CapEff" => status.cap_effective = hex(value),
             "SigPnd" => status.pending = hex(value),

@@ -265,10 +265,7 @@ impl Stopped {
 fn places(mut maps: Vec<Mapping>) -> Vec<Mapping> {
     // Anonymous code is generated code, or our own stubs, which detaching unmaps.
     maps.retain(|mapping| {
-        mapping.perms.exec
-            && mapping.perms.read
-            && !mapping.perms.shared
-            && mapping.path.is_some()
+        mapping.perms.exec && mapping.perms.read && !mapping.perms.shared && mapping.path.is_some()
     });
     // The vdso first: no file lies behind it, and nobody patches it.
     maps.sort_by_key(|mapping| mapping.path.as_deref() != Some("[vdso]".as_ref()));

@@ -155,6 +155,7 @@ impl Stopped {
         };
         let tid = *tid;
         let mut regs = *foreign;
+        self.check_system_call(tid, nr, args)?;
         regs.rax = nr as u64;
         regs.rdi = args[0];
         regs.rsi = args[1];
@@ -312,7 +313,7 @@ impl Stopped {
     }
 }
 
-fn name_of(nr: i64) -> String {
+pub(super) fn name_of(nr: i64) -> String {
     let name = match nr {
         libc::SYS_mmap => "mmap",
         libc::SYS_munmap => "munmap",
@@ -322,6 +323,10 @@ fn name_of(nr: i64) -> String {
         libc::SYS_ftruncate => "ftruncate",
         libc::SYS_close => "close",
         libc::SYS_arch_prctl => "arch_prctl",
+        libc::SYS_gettid => "gettid",
+        libc::SYS_getpid => "getpid",
+        libc::SYS_futex => "futex",
+        libc::SYS_tgkill => "tgkill",
         libc::SYS_membarrier => "membarrier",
         libc::SYS_rt_sigaction => "rt_sigaction",
         libc::SYS_perf_event_open => "perf_event_open",

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
+use super::seccomp::Instruction;
 use super::{Regs, urgency};
 use crate::error::{Error, Result};
 use crate::proc::{RemoteAddr, Tid};
@@ -44,6 +45,7 @@ pub(crate) struct RseqConfiguration {
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_EVENT_STOP: i32 = 128;
 
@@ -134,6 +136,31 @@ pub(crate) fn rseq(tid: Tid) -> Option<RemoteAddr> {
     // SAFETY: the kernel writes at most `size` bytes.
     unsafe { request(PTRACE_GET_RSEQ_CONFIGURATION, "read rseq", tid, size, to) }.ok()?;
     (configuration.abi != 0).then_some(RemoteAddr(configuration.abi))
+}
+
+/// The `index`-th seccomp filter of a stopped thread, or the error number.
+pub(crate) fn seccomp_filter(tid: Tid, index: usize) -> std::result::Result<Vec<Instruction>, i32> {
+    let read = |to: usize| {
+        // SAFETY: `to` is 0, to ask for the length, or points to room for a filter of that length, which never changes.
+        unsafe {
+            request(
+                PTRACE_SECCOMP_GET_FILTER,
+                "read seccomp filter",
+                tid,
+                index,
+                to,
+            )
+        }
+        .map_err(|error| match error {
+            Error::Ptrace { source, .. } => source.raw_os_error().unwrap_or(0),
+            _ => 0,
+        })
+    };
+    let mut filter = vec![Instruction::default(); read(0)? as usize];
+    if !filter.is_empty() {
+        read(filter.as_mut_ptr() as usize)?;
+    }
+    Ok(filter)
 }
 
 /// What the thread has to report, if anything. A thread that is not ours (any more) counts as ended.
