@@ -1,6 +1,6 @@
 //! Small profiles whose figures can be checked in the head.
 
-use thalweg_model::{Function, Module, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, Function, Module, Node, NodeFlags, Process, Profile, Thread};
 
 pub const MAIN: u32 = 0;
 pub const A: u32 = 1;
@@ -47,12 +47,14 @@ fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
     }
     let mut profile = Profile {
         modules: vec![Module::default()],
-        functions: ["main", "a", "unseen", "b"]
-            .map(|name| Function {
+        functions: (0..)
+            .zip(["main", "a", "unseen", "b"])
+            .map(|(number, name)| Function {
                 name: name.to_string(),
+                address: number * 16,
                 ..Function::default()
             })
-            .to_vec(),
+            .collect(),
         processes: vec![Process {
             threads: vec![Thread {
                 nodes,
@@ -63,6 +65,30 @@ fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
         ..Profile::default()
     };
     profile.meta.timed = true;
+    profile
+}
+
+/// main 1, and `workers` threads made by it that run a 10 -> b 5.
+pub fn pool(workers: u32) -> Profile {
+    let mut profile = chain(&[(MAIN, 1)]);
+    let work = chain(&[(A, 10), (B, 5)])
+        .processes
+        .remove(0)
+        .threads
+        .remove(0);
+    let process = &mut profile.processes[0];
+    process.pid = 100;
+    process.threads[0].tid = 100;
+    process.threads.extend((1..=workers).map(|number| Thread {
+        tid: 100 + number,
+        name: "worker".into(),
+        created_by: Some(Creator {
+            pid: 100,
+            tid: 100,
+            function: Some(MAIN),
+        }),
+        ..work.clone()
+    }));
     profile
 }
 

@@ -1,7 +1,7 @@
 //! What a profile says: questions asked of the trees, each answered in a file of its own.
 //!
 //! Between the model and what people see: [`Profile`](thalweg_model::Profile) -> analysis -> reports.
-//! Nothing here changes a profile, and no figure is counted twice under recursion:
+//! No figure is counted twice under recursion:
 //!
 //! ```text
 //! calls(f) = sum of calls over all nodes of f
@@ -12,13 +12,20 @@
 //! Folded nodes, which stand under no parent, count in all three.
 #![forbid(unsafe_code)]
 
+mod combine;
 mod edges;
 mod flat;
+mod lineage;
+mod merge;
+mod pairs;
 mod summary;
 mod tree;
 
+pub use combine::combine;
 pub use edges::{Caller, Edge, edges};
 pub use flat::{FunctionTotals, flat};
+pub use lineage::{Lineage, Origin, ThreadNumber};
+pub use merge::{MergeError, merge};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
 
@@ -55,5 +62,7 @@ impl Extremes {
     }
 }
 
+#[cfg(test)]
+mod arbitrary;
 #[cfg(test)]
 mod fixture;

@@ -81,6 +81,19 @@ impl<'a> Tree<'a> {
         self.weights[node as usize]
     }
 
+    /// Calls `visit` with each node and `true` before those below it, and with `false` after them.
+    pub fn walk(&self, mut visit: impl FnMut(u32, bool)) {
+        let mut pending: Vec<(u32, bool)> = self.roots.iter().rev().map(|&r| (r, true)).collect();
+        while let Some((node, entering)) = pending.pop() {
+            visit(node, entering);
+            if entering {
+                pending.push((node, false));
+                let children = self.children(node).iter().rev();
+                pending.extend(children.map(|&child| (child, true)));
+            }
+        }
+    }
+
     /// Each node before those below it, siblings in the order that `compare` gives them.
     pub fn depth_first(
         &self,
