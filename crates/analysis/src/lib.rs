@@ -13,8 +13,10 @@
 #![forbid(unsafe_code)]
 
 mod combine;
+mod components;
 mod edges;
 mod flat;
+mod graph;
 mod lineage;
 mod merge;
 mod pairs;
@@ -24,6 +26,7 @@ mod tree;
 pub use combine::combine;
 pub use edges::{Caller, Edge, edges};
 pub use flat::{FunctionTotals, flat};
+pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};

@@ -1,0 +1,386 @@
+//! One call graph of all threads and processes: functions, calls between them, and who made whose thread.
+//!
+//! Laid together naively, threads give the graph cycles that the program did not have: `work` makes a thread, that thread's
+//! `start` calls `work`, and so `work -> start -> work`. So the first functions of threads are kept apart by the nesting
+//! level of their threads, and so is any other function that would still close a ring through the making of a thread.
+//! What is left of cycles consists of calls that were made.
+//!
+//! ```text
+//! START -> main -> make -> start@1 -> work@1 -> start@2 -> work@2
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use thalweg_model::{NodeFlags, Profile};
+
+use crate::components::components;
+use crate::lineage::{Lineage, ThreadNumber};
+use crate::{outermost_cum, threads};
+
+/// A function, or its part on one nesting level of threads. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphNode {
+    /// Index into the profile's functions.
+    pub function: u32,
+    /// Where the function's invocations are kept apart by level: theirs.
+    pub level: Option<u32>,
+    pub calls: u64,
+    pub base: u64,
+    pub cum: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// Where programs start, and threads whose maker is not known.
+    Start,
+    /// The caller was not kept: folded calls.
+    Unknown,
+    /// Index into [`Graph::nodes`].
+    Node(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Link {
+    Call,
+    /// The function made a thread or process, which began with the other.
+    Made,
+    /// Calls with functions in between that were pruned.
+    Indirect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphEdge {
+    pub from: Source,
+    /// Index into [`Graph::nodes`].
+    pub to: u32,
+    pub link: Link,
+    pub calls: u64,
+    /// Cumulative; what recursion repeats is counted once, at the outermost call.
+    pub cum: u64,
+}
+
+/// All of it, with the whole of which coverage is a share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    pub nodes: Vec<GraphNode>,
+    pub edges: Vec<GraphEdge>,
+    /// Base time and calls of the profile.
+    pub time: u64,
+    pub calls: u64,
+}
+
+/// A function on a level: the finest grain.
+type Part = (u32, u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum From {
+    Start,
+    Unknown,
+    Part(Part),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    calls: u64,
+    base: u64,
+    cum: u64,
+}
+
+impl Sums {
+    fn add(&mut self, calls: u64, base: u64, cum: u64) {
+        self.calls = self.calls.saturating_add(calls);
+        self.base = self.base.saturating_add(base);
+        self.cum = self.cum.saturating_add(cum);
+    }
+}
+
+/// Everything on its level: cannot have a ring through the making of a thread, which always leads one level down.
+#[derive(Default)]
+struct Fine {
+    parts: BTreeMap<Part, Sums>,
+    edges: BTreeMap<(From, Part, Link), Sums>,
+    /// Functions that threads began with.
+    first: HashSet<u32>,
+}
+
+impl Graph {
+    pub fn of(profile: &Profile) -> Graph {
+        let fine = Fine::of(profile);
+        let mut apart = fine.first.clone();
+        loop {
+            let graph = fine.contract(&apart);
+            let ringed = graph.functions_ringed_by_makers();
+            let before = apart.len();
+            apart.extend(ringed);
+            if apart.len() == before {
+                return graph;
+            }
+        }
+    }
+
+    /// Indices of the edges into each node.
+    pub fn incoming(&self) -> Vec<Vec<u32>> {
+        let mut incoming = vec![Vec::new(); self.nodes.len()];
+        for (index, edge) in (0..).zip(&self.edges) {
+            incoming[edge.to as usize].push(index);
+        }
+        incoming
+    }
+
+    /// Groups of functions that call each other in a ring, the largest first; a function that only calls itself is one
+    /// of its own.
+    pub fn cycles(&self) -> Vec<Vec<u32>> {
+        let own = |node: u32| {
+            let mut edges = self.edges.iter();
+            edges.any(|edge| edge.from == Source::Node(node) && edge.to == node)
+        };
+        let mut cycles: Vec<Vec<u32>> = self
+            .components()
+            .into_iter()
+            .filter(|group| group.len() > 1 || own(group[0]))
+            .collect();
+        cycles.sort_by_key(|group| (std::cmp::Reverse(group.len()), group[0]));
+        cycles
+    }
+
+    fn components(&self) -> Vec<Vec<u32>> {
+        let mut callees = vec![Vec::new(); self.nodes.len()];
+        for edge in &self.edges {
+            if let Source::Node(from) = edge.from {
+                callees[from as usize].push(edge.to);
+            }
+        }
+        components(&callees)
+    }
+
+    fn functions_ringed_by_makers(&self) -> Vec<u32> {
+        let groups = self.components();
+        let mut group_of = vec![0; self.nodes.len()];
+        for (number, group) in groups.iter().enumerate() {
+            group
+                .iter()
+                .for_each(|&node| group_of[node as usize] = number);
+        }
+        let ringed: HashSet<usize> = self
+            .edges
+            .iter()
+            .filter(|edge| edge.link == Link::Made)
+            .filter_map(|edge| match edge.from {
+                Source::Node(from) => Some((group_of[from as usize], group_of[edge.to as usize])),
+                _ => None,
+            })
+            .filter(|(from, to)| from == to)
+            .map(|(group, _)| group)
+            .collect();
+        let members = ringed.into_iter().flat_map(|group| &groups[group]);
+        members
+            .map(|&node| self.nodes[node as usize].function)
+            .collect()
+    }
+}
+
+impl Fine {
+    fn of(profile: &Profile) -> Fine {
+        let lineage = Lineage::of(profile);
+        let mut fine = Fine::default();
+        // Sums of one thread first: a function's place in the maps is looked up once per thread, not per context.
+        for (number, (_, thread)) in (0..).zip(threads(profile)) {
+            let level = lineage.level(ThreadNumber(number));
+            let origin = lineage.origin(ThreadNumber(number));
+            let maker = origin.and_then(|origin| {
+                let level = lineage.level(origin.maker);
+                Some((origin.function?, level))
+            });
+            let mut of_thread: HashMap<(u32, u32), Sums> = HashMap::new();
+            for node in &thread.nodes {
+                let cum = outermost_cum(node);
+                if let Some(parent) = node.parent {
+                    let caller = thread.nodes[parent as usize].function;
+                    let sums = of_thread.entry((caller, node.function)).or_default();
+                    sums.add(node.calls, node.base, cum);
+                    continue;
+                }
+                let (from, link) = if node.flags.contains(NodeFlags::FOLDED) {
+                    (From::Unknown, Link::Call)
+                } else {
+                    fine.first.insert(node.function);
+                    match maker {
+                        // Its node may have been folded away; the edge needs one all the same.
+                        Some(maker) => {
+                            fine.parts.entry(maker).or_default();
+                            (From::Part(maker), Link::Made)
+                        }
+                        None => (From::Start, Link::Call),
+                    }
+                };
+                fine.add(
+                    from,
+                    (node.function, level),
+                    link,
+                    (node.calls, node.base, cum),
+                );
+            }
+            for ((caller, callee), sums) in of_thread {
+                let from = From::Part((caller, level));
+                let figures = (sums.calls, sums.base, sums.cum);
+                fine.add(from, (callee, level), Link::Call, figures);
+            }
+        }
+        fine
+    }
+
+    fn add(&mut self, from: From, to: Part, link: Link, figures: (u64, u64, u64)) {
+        let (calls, base, cum) = figures;
+        self.parts.entry(to).or_default().add(calls, base, cum);
+        let edge = self.edges.entry((from, to, link)).or_default();
+        edge.add(calls, base, cum);
+    }
+
+    /// The levels of all functions but those of `apart` laid together.
+    fn contract(&self, apart: &HashSet<u32>) -> Graph {
+        let key = |(function, level): Part| {
+            let level = apart.contains(&function).then_some(level);
+            (function, level)
+        };
+        let mut graph = Graph::default();
+        let mut numbers = HashMap::new();
+        for (&part, sums) in &self.parts {
+            let (function, level) = key(part);
+            let number = *numbers.entry((function, level)).or_insert_with(|| {
+                graph.nodes.push(GraphNode {
+                    function,
+                    level,
+                    calls: 0,
+                    base: 0,
+                    cum: 0,
+                });
+                graph.nodes.len() as u32 - 1
+            });
+            let node = &mut graph.nodes[number as usize];
+            node.calls = node.calls.saturating_add(sums.calls);
+            node.base = node.base.saturating_add(sums.base);
+            node.cum = node.cum.saturating_add(sums.cum);
+            graph.time = graph.time.saturating_add(sums.base);
+            graph.calls = graph.calls.saturating_add(sums.calls);
+        }
+        let mut edges: BTreeMap<(Source, u32, Link), Sums> = BTreeMap::new();
+        for (&(from, to, link), sums) in &self.edges {
+            let from = match from {
+                From::Start => Source::Start,
+                From::Unknown => Source::Unknown,
+                From::Part(part) => Source::Node(numbers[&key(part)]),
+            };
+            let edge = edges.entry((from, numbers[&key(to)], link)).or_default();
+            edge.add(sums.calls, sums.base, sums.cum);
+        }
+        graph.edges = edges
+            .into_iter()
+            .map(|((from, to, link), sums)| GraphEdge {
+                from,
+                to,
+                link,
+                calls: sums.calls,
+                cum: sums.cum,
+            })
+            .collect();
+        graph
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, A, B, MAIN};
+    use crate::{arbitrary, flat};
+    use proptest::prelude::*;
+    use thalweg_model::Creator;
+
+    #[test]
+    fn a_function_that_makes_threads_which_call_it_is_in_no_cycle() {
+        // main makes a thread that runs a -> b, whose b makes another that does the same.
+        let mut profile = fixture::pool(2);
+        let second = &mut profile.processes[0].threads[2];
+        second.created_by = Some(Creator {
+            pid: 100,
+            tid: 101,
+            function: Some(B),
+        });
+        let graph = Graph::of(&profile);
+        let names: Vec<(u32, Option<u32>)> =
+            graph.nodes.iter().map(|n| (n.function, n.level)).collect();
+        assert_eq!(
+            names,
+            [
+                (MAIN, Some(0)),
+                (A, Some(1)),
+                (A, Some(2)),
+                (B, Some(1)),
+                (B, Some(2))
+            ]
+        );
+        assert_eq!(graph.cycles(), Vec::<Vec<u32>>::new());
+        let made = graph.edges.iter().filter(|edge| edge.link == Link::Made);
+        assert_eq!(made.count(), 2);
+    }
+
+    #[test]
+    fn functions_that_close_no_such_ring_are_laid_together() {
+        let mut profile = fixture::pool(2);
+        let main = &mut profile.processes[0].threads[0];
+        main.nodes = fixture::chain(&[(MAIN, 1), (B, 7)]).processes[0].threads[0]
+            .nodes
+            .clone();
+        let graph = Graph::of(&profile);
+        let b: Vec<&GraphNode> = graph.nodes.iter().filter(|n| n.function == B).collect();
+        assert_eq!(b.len(), 1);
+        assert_eq!((b[0].level, b[0].calls, b[0].base), (None, 3, 17));
+    }
+
+    #[test]
+    fn recursion_is_a_cycle_and_is_named() {
+        let profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20), (B, 5), (A, 40)]);
+        let graph = Graph::of(&profile);
+        let cycles = graph.cycles();
+        let functions: Vec<u32> = cycles[0]
+            .iter()
+            .map(|&node| graph.nodes[node as usize].function)
+            .collect();
+        assert_eq!((cycles.len(), functions), (1, vec![A, B]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_cycle_goes_through_the_making_of_a_thread(profile in arbitrary::program()) {
+            let graph = Graph::of(&profile);
+            for cycle in graph.cycles() {
+                let inside: HashSet<u32> = cycle.iter().copied().collect();
+                for edge in &graph.edges {
+                    if let Source::Node(from) = edge.from
+                        && inside.contains(&from)
+                        && inside.contains(&edge.to)
+                    {
+                        prop_assert_eq!(edge.link, Link::Call);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn the_graph_has_every_call_and_every_nanosecond_once(profile in arbitrary::program()) {
+            let graph = Graph::of(&profile);
+            for row in flat(&profile) {
+                let own = || graph.nodes.iter().filter(|node| node.function == row.function);
+                prop_assert_eq!(own().map(|n| n.calls).sum::<u64>(), row.calls);
+                prop_assert_eq!(own().map(|n| n.base).sum::<u64>(), row.base);
+                prop_assert_eq!(own().map(|n| n.cum).sum::<u64>(), row.cum);
+            }
+            for (index, node) in (0..).zip(&graph.nodes) {
+                let into = || graph.edges.iter().filter(|edge| edge.to == index);
+                prop_assert_eq!(into().map(|e| e.calls).sum::<u64>(), node.calls);
+                prop_assert_eq!(into().map(|e| e.cum).sum::<u64>(), node.cum);
+            }
+        }
+    }
+}
