@@ -20,6 +20,7 @@ mod graph;
 mod lineage;
 mod merge;
 mod pairs;
+mod prune;
 mod summary;
 mod tree;
 
@@ -29,6 +30,7 @@ pub use flat::{FunctionTotals, flat};
 pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
+pub use prune::{PRUNED, Thresholds, prune};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
 
