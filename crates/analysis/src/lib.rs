@@ -12,6 +12,8 @@
 //! Folded nodes, which stand under no parent, count in all three.
 #![forbid(unsafe_code)]
 
+mod arcs;
+mod around;
 mod combine;
 mod components;
 mod edges;
@@ -24,6 +26,8 @@ mod prune;
 mod summary;
 mod tree;
 
+pub use arcs::{Arc, Stanza, stanzas};
+pub use around::{callees, callers};
 pub use combine::combine;
 pub use edges::{Caller, Edge, edges};
 pub use flat::{FunctionTotals, flat};

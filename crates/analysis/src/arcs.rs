@@ -1,0 +1,204 @@
+//! Each function with those that called it above and those it called below: the Parent / Self / Child report.
+//!
+//! In every stanza
+//!
+//! ```text
+//! (1) sum of the parents' calls = calls of self
+//! (2) sum of the parents' base  = base of self
+//! (3) sum of the parents' cum   = cum of self
+//! (4) sum of the children's cum = cum of self - base of self
+//! ```
+//!
+//! Recursion must not break them. A parent's cum counts the calls that had no other activation of the function above them; a
+//! child's cum is the time below the *innermost* activation of self, up to where self is called again:
+//!
+//! ```text
+//! f -> g -> f -> h      child g of f has cum(g) - cum(inner f), child h has cum(h), child f of g has cum(inner f)
+//! ```
+//!
+//! Where a tree is not complete (folded calls, calls that were running when the data was read), the part of cum that no
+//! callee accounts for is given as [`Stanza::not_in_callees`].
+
+use std::collections::BTreeMap;
+
+use thalweg_model::{NodeFlags, Profile};
+
+use crate::edges::Caller;
+use crate::flat::{FunctionTotals, flat};
+use crate::tree::{Tree, Weight};
+use crate::{outermost_cum, threads};
+
+/// Calls between self and another function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arc {
+    pub other: Caller,
+    pub calls: u64,
+    /// Own time of the callee in these calls.
+    pub base: u64,
+    pub cum: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stanza {
+    pub own: FunctionTotals,
+    /// Most cum first.
+    pub parents: Vec<Arc>,
+    pub children: Vec<Arc>,
+    /// What (4) lacks: positive for time that belongs to no known callee, 0 for a complete tree.
+    pub not_in_callees: i128,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    calls: u64,
+    base: u64,
+    into: u64,
+    /// Negative while what is below inner activations was taken off before it was added.
+    below: i128,
+}
+
+/// One per function that was seen, in the order of the profile's functions.
+pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
+    let mut sums: BTreeMap<(Caller, u32), Sums> = BTreeMap::new();
+    let mut innermost: Vec<Vec<usize>> = vec![Vec::new(); profile.functions.len()];
+    for (_, thread) in threads(profile) {
+        let tree = Tree::new(thread, Weight::Calls);
+        let mut path: Vec<u32> = Vec::new();
+        tree.walk(|index, entering| {
+            let node = &tree.nodes[index as usize];
+            let activations = &mut innermost[node.function as usize];
+            if !entering {
+                activations.pop();
+                path.pop();
+                return;
+            }
+            let caller = match path.last() {
+                Some(&parent) => Caller::Function(parent),
+                None if node.flags.contains(NodeFlags::FOLDED) => Caller::Unknown,
+                None => Caller::Outside,
+            };
+            let arc = sums.entry((caller, node.function)).or_default();
+            arc.calls = arc.calls.saturating_add(node.calls);
+            arc.base = arc.base.saturating_add(node.base);
+            arc.into = arc.into.saturating_add(outermost_cum(node));
+            arc.below += i128::from(node.cum);
+            if let Some(&level) = activations.last() {
+                // The callee through which this activation was reached from the one above it.
+                let through = path.get(level + 1).copied().unwrap_or(node.function);
+                let arc = sums
+                    .entry((Caller::Function(node.function), through))
+                    .or_default();
+                arc.below -= i128::from(node.cum);
+            }
+            activations.push(path.len());
+            path.push(node.function);
+        });
+    }
+    collect(profile, &sums)
+}
+
+fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32), Sums>) -> Vec<Stanza> {
+    let mut parents: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
+    let mut children: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
+    for (&(caller, callee), sums) in sums {
+        parents[callee as usize].push(Arc {
+            other: caller,
+            calls: sums.calls,
+            base: sums.base,
+            cum: sums.into,
+        });
+        if let Caller::Function(caller) = caller {
+            children[caller as usize].push(Arc {
+                other: Caller::Function(callee),
+                calls: sums.calls,
+                base: sums.base,
+                cum: u64::try_from(sums.below.max(0)).unwrap_or(u64::MAX),
+            });
+        }
+    }
+    flat(profile)
+        .into_iter()
+        .map(|own| {
+            let take = |arcs: &mut Vec<Vec<Arc>>| {
+                let mut arcs = std::mem::take(&mut arcs[own.function as usize]);
+                arcs.sort_by_key(|arc| std::cmp::Reverse((arc.cum, arc.calls)));
+                arcs
+            };
+            let (parents, children) = (take(&mut parents), take(&mut children));
+            let in_callees: i128 = children.iter().map(|arc| i128::from(arc.cum)).sum();
+            Stanza {
+                not_in_callees: i128::from(own.cum) - i128::from(own.base) - in_callees,
+                own,
+                parents,
+                children,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arbitrary;
+    use crate::fixture::{self, A, B, MAIN};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_ring_of_two_shares_out_its_time_once() {
+        // a 10 -> b 20 -> a 30 -> main 40, a called from outside.
+        let profile = fixture::chain(&[(A, 10), (B, 20), (A, 30), (MAIN, 40)]);
+        let stanzas = stanzas(&profile);
+        let a = stanzas.iter().find(|s| s.own.function == A).unwrap();
+        assert_eq!((a.own.cum, a.own.base), (100, 40));
+        let figures = |arcs: &[Arc]| -> Vec<(Caller, u64, u64, u64)> {
+            arcs.iter()
+                .map(|arc| (arc.other, arc.calls, arc.base, arc.cum))
+                .collect()
+        };
+        assert_eq!(
+            figures(&a.parents),
+            [
+                (Caller::Outside, 1, 10, 100),
+                (Caller::Function(B), 1, 30, 0)
+            ]
+        );
+        assert_eq!(
+            figures(&a.children),
+            [
+                (Caller::Function(MAIN), 1, 40, 40),
+                (Caller::Function(B), 1, 20, 20)
+            ]
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_four_invariants_hold_in_every_stanza(profile in arbitrary::program()) {
+            let stanzas = stanzas(&profile);
+            for stanza in &stanzas {
+                let own = stanza.own;
+                let sum = |arcs: &[Arc], figure: fn(&Arc) -> u64| arcs.iter().map(figure).sum::<u64>();
+                prop_assert_eq!(sum(&stanza.parents, |arc| arc.calls), own.calls);
+                prop_assert_eq!(sum(&stanza.parents, |arc| arc.base), own.base);
+                prop_assert_eq!(sum(&stanza.parents, |arc| arc.cum), own.cum);
+                prop_assert_eq!(sum(&stanza.children, |arc| arc.cum), own.cum - own.base);
+                prop_assert_eq!(stanza.not_in_callees, 0);
+            }
+        }
+
+        #[test]
+        fn what_is_a_child_here_is_a_parent_there(profile in arbitrary::program()) {
+            let stanzas = stanzas(&profile);
+            for stanza in &stanzas {
+                for child in &stanza.children {
+                    let there = stanzas.iter().find(|s| Caller::Function(s.own.function) == child.other).unwrap();
+                    let own = Caller::Function(stanza.own.function);
+                    let here = there.parents.iter().find(|parent| parent.other == own).unwrap();
+                    prop_assert_eq!((here.calls, here.base), (child.calls, child.base));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What stands above one function and what stands below it, over all threads and contexts: who called it, along which
+//! chains, and what it called.
+//!
+//! Both answers are trees with the function as their root, in the form of a thread's tree, so that whatever shows one shows
+//! them:
+//!
+//! ```text
+//! threads       main -> a -> f -> x      callers of f   f <- a <- main      callees of f   f -> x
+//!               main -> b -> f -> y                       <- b <- main                       -> y
+//! ```
+//!
+//! In the callers' tree each context carries the figures of the *function's* calls that came that way.
+
+use thalweg_model::{Node, NodeFlags, Profile, Thread};
+
+use crate::pairs::PairTable;
+use crate::tree::{Tree, Weight};
+use crate::{Extremes, outermost_cum, threads};
+
+/// Chains of recursion can be a million calls long; nobody reads that far.
+const LONGEST_CHAIN: u32 = 64;
+
+/// Chains of at most `depth` callers, the nearest first; `None`: as long as they are useful.
+pub fn callers(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
+    let depth = depth.unwrap_or(LONGEST_CHAIN).min(LONGEST_CHAIN);
+    let mut around = Around::new(function);
+    for (_, thread) in threads(profile) {
+        for node in thread.nodes.iter().filter(|n| n.function == function) {
+            let figures = Node {
+                cum: outermost_cum(node),
+                ..*node
+            };
+            around.add(0, &figures);
+            let mut at = 0;
+            let mut above = node.parent;
+            for _ in 0..depth {
+                let Some(parent) = above else { break };
+                let caller = &thread.nodes[parent as usize];
+                at = around.place(at, caller.function);
+                around.add(at, &figures);
+                above = caller.parent;
+            }
+        }
+    }
+    around.finish()
+}
+
+/// Everything below the outermost calls of the function, at most `depth` levels.
+pub fn callees(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
+    let depth = depth.unwrap_or(LONGEST_CHAIN).min(LONGEST_CHAIN) as usize;
+    let mut around = Around::new(function);
+    for (_, thread) in threads(profile) {
+        if !thread.nodes.iter().any(|node| node.function == function) {
+            continue;
+        }
+        let tree = Tree::new(thread, Weight::Calls);
+        // Places of the contexts from the outermost call of the function down to where the walk is; `None` below `depth`.
+        let mut path: Vec<Option<u32>> = Vec::new();
+        tree.walk(|index, entering| {
+            let node = &tree.nodes[index as usize];
+            if path.is_empty() && node.function != function {
+                return;
+            }
+            if !entering {
+                path.pop();
+                return;
+            }
+            let place = match path.last() {
+                None => Some(0),
+                Some(&above) => above
+                    .filter(|_| path.len() <= depth)
+                    .map(|above| around.place(above, node.function)),
+            };
+            if let Some(place) = place {
+                around.add(place, node);
+            }
+            path.push(place);
+        });
+    }
+    around.finish()
+}
+
+struct Around {
+    nodes: Vec<Node>,
+    extremes: Vec<Extremes>,
+    table: PairTable,
+}
+
+impl Around {
+    fn new(function: u32) -> Around {
+        Around {
+            nodes: vec![Node {
+                function,
+                ..Node::default()
+            }],
+            extremes: vec![Extremes::default()],
+            table: PairTable::new(),
+        }
+    }
+
+    fn place(&mut self, above: u32, function: u32) -> u32 {
+        let next = self.nodes.len() as u32;
+        let place = self.table.get_or_insert(above, function, next);
+        if place == next {
+            let nodes = &self.nodes;
+            let chain = std::iter::successors(Some(above), |&at| nodes[at as usize].parent);
+            let same = chain.filter(|&at| nodes[at as usize].function == function);
+            let recursion = same.count() as u32;
+            self.nodes.push(Node {
+                parent: Some(above),
+                function,
+                recursion,
+                ..Node::default()
+            });
+            self.extremes.push(Extremes::default());
+        }
+        place
+    }
+
+    fn add(&mut self, place: u32, node: &Node) {
+        let sum = &mut self.nodes[place as usize];
+        sum.calls = sum.calls.saturating_add(node.calls);
+        sum.base = sum.base.saturating_add(node.base);
+        sum.cum = sum.cum.saturating_add(node.cum);
+        sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
+        sum.unwound = sum.unwound.saturating_add(node.unwound);
+        if node.flags.contains(NodeFlags::OPEN) {
+            sum.flags |= NodeFlags::OPEN;
+        }
+        self.extremes[place as usize].add(node);
+    }
+
+    fn finish(mut self) -> Thread {
+        for (node, extremes) in self.nodes.iter_mut().zip(&self.extremes) {
+            (node.min, node.max) = (extremes.min.unwrap_or(0), extremes.max);
+        }
+        Thread {
+            nodes: self.nodes,
+            ..Thread::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, A, B, MAIN};
+    use crate::{arbitrary, flat};
+    use proptest::prelude::*;
+
+    fn rows(thread: &Thread) -> Vec<(Option<u32>, u32, u64, u64)> {
+        let nodes = thread.nodes.iter();
+        nodes
+            .map(|n| (n.parent, n.function, n.calls, n.cum))
+            .collect()
+    }
+
+    #[test]
+    fn callers_carry_the_calls_and_the_time_that_came_their_way() {
+        let profile = fixture::branching();
+        assert_eq!(
+            rows(&callers(&profile, B, None)),
+            [
+                (None, B, 2, 70),
+                (Some(0), A, 1, 20),
+                (Some(1), MAIN, 1, 20),
+                (Some(0), MAIN, 1, 50)
+            ]
+        );
+        assert_eq!(rows(&callers(&profile, B, Some(1))).len(), 3);
+    }
+
+    #[test]
+    fn callees_are_those_of_all_contexts_together() {
+        let profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20), (B, 5), (A, 40)]);
+        let below = callees(&profile, A, None);
+        assert_eq!(
+            rows(&below),
+            [
+                (None, A, 1, 75),
+                (Some(0), A, 1, 65),
+                (Some(1), B, 1, 45),
+                (Some(2), A, 1, 40)
+            ]
+        );
+        assert_eq!(below.nodes[3].recursion, 2);
+        assert_eq!(rows(&callees(&profile, A, Some(1))).len(), 2);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_root_of_the_callers_is_the_function_itself(profile in arbitrary::program()) {
+            for row in flat(&profile) {
+                let above = callers(&profile, row.function, None);
+                let root = above.nodes[0];
+                prop_assert_eq!((root.calls, root.base, root.cum), (row.calls, row.base, row.cum));
+                let below = callees(&profile, row.function, None);
+                prop_assert_eq!(below.nodes[0].cum, row.cum);
+            }
+        }
+    }
+}
