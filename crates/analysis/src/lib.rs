@@ -16,27 +16,33 @@ mod arcs;
 mod around;
 mod combine;
 mod components;
+mod context;
 mod edges;
 mod flat;
 mod graph;
 mod lineage;
 mod merge;
+mod overview;
 mod pairs;
 mod prune;
 mod summary;
 mod tree;
+mod waiting;
 
 pub use arcs::{Arc, Stanza, stanzas};
 pub use around::{callees, callers};
 pub use combine::combine;
+pub use context::{ThreadShare, of_call, of_function};
 pub use edges::{Caller, Edge, edges};
 pub use flat::{FunctionTotals, flat};
 pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
+pub use overview::{Cycle, ModuleShare, Overview};
 pub use prune::{PRUNED, Thresholds, prune};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
+pub use waiting::waits;
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
