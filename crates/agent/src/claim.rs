@@ -1,81 +1,216 @@
 //! A thread's first event: it gets a slot of its own, and its GS base points there from then on.
+//!
+//! Signals are blocked meanwhile, so that no handler finds a thread that has half a slot. System calls are made here and
+//! nowhere else on the way of an event; a thread comes here once, and now and then for its name.
 
 use crate::memory::{
-    Slot, atomic32, getpid, gettid, gs_base, header, region, set_gs_base, thread_pointer, ticks,
+    Slot, atomic32, atomic64, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
+    thread_name, thread_pointer, ticks, undisturbed,
 };
-use crate::tree;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::{reuse, tree};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
 
 /// The slot of the running thread, claimed if need be; `None` when there are none left.
 pub fn current(sp: u64) -> Option<Slot> {
-    let inherited = Slot(gs_base());
     let owner = thread_pointer();
+    if owner == 0 {
+        // No thread pointer to tell threads apart by: such a thread goes uncounted.
+        return None;
+    }
+    let slot = Slot(gs_base());
     // SAFETY: every thread's GS base points to a slot: the controller set those of the threads it saw, all others
     // have inherited theirs.
     unsafe {
-        let recorded = (*inherited.private()).owner;
-        if owner == 0 {
-            // No thread pointer to tell threads apart by: such a thread goes uncounted.
-            return None;
+        if (*slot.private()).owner == owner && is_on_own_stack(slot, sp) {
+            if (*slot.shared()).slow_entries >= (*slot.shared()).name_due {
+                ask_name(slot);
+            }
+            return Some(slot);
         }
-        if recorded == owner {
+        if (*header()).full_until != 0 && ticks() < (*header()).full_until {
+            return go_uncounted();
+        }
+    }
+    undisturbed(|| claim(owner, sp))
+}
+
+fn go_uncounted() -> Option<Slot> {
+    // SAFETY: the header is mapped.
+    unsafe { atomic32(&raw mut (*header()).unslotted).fetch_add(1, Relaxed) };
+    None
+}
+
+/// Threads made by a bare `clone` may have their creator's thread pointer, and so its slot, until this finds their stack
+/// to be no part of it. Stacks that were asked about are remembered: coroutines come here often.
+///
+/// # Safety
+/// `slot` must be a slot.
+unsafe fn is_on_own_stack(slot: Slot, sp: u64) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let at = shm::frame_sp((*slot.top()).key);
+        if at.abs_diff(sp) <= shm::WINDOW {
+            return true;
+        }
+        let (place, megabyte) = shm::stack_place(sp);
+        (*slot.private()).stacks[place & (shm::KNOWN_STACKS - 1)] == megabyte
+    }
+}
+
+const _: () = assert!(shm::KNOWN_STACKS.is_power_of_two());
+
+/// A newcomer, as it is before it has a slot.
+pub struct Newcomer {
+    pub owner: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub sp: u64,
+    /// See `SharedSlot::namespace`.
+    pub namespace: u32,
+    /// The slot that its GS base names: its creator's.
+    pub inherited: Slot,
+    pub creator: Creator,
+    /// By `fork`, as opposed to as a thread.
+    pub forked: bool,
+}
+
+/// Who made a thread.
+#[derive(PartialEq, Eq)]
+pub struct Creator {
+    pub pid: u32,
+    pub tid: u32,
+    pub functions: [u32; shm::CREATORS],
+}
+
+fn claim(owner: u64, sp: u64) -> Option<Slot> {
+    // Once more: a handler may have claimed a slot before signals were blocked.
+    let inherited = Slot(gs_base());
+    let (pid, tid) = (getpid(), gettid());
+    // SAFETY: as in current.
+    unsafe {
+        let recorded = (*inherited.private()).owner;
+        let shared = inherited.shared();
+        let is_mine = (*shared).tid == tid && (*shared).pid == pid;
+        if recorded == owner && (is_mine || (*shared).pid != pid) {
+            // A child that shares its parent's memory has its slot too: the parent waits for it meanwhile.
+            let (place, megabyte) = shm::stack_place(sp);
+            (*inherited.private()).stacks[place & (shm::KNOWN_STACKS - 1)] = megabyte;
             return Some(inherited);
         }
-        let tid = gettid();
-        if recorded != 0 && (*inherited.shared()).tid == tid {
+        if recorded != 0 && is_mine {
             // The same thread with another thread pointer: a static program that has set up its own.
             (*inherited.private()).owner = owner;
             return Some(inherited);
         }
-        let forked = recorded == 0;
-        let next = atomic32(&raw mut (*header()).next_slot);
-        if next.load(Relaxed) as u64 >= shm::SLOTS {
-            atomic32(&raw mut (*header()).unslotted).fetch_add(1, Relaxed);
-            return None;
-        }
-        let index = next.fetch_add(1, Relaxed);
-        if index as u64 >= shm::SLOTS {
-            return None;
-        }
-        let slot = Slot::number(index as u64);
-        open(slot, inherited, owner, tid, forked, sp);
+        let same_namespace = (*shared).pid == pid || getppid() == (*shared).pid;
+        let newcomer = Newcomer {
+            owner,
+            pid,
+            tid,
+            sp,
+            namespace: if same_namespace {
+                (*shared).namespace
+            } else {
+                // Its numbers and those of its creator may mean different threads: neither may judge the other's life.
+                atomic32(&raw mut (*header()).namespaces).fetch_add(1, Relaxed) + 1
+            },
+            inherited,
+            creator: Creator {
+                pid: (*shared).pid,
+                tid: (*shared).tid,
+                functions: [shm::NO_FUNCTION; shm::CREATORS],
+            },
+            forked: recorded == 0,
+        };
+        let Some(slot) = reuse::find(&newcomer) else {
+            return go_uncounted();
+        };
+        open(slot, &newcomer);
         Some(slot)
     }
 }
 
 /// # Safety
-/// `slot` must be claimed by the running thread alone, `from` be the slot it inherited.
-unsafe fn open(slot: Slot, from: Slot, owner: u64, tid: u32, forked: bool, sp: u64) {
-    // SAFETY: all addresses are in the region, in pages of this slot alone.
+/// `slot` must be the running thread's alone: never used before, or emptied by `reuse`.
+unsafe fn open(slot: Slot, newcomer: &Newcomer) {
+    // SAFETY: all addresses are in the region, in pages of this slot alone; the creator's are read only.
     unsafe {
         let shared = slot.shared();
-        (*shared).pid = getpid();
-        (*shared).tid = tid;
-        (*shared).start = ticks();
-        (*shared).creator_slot = from.index() as u32 + 1;
-        (*shared).creator_function = shm::NO_FUNCTION;
-        (*shared).flags = if forked { shm::SLOT_FORKED } else { 0 };
-        let root = tree::make_root(slot);
+        let now = ticks();
+        (*shared).pid = newcomer.pid;
+        (*shared).tid = newcomer.tid;
+        (*shared).start = now;
+        (*shared).last = now;
+        (*shared).namespace = newcomer.namespace;
+        (*shared).dead_since = 0;
+        (*shared).name_step = 1;
+        ask_name(slot);
+        if newcomer.forked {
+            (*shared).flags |= shm::SLOT_FORKED;
+        }
+        let creator = &newcomer.creator;
+        if (*shared).root != 0 {
+            // Handed on: what is not the same for all of its threads is unknown.
+            if ((*shared).creator_pid, (*shared).creator_tid) != (creator.pid, creator.tid) {
+                (*shared).creator_tid = 0;
+            }
+            if (*shared).creators != creator.functions {
+                (*shared).creators = [shm::NO_FUNCTION; shm::CREATORS];
+            }
+        } else {
+            (*shared).creator_pid = creator.pid;
+            (*shared).creator_tid = creator.tid;
+            (*shared).creators = creator.functions;
+            (*shared).first_start = now;
+            (*shared).threads = 0;
+            let root = tree::make_root(slot);
+            atomic64(&raw mut (*shared).root).store(root as u64, Release);
+        }
+        (*shared).threads += 1;
         let bottom = slot.sentinel();
-        (*bottom).key = shm::frame_key((sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
-        (*bottom).node = root as u64;
+        (*bottom).key = shm::frame_key((newcomer.sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
+        (*bottom).node = (*shared).root;
         let private = slot.private();
         (*private).table = region() + shm::PRIVATE_SIZE + shm::TABLE_OFFSET;
         (*private).table_mask = (*header()).table_mask;
         (*private).nodes = tree::nodes_base();
         (*private).limit = bottom as u64 + shm::MAX_FRAMES * shm::FRAME_SIZE - slot.0;
         (*private).top = bottom as u64 - slot.0;
-        (*shared).root = root as u64;
-        // A handler that finds the owner in place believes the rest.
+        (*private).stacks = [0; shm::KNOWN_STACKS];
+        let state = atomic64(&raw mut (*shared).state);
+        let generation = state.load(Acquire) | shm::SLOT_STATE;
+        state.store(generation + shm::SLOT_TAKEN + 1, Release);
+        // Whoever finds the owner in place believes the rest.
         compiler_fence(SeqCst);
-        (&raw mut (*private).owner).write_volatile(owner);
+        (&raw mut (*private).owner).write_volatile(newcomer.owner);
         compiler_fence(SeqCst);
         set_gs_base(slot.0);
-        if forked {
-            inherit_stack(slot, from, sp);
+        if newcomer.forked {
+            inherit_stack(slot, newcomer.inherited, newcomer.sp);
         }
+    }
+}
+
+/// After so many slow events a thread is not asked for its name any more: it may confine itself to a few system calls.
+const NAMED_BY: u64 = 64;
+
+/// Threads are named after their creators at first and as a rule soon by themselves: asked again, ever more rarely. Not the
+/// first of a process, which lives long enough to be seen from outside.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+unsafe fn ask_name(slot: Slot) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let shared = slot.shared();
+        thread_name(&raw mut (*shared).name);
+        (*shared).name_due = match (*shared).tid != (*shared).pid {
+            true if (*shared).name_step < NAMED_BY => (*shared).slow_entries + (*shared).name_step,
+            _ => u64::MAX,
+        };
+        (*shared).name_step *= 2;
     }
 }
 

@@ -12,6 +12,7 @@ mod claim;
 mod gate;
 mod memory;
 mod probes;
+mod reuse;
 mod slow;
 mod tree;
 

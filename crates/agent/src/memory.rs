@@ -139,3 +139,42 @@ pub fn gettid() -> u32 {
     // SAFETY: has no effect.
     unsafe { syscall(186, 0, 0, 0, 0) as u32 }
 }
+
+pub fn getppid() -> u32 {
+    // SAFETY: has no effect.
+    unsafe { syscall(110, 0, 0, 0, 0) as u32 }
+}
+
+/// Whether there is no such thread any more. The numbers must be those of this process's PID namespace.
+pub fn has_ended(pid: u32, tid: u32) -> bool {
+    const TGKILL: u64 = 234;
+    const ESRCH: i64 = 3;
+    // SAFETY: signal 0 is not sent.
+    unsafe { syscall(TGKILL, pid.into(), tid.into(), 0, 0) as i64 == -ESRCH }
+}
+
+/// The running thread's name, as the kernel has it.
+pub fn thread_name(into: *mut [u8; 16]) {
+    const PRCTL: u64 = 157;
+    const PR_GET_NAME: u64 = 16;
+    // SAFETY: the kernel writes 16 bytes.
+    unsafe { syscall(PRCTL, PR_GET_NAME, into as u64, 0, 0) };
+}
+
+const RT_SIGPROCMASK: u64 = 14;
+const SIG_SETMASK: u64 = 2;
+
+/// Runs `work` while no handler can run on this thread.
+pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let all = u64::MAX;
+    let mut before = 0u64;
+    // SAFETY: the kernel reads and writes 8 bytes each.
+    unsafe {
+        let (new, old) = (&raw const all as u64, &raw mut before as u64);
+        syscall(RT_SIGPROCMASK, SIG_SETMASK, new, old, 8);
+    }
+    let result = work();
+    // SAFETY: as above.
+    unsafe { syscall(RT_SIGPROCMASK, SIG_SETMASK, &raw const before as u64, 0, 8) };
+    result
+}

@@ -258,7 +258,10 @@ unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64
 }
 
 /// Ends the top frame at `now`.
-unsafe fn pop(slot: Slot, now: u64) {
+///
+/// # Safety
+/// `slot` must be the running thread's, or one whose thread has ended; there must be a frame above its sentinel.
+pub unsafe fn pop(slot: Slot, now: u64) {
     // SAFETY: the top frame is above the sentinel, so there is one below it.
     unsafe {
         let top = slot.top();

@@ -38,7 +38,10 @@ pub fn summary(profile: &Profile) -> Summary {
     }
     let mut seen = vec![false; profile.functions.len()];
     for (_, thread) in threads(profile) {
-        summary.threads += 1;
+        summary.threads = summary
+            .threads
+            .saturating_add(thread.others)
+            .saturating_add(1);
         summary.contexts += thread.nodes.len() as u64;
         summary.folded_calls = summary.folded_calls.saturating_add(thread.folded_calls);
         let mut levels = vec![0u64; thread.nodes.len()];

@@ -1,78 +1,26 @@
 //! From shared memory to a profile: the trees of all threads, with what is still running counted up to now.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use thalweg_model as model;
 use thalweg_model::NodeFlags;
 use thalweg_shm as shm;
 
+use crate::accounts::{self, Account};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
+use crate::handed_on;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
-use crate::proc::{self, Pid, Tid};
-
-/// When threads were last seen alive, in ticks; and how they and their processes were called.
-#[derive(Default)]
-pub struct Witness {
-    threads: HashMap<(u32, u32), (u64, String)>,
-    processes: HashMap<u32, (Option<u32>, Vec<String>)>,
-}
-
-impl Witness {
-    /// Looks at the threads of every process that has a slot. Cheap enough to be done ten times a second.
-    pub fn look(&mut self, shared: &Shared) -> Result<()> {
-        let header = shared.header()?;
-        let mut pids: Vec<u32> = vec![header.pid];
-        for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
-            let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
-            if slot.root != 0 && !pids.contains(&slot.pid) {
-                pids.push(slot.pid);
-            }
-        }
-        let now = clock::ticks();
-        for pid in pids {
-            let process = Pid(pid as i32);
-            for tid in proc::tasks(process).unwrap_or_default() {
-                let entry = self
-                    .threads
-                    .entry((pid, tid.0 as u32))
-                    .or_insert_with(|| (now, String::new()));
-                entry.0 = now;
-                if let Ok(name) = proc::thread_name(process, tid) {
-                    entry.1 = name;
-                }
-            }
-            if let Some(seen) = look_at_process(process) {
-                self.processes.insert(pid, seen);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn look_at_process(pid: Pid) -> Option<(Option<u32>, Vec<String>)> {
-    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let command: Vec<String> = command
-        .split(|&b| b == 0)
-        .filter(|part| !part.is_empty())
-        .map(|part| String::from_utf8_lossy(part).into_owned())
-        .collect();
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let parent = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok();
-    (!command.is_empty()).then_some((parent, command))
-}
+use crate::proc::{self, Pid};
+pub use crate::witness::Witness;
 
 /// What a status line shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    pub threads: u32,
+    /// All that were seen, and how many of them are known to have ended.
+    pub threads: u64,
+    pub ended: u64,
     pub calls: u64,
     pub contexts: u64,
     pub memory: u64,
@@ -92,18 +40,18 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
         calls: header.folded_calls,
         ..Totals::default()
     };
-    for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
-        let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
-        if slot.root == 0 {
-            continue;
-        }
-        totals.threads += 1;
-        totals.slow_events += slot.slow_entries + slot.slow_exits;
-        totals.resyncs += slot.resyncs;
-        nodes.walk(slot.root, |_, node, _| {
+    for account in accounts::all(shared)? {
+        totals.threads += account.threads;
+        totals.ended += account.threads - u64::from(account.slot.is_some());
+        nodes.walk(account.root, |_, node, _| {
             totals.calls += node.calls;
             totals.contexts += 1;
         })?;
+    }
+    for slot in accounts::slots(shared, &header) {
+        let (_, slot) = slot?;
+        totals.slow_events += slot.slow_entries + slot.slow_exits;
+        totals.resyncs += slot.resyncs;
     }
     totals.memory = used;
     Ok(totals)
@@ -227,7 +175,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         .chars()
         .take(15)
         .collect();
-    let mut reader = SlotReader {
+    let mut reader = Reader {
         shared,
         header: &header,
         nodes: &nodes,
@@ -235,24 +183,20 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         witness,
         end_ticks,
         command_name,
+        alive: HashMap::new(),
     };
-    let mut slots = Vec::new();
-    for index in 0..u64::from(header.next_slot).min(shm::SLOTS) {
-        let slot: shm::SharedSlot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
-        slots.push((slot.pid, slot.tid));
-        let chosen = header.flags & shm::HEADER_CHOSEN == 0
-            || (slot.flags & shm::SLOT_IGNORED == 0 && slot.creator_slot == 0);
-        if slot.root == 0 || !chosen {
+    for account in accounts::all(shared)? {
+        if !account.is_chosen(&header) {
             continue;
         }
-        let thread = reader.thread(index, &slot, &slots)?;
-        let process = match profile.processes.iter_mut().find(|p| p.pid == slot.pid) {
+        let thread = reader.thread(&account)?;
+        let pid = witness.process(account.pid);
+        let process = match profile.processes.iter_mut().find(|p| p.pid == pid) {
             Some(process) => process,
             None => {
-                let (parent, command) =
-                    reader.process(slot.pid, &slot, &slots, &profile.meta.command);
+                let (parent, command) = reader.process(pid, &account, &profile.meta.command);
                 profile.processes.push(model::Process {
-                    pid: slot.pid,
+                    pid,
                     parent,
                     command,
                     ..model::Process::default()
@@ -260,7 +204,11 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
                 profile.processes.last_mut().expect("just pushed")
             }
         };
-        process.threads.push(thread);
+        if account.flags & shm::SLOT_HANDED_ON == 0 {
+            process.threads.push(thread);
+        } else {
+            handed_on::add(&mut process.threads, thread);
+        }
     }
     reader.add_folded(&mut profile)?;
     add_notes(&mut profile, &header);
@@ -277,7 +225,7 @@ fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
     }
     if header.unslotted > 0 {
         profile.notes.push(format!(
-            "{} calls and returns of threads beyond the first {} were not counted",
+            "{} calls and returns of threads beyond {} at a time were not counted",
             header.unslotted,
             shm::SLOTS
         ));
@@ -314,7 +262,7 @@ impl Clock {
     }
 }
 
-struct SlotReader<'a> {
+struct Reader<'a> {
     shared: &'a Shared,
     header: &'a shm::Header,
     nodes: &'a Nodes,
@@ -322,6 +270,8 @@ struct SlotReader<'a> {
     witness: &'a Witness,
     end_ticks: u64,
     command_name: String,
+    /// Threads that live now, by process.
+    alive: HashMap<u32, HashSet<u32>>,
 }
 
 /// Figures of one context, in ticks.
@@ -336,31 +286,35 @@ struct Figures {
     flags: NodeFlags,
 }
 
-impl SlotReader<'_> {
-    fn thread(
-        &mut self,
-        index: u64,
-        slot: &shm::SharedSlot,
-        slots: &[(u32, u32)],
-    ) -> Result<model::Thread> {
+impl Reader<'_> {
+    fn thread(&mut self, account: &Account) -> Result<model::Thread> {
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
-        let seen = self.witness.threads.get(&(slot.pid, slot.tid));
-        let end = self.end_of(slot);
-        let open = self.open_frames(index, end)?;
+        let (pid, tid) = (
+            self.witness.process(account.pid),
+            self.witness.thread(account.pid, account.tid),
+        );
+        let end = self.end_of(account, pid, tid);
+        let open = match account.slot {
+            Some(index) => self.open_frames(index, end)?,
+            None => HashMap::new(),
+        };
         let mut places: HashMap<u64, u32> = HashMap::new();
+        let since_attach = |ticks: u64| {
+            self.clock
+                .ns(ticks.saturating_sub(self.header.attach_ticks))
+        };
         let mut thread = model::Thread {
-            tid: slot.tid,
-            name: seen.map_or_else(|| self.process_name(slot.pid), |(_, name)| name.clone()),
-            created_by: creator(slot, slots),
-            start_ns: self
-                .clock
-                .ns(slot.start.saturating_sub(self.header.attach_ticks)),
-            end_ns: self.clock.ns(end.saturating_sub(self.header.attach_ticks)),
+            tid,
+            name: self.name(account, pid, tid),
+            created_by: self.creator(account),
+            start_ns: since_attach(account.start),
+            end_ns: since_attach(end),
             nodes: Vec::new(),
             folded_calls: 0,
+            others: account.threads - 1,
         };
         let clock = self.clock;
-        self.nodes.walk(slot.root, |number, node, parent| {
+        self.nodes.walk(account.root, |number, node, parent| {
             let mut figures = Figures {
                 calls: node.calls,
                 cum: node.cum,
@@ -372,6 +326,9 @@ impl SlotReader<'_> {
             };
             if node.flags & shm::NODE_AT_ATTACH != 0 {
                 figures.flags |= NodeFlags::ON_STACK_AT_ATTACH;
+            }
+            if node.flags & shm::NODE_OPEN_AT_END != 0 {
+                figures.flags |= NodeFlags::OPEN;
             }
             if let Some(running) = open.get(&number) {
                 figures.flags |= NodeFlags::OPEN;
@@ -397,29 +354,61 @@ impl SlotReader<'_> {
         Ok(thread)
     }
 
+    fn is_alive(&mut self, pid: u32, tid: u32) -> bool {
+        let tasks = self.alive.entry(pid).or_insert_with(|| {
+            let tasks = proc::tasks(Pid(pid as i32)).unwrap_or_default();
+            tasks.into_iter().map(|tid| tid.0 as u32).collect()
+        });
+        tasks.contains(&tid)
+    }
+
     /// A thread that is alive counts up to the end of the recording, one that is dead up to when it was last known.
-    fn end_of(&self, slot: &shm::SharedSlot) -> u64 {
-        if proc::tasks(Pid(slot.pid as i32))
-            .is_ok_and(|tasks| tasks.contains(&Tid(slot.tid as i32)))
-        {
+    fn end_of(&mut self, account: &Account, pid: u32, tid: u32) -> u64 {
+        if account.slot.is_none() {
+            return account.last;
+        }
+        if self.is_alive(pid, tid) {
             return self.end_ticks;
         }
-        let seen = self
-            .witness
-            .threads
-            .get(&(slot.pid, slot.tid))
-            .map_or(0, |(ticks, _)| *ticks);
+        let seen = self.witness.last_seen(pid, tid, account.start).unwrap_or(0);
         // A first thread ends with its process, whose end the controller waits for.
-        let with_process = if slot.tid == self.header.pid {
+        let with_process = if tid == self.header.pid {
             self.end_ticks
         } else {
             0
         };
-        slot.last
-            .max(slot.start)
+        account
+            .last
             .max(seen)
             .max(with_process)
-            .min(self.end_ticks.max(slot.last))
+            .min(self.end_ticks.max(account.last))
+    }
+
+    /// As the thread was last seen, or as it called itself, or as its process, whose name it began with.
+    fn name(&self, account: &Account, pid: u32, tid: u32) -> String {
+        let seen = match account.slot {
+            Some(_) => self.witness.name(pid, tid, account.start),
+            // Its number may be another thread's by now.
+            None => None,
+        };
+        match seen {
+            Some(name) => name.to_owned(),
+            None if !account.name.is_empty() => account.name.clone(),
+            None => match self.witness.name(pid, pid, 0) {
+                Some(name) => name.to_owned(),
+                None => self.command_name.clone(),
+            },
+        }
+    }
+
+    fn creator(&self, account: &Account) -> Option<model::Creator> {
+        let (pid, tid) = account.creator?;
+        let known = |f: &&u32| **f < self.header.functions;
+        Some(model::Creator {
+            pid: self.witness.process(pid),
+            tid: self.witness.thread(pid, tid),
+            function: account.creators.iter().find(known).copied(),
+        })
     }
 
     /// What runs right now, by node: time since entry, and the part of it that is the function's own.
@@ -463,36 +452,15 @@ impl SlotReader<'_> {
         Ok(running)
     }
 
-    fn process(
-        &self,
-        pid: u32,
-        slot: &shm::SharedSlot,
-        slots: &[(u32, u32)],
-        command: &[String],
-    ) -> (Option<u32>, Vec<String>) {
+    fn process(&self, pid: u32, first: &Account, command: &[String]) -> (Option<u32>, Vec<String>) {
         if pid == self.header.pid {
             return (None, command.to_vec());
         }
-        let seen = self.witness.processes.get(&pid);
-        let parent = (slot.creator_slot as usize)
-            .checked_sub(1)
-            .and_then(|index| slots.get(index))
-            .map(|(pid, _)| *pid);
+        let parent = first.creator.map(|(pid, _)| self.witness.process(pid));
         (
             parent,
-            seen.map_or_else(|| command.to_vec(), |(_, command)| command.clone()),
+            self.witness.command(pid).unwrap_or(command).to_vec(),
         )
-    }
-
-    /// What a thread is called that was never seen alive: as its process, whose name it began with.
-    fn process_name(&self, pid: u32) -> String {
-        let seen = self
-            .witness
-            .threads
-            .get(&(pid, pid))
-            .map(|(_, name)| name.clone());
-        seen.filter(|name| !name.is_empty())
-            .unwrap_or_else(|| self.command_name.clone())
     }
 
     /// Contexts that found no room: one node per function, kept with the process's first thread.
@@ -553,12 +521,6 @@ fn add_up(nodes: &mut [model::Node]) {
 struct Running {
     took: u64,
     own: i64,
-}
-
-fn creator(slot: &shm::SharedSlot, slots: &[(u32, u32)]) -> Option<model::Creator> {
-    let &(pid, tid) = slots.get((slot.creator_slot as usize).checked_sub(1)?)?;
-    let function = (slot.creator_function != shm::NO_FUNCTION).then_some(slot.creator_function);
-    Some(model::Creator { pid, tid, function })
 }
 
 fn convert(

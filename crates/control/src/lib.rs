@@ -7,6 +7,7 @@
 //! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
 //! (all that was changed). Everything that stops or changes a process happens on one OS thread.
 
+mod accounts;
 pub mod agent;
 pub mod attach;
 pub mod clock;
@@ -14,6 +15,7 @@ pub mod detach;
 pub mod error;
 pub mod filter;
 pub mod gate;
+mod handed_on;
 pub mod harvest;
 pub mod launch;
 pub mod ledger;
@@ -29,6 +31,7 @@ mod table;
 mod text;
 mod threads;
 pub mod tracee;
+mod witness;
 
 pub use error::{Error, Result};
 pub use thalweg_shm::{HEADER_TIMED, MAGIC};

@@ -24,6 +24,8 @@ unsafe impl Contract for shm::Header {}
 // SAFETY: as above.
 unsafe impl Contract for shm::SharedSlot {}
 // SAFETY: as above.
+unsafe impl Contract for shm::Ended {}
+// SAFETY: as above.
 unsafe impl Contract for shm::PrivateSlot {}
 // SAFETY: as above.
 unsafe impl Contract for shm::Frame {}

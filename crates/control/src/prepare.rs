@@ -167,6 +167,7 @@ impl Build {
         header.base = base;
         header.shared_size = self.layout.shared_size;
         header.pid = pid.0 as u32;
+        header.inner_pid = proc::inner_number(pid, pid.into()).unwrap_or(header.pid);
         header.flags = if self.measure.timed {
             shm::HEADER_TIMED
         } else {

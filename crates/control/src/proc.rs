@@ -26,7 +26,9 @@ pub use files::file_of;
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
 pub(crate) use preflight::{diagnose_refusal, elf_check};
-pub use status::{Stat, Status, auxv, command, stat, status, tasks, thread_name, thread_stat};
+pub use status::{
+    Stat, Status, all, auxv, command, inner_number, stat, status, tasks, thread_name, thread_stat,
+};
 pub(crate) use status::{living_dir, wchan};
 
 /// A process id (a thread group's).

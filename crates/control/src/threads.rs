@@ -10,13 +10,16 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::prepare::Build;
-use crate::proc::{RemoteAddr, Tid};
+use crate::proc::{self, RemoteAddr, Tid};
 use crate::tracee::{Regs, Stopped};
 
 /// Deeper stacks are known down to here only: the target stands still meanwhile.
 const MAX_UNWOUND: usize = 4096;
 /// Where in a slot's private page a thread without thread-local storage gets a word that its FS base can point to.
 const SPARE_THREAD_POINTER: u64 = 2048;
+
+/// Some slots are left for threads that begin later.
+const MAX_AT_ATTACH: u64 = shm::SLOTS / 8 * 7;
 
 pub fn open_slots(
     build: &Build,
@@ -28,11 +31,10 @@ pub fn open_slots(
 ) -> Result<()> {
     let pid = stopped.pid();
     let tids = stopped.threads().to_vec();
-    if tids.len() as u64 > shm::SLOTS / 2 {
+    if tids.len() as u64 > MAX_AT_ATTACH {
         return Err(Error::Other(format!(
-            "process {pid} has {} threads: more than the {} that can be accounted for",
+            "process {pid} has {} threads: more than the {MAX_AT_ATTACH} that can be accounted for; nothing was changed",
             tids.len(),
-            shm::SLOTS / 2
         )));
     }
     let mut registers = Vec::new();
@@ -209,14 +211,22 @@ impl Opener<'_> {
 
         let mut slot: shm::SharedSlot = zeroed();
         slot.start = header.attach_ticks;
+        slot.first_start = header.attach_ticks;
         slot.last = header.attach_ticks;
-        slot.pid = self.stopped.pid().0 as u32;
-        slot.tid = tid.0 as u32;
+        slot.pid = header.inner_pid;
+        slot.tid = match header.inner_pid == header.pid {
+            true => tid.0 as u32,
+            false => proc::inner_number(self.stopped.pid(), tid).unwrap_or(tid.0 as u32),
+        };
+        slot.state = shm::SLOT_TAKEN;
+        slot.threads = 1;
+        // Threads that are there already are seen by name from outside.
+        slot.name_due = u64::MAX;
         slot.root = first_node;
         slot.chunk_next = first_node + (trunk.len() as u64 + 1) * shm::NODE_SIZE;
-        slot.creator_function = shm::NO_FUNCTION;
+        slot.creators = [shm::NO_FUNCTION; shm::CREATORS];
         slot.original_gs = regs.gs_base;
-        slot.flags = flags;
+        slot.flags = flags | shm::SLOT_AT_ATTACH;
         self.shared
             .write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Fields may be added, never changed. Those added to the above so far: `meta`, `modules` and `notes` of a profile; `start`,
-//! `end` and `folded_calls` of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
+//! `end`, `folded_calls` and `threads` (how many it stands for) of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
 //! `folded` and `open` of a node.
 //!
 //! Everything is written as it is met: the text of a million nodes never stands in memory.
@@ -186,6 +186,7 @@ fn thread(thread: &Thread) -> impl Serialize + '_ {
         start: u64,
         end: u64,
         folded_calls: u64,
+        threads: u64,
         nodes: N,
     }
     Wire {
@@ -195,6 +196,7 @@ fn thread(thread: &Thread) -> impl Serialize + '_ {
         start: thread.start_ns,
         end: thread.end_ns,
         folded_calls: thread.folded_calls,
+        threads: thread.others.saturating_add(1),
         nodes: Each(|| {
             (0..)
                 .zip(&thread.nodes)

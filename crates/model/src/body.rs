@@ -18,6 +18,7 @@ mod tag {
     pub const NOTES: u64 = 6;
     pub const UNWOUND: u64 = 7;
     pub const LIVES: u64 = 8;
+    pub const OTHER_THREADS: u64 = 10;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -42,6 +43,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     section(&mut out, tag::LIVES, |out| {
         list(out, &profile.processes, encode_life)
     });
+    if threads_of(profile).any(|thread| thread.others > 0) {
+        section(&mut out, tag::OTHER_THREADS, |out| {
+            encode_others(profile, out)
+        });
+    }
     out.into_bytes()
 }
 
@@ -66,6 +72,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::NOTES => profile.notes = section.texts()?,
             tag::UNWOUND => decode_unwound(&mut profile, section)?,
             tag::LIVES => decode_lives(&mut profile.processes, section)?,
+            tag::OTHER_THREADS => decode_others(&mut profile, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -273,12 +280,12 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         end_ns: input.number()?,
         folded_calls: input.number()?,
         nodes: nodes::decode(input)?,
+        others: 0,
     })
 }
 
 fn nodes_of(profile: &Profile) -> impl Iterator<Item = &Node> {
-    let threads = profile.processes.iter().flat_map(|p| &p.threads);
-    threads.flat_map(|thread| &thread.nodes)
+    threads_of(profile).flat_map(|thread| &thread.nodes)
 }
 
 /// Most contexts were never left by an exception: only the others are named, by how many nodes were passed over.
@@ -307,6 +314,39 @@ fn decode_unwound(profile: &mut Profile, input: &mut Decoder) -> Result<(), Read
                 "a context that does not exist was left by exceptions",
             ))?;
         node.unwound = input.number()?;
+    }
+    Ok(())
+}
+
+fn threads_of(profile: &Profile) -> impl Iterator<Item = &Thread> {
+    profile.processes.iter().flat_map(|p| &p.threads)
+}
+
+/// Nearly all accounts are one thread's: the others are named by how many threads were passed over.
+fn encode_others(profile: &Profile, out: &mut Encoder) {
+    let mut passed = 0;
+    for thread in threads_of(profile) {
+        if thread.others == 0 {
+            passed += 1;
+            continue;
+        }
+        out.number(passed);
+        out.number(thread.others);
+        passed = 0;
+    }
+}
+
+/// Refers to the threads of the processes, whose section comes before it.
+fn decode_others(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    while !input.is_at_end() {
+        let thread = usize::try_from(input.number()?)
+            .ok()
+            .and_then(|passed| threads.nth(passed))
+            .ok_or(ReadError::Corrupt(
+                "a thread that does not exist stands for others",
+            ))?;
+        thread.others = input.number()?;
     }
     Ok(())
 }

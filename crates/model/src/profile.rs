@@ -97,6 +97,9 @@ pub struct Thread {
     pub nodes: Vec<Node>,
     /// Calls that found no room in the tree and went to one node per function instead.
     pub folded_calls: u64,
+    /// How many other threads, all but the last of them ended, the account stands for as well: beyond a bound ended
+    /// threads keep no tree of their own. `tid` and `name` are then those of one of them.
+    pub others: u64,
 }
 
 /// The thread, and where known the function, that started another thread.

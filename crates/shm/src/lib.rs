@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N | header | gates | loaded | slot x N | table | blobs | frames x N | growth | nodes |
+//! | slot page x N | header | gates | loaded | slot x N | ended | table | blobs | frames x N | growth | nodes |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -23,7 +23,8 @@ pub const VERSION: u32 = 2;
 pub const MEMFD_NAME: &str = "thalweg";
 
 pub const PAGE: u64 = 4096;
-/// How many threads a target may have while it is attached; more are counted in `Header::unslotted`.
+/// How many threads a target may have at a time; what more do is counted in `Header::unslotted`. A thread that has ended
+/// leaves its slot to another.
 pub const SLOTS: u64 = 4096;
 pub const PRIVATE_SIZE: u64 = SLOTS * PAGE;
 
@@ -31,7 +32,8 @@ pub const PRIVATE_SIZE: u64 = SLOTS * PAGE;
 pub const GATES_OFFSET: u64 = PAGE;
 pub const LOADED_OFFSET: u64 = GATES_OFFSET + 2 * PAGE;
 pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
-pub const TABLE_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
+pub const ENDED_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
+pub const TABLE_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
 
 /// From a thread's GS base to its `SharedSlot`.
 pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
@@ -39,6 +41,12 @@ pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
 /// Shadow stack of one thread, in bytes: a little over a million frames.
 pub const FRAMES_STRIDE: u64 = 32 << 20;
 pub const MAX_FRAMES: u64 = FRAMES_STRIDE / FRAME_SIZE - 2;
+
+/// How many ended threads keep a tree of their own. Those beyond share trees with others that ended.
+pub const ENDED_LIMIT: u64 = 16384;
+pub const ENDED_SIZE: u64 = 104;
+/// How many of a creator's functions are noted: those of the C library that made the thread, and the one that wanted it.
+pub const CREATORS: usize = 8;
 
 /// How far below its caller's return address a callee's may lie before the slow path looks closer.
 pub const WINDOW: u64 = 1 << 20;
@@ -68,6 +76,19 @@ pub struct PrivateSlot {
     pub table_mask: u64,
     /// Address of the node arena.
     pub nodes: u64,
+    /// Stacks beside the thread's main one that were found to be its own, by `stack_place`: the megabyte they lie in.
+    pub stacks: [u64; KNOWN_STACKS],
+}
+
+pub const KNOWN_STACKS: usize = 32;
+
+/// Where in `PrivateSlot::stacks` the stack around `sp` is remembered, and as what.
+pub const fn stack_place(sp: u64) -> (usize, u64) {
+    let megabyte = sp >> 20;
+    (
+        ((megabyte ^ (megabyte >> 5)) % KNOWN_STACKS as u64) as usize,
+        megabyte,
+    )
 }
 
 pub const PRIVATE_OWNER: usize = 0;
@@ -77,7 +98,8 @@ pub const PRIVATE_TABLE: usize = 24;
 pub const PRIVATE_TABLE_MASK: usize = 32;
 pub const PRIVATE_NODES: usize = 40;
 
-/// The part of a thread's account that outlives the process.
+/// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
+/// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
 #[repr(C)]
 pub struct SharedSlot {
     /// Time-stamp counter at the thread's last exit from a function.
@@ -90,15 +112,29 @@ pub struct SharedSlot {
     pub root: u64,
     /// Address of the next free node of this thread's run, which ends at the next multiple of its size.
     pub chunk_next: u64,
-    pub unused: u64,
-    /// Index of the slot of the thread that created this one, plus one; 0: unknown.
-    pub creator_slot: u32,
-    /// Function on top of the creator's stack when this thread was first seen, `NO_FUNCTION` if unknown.
-    pub creator_function: u32,
+    /// One of the `SLOT_` states in its `SLOT_STATE` bits, and how often the slot was taken: a compare-exchange that
+    /// succeeds proves that the slot has not changed hands in between.
+    pub state: u64,
+    /// The thread that created this one; 0: unknown.
+    pub creator_pid: u32,
+    pub creator_tid: u32,
+    /// The functions it was in when it did, innermost first; `NO_FUNCTION`: no more are known.
+    pub creators: [u32; CREATORS],
     /// GS base to give back at detach.
     pub original_gs: u64,
+    /// Flags, `SLOT_` bits.
     pub flags: u32,
-    pub reserved: u32,
+    /// Processes whose numbers mean the same to each other, because they are in one PID namespace.
+    pub namespace: u32,
+    /// Counter value when the thread was first found to have ended; 0: not yet.
+    pub dead_since: u64,
+    /// How many threads, one after the other, the tree has belonged to, and when the first of them began.
+    pub threads: u64,
+    pub first_start: u64,
+    /// As the kernel knows the thread, at one of its events. It is asked again at the slow event `name_due`.
+    pub name: [u8; 16],
+    pub name_due: u64,
+    pub name_step: u64,
     /// Times the slow path had to mend the shadow stack.
     pub resyncs: u64,
     pub slow_entries: u64,
@@ -109,6 +145,35 @@ pub struct SharedSlot {
 pub const SLOT_FORKED: u32 = 1;
 /// `SharedSlot::flags`: the user chose other threads; what this one counts is not reported.
 pub const SLOT_IGNORED: u32 = 2;
+/// `SharedSlot::flags`: the thread was there when thalweg attached.
+pub const SLOT_AT_ATTACH: u32 = 4;
+/// `SharedSlot::flags`: the tree is handed on from ended threads to new ones.
+pub const SLOT_HANDED_ON: u32 = 8;
+
+/// The part of `SharedSlot::state` that is not a generation.
+pub const SLOT_STATE: u64 = 3;
+/// A thread has it, which may have ended.
+pub const SLOT_TAKEN: u64 = 1;
+/// A thread is just taking it over from one that has ended.
+pub const SLOT_CHANGING: u64 = 2;
+
+/// The account of a thread that has ended and whose slot another one has.
+#[repr(C)]
+pub struct Ended {
+    /// Address of the root node; 0 while the entry is being written.
+    pub root: u64,
+    pub start: u64,
+    pub end: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub creator_pid: u32,
+    pub creator_tid: u32,
+    pub creators: [u32; CREATORS],
+    pub flags: u32,
+    pub reserved: u32,
+    pub threads: u64,
+    pub name: [u8; 16],
+}
 
 pub const SHARED_LAST: u64 = 0;
 /// Where in its page a slot has a root node for a thread that finds the arena full.
@@ -193,6 +258,8 @@ pub const NODE_CHILDREN: usize = 64;
 pub const NODE_AT_ATTACH: u32 = 1;
 /// `Node::flags`: memory ran out while children were entered in the extension; the sibling list has them all.
 pub const NODE_PARTLY_EXTENDED: u32 = 2;
+/// `Node::flags`: was running when its thread ended.
+pub const NODE_OPEN_AT_END: u32 = 4;
 /// `Node::flags`: from this bit on, how often a child was there but in none of its places.
 pub const NODE_MISSES_SHIFT: u32 = 8;
 /// That often, or that many children, and the node gets its extension.
@@ -338,6 +405,16 @@ pub struct Header {
     pub growth_used: u64,
     /// How many functions there can be in all.
     pub functions_limit: u64,
+    /// Entries of the table of ended threads that are given out.
+    pub ended: u32,
+    /// Where the next search for the slot of an ended thread begins.
+    pub hand: u32,
+    /// How many namespaces of processes are told apart.
+    pub namespaces: u32,
+    /// What `getpid` says in the target: not `pid` if that is in a PID namespace of its own.
+    pub inner_pid: u32,
+    /// Until this counter value all slots are taken by living threads: no search.
+    pub full_until: u64,
 }
 
 pub const STATE_BUILDING: u32 = 0;
@@ -423,6 +500,7 @@ const _: () = {
     assert!(size_of::<Gate>() as u64 == GATE_SIZE);
     assert!(MAX_GATES as u64 * GATE_SIZE <= LOADED_OFFSET - GATES_OFFSET);
     assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
+    assert!(size_of::<Ended>() as u64 == ENDED_SIZE);
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);

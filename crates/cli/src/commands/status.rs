@@ -31,6 +31,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         timed: header.flags & thalweg_control::HEADER_TIMED != 0,
         functions: header.functions,
         threads: totals.threads,
+        threads_ended: totals.ended,
         calls: totals.calls,
         contexts: totals.contexts,
         folded_calls: totals.folded,
@@ -53,7 +54,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if status.timed { "" } else { ", counting only" }
     )?;
     writeln!(out, "  functions  {}", count(status.functions.into()))?;
-    writeln!(out, "  threads    {}", count(status.threads.into()))?;
+    writeln!(
+        out,
+        "  threads    {}, {} of them ended",
+        count(status.threads),
+        count(status.threads_ended)
+    )?;
     writeln!(out, "  calls      {}", count(status.calls))?;
     writeln!(out, "  contexts   {}", count(status.contexts))?;
     if status.folded_calls > 0 {
@@ -90,7 +96,8 @@ struct Status {
     attached_for_seconds: f64,
     timed: bool,
     functions: u32,
-    threads: u32,
+    threads: u64,
+    threads_ended: u64,
     calls: u64,
     contexts: u64,
     folded_calls: u64,

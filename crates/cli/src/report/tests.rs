@@ -119,6 +119,7 @@ fn sample() -> Profile {
                         node(Some(0), WRITE, 1_000, 5_000_000, 5_000_000, 0),
                     ],
                     folded_calls: 0,
+                    others: 0,
                 },
                 Thread {
                     tid: 57,
@@ -137,6 +138,7 @@ fn sample() -> Profile {
                         folded,
                     ],
                     folded_calls: 1_234_567,
+                    others: 0,
                 },
             ],
             ..Process::default()

@@ -150,7 +150,10 @@ fn what_lies_where_a_closed_library_was_is_not_written_to() {
     let before = live.text();
     succeed(&["detach", "--quiet", &live.id()]);
     let (changed, _) = compare(&before, &live.text());
-    let hit: Vec<_> = changed.iter().filter(|name| name.contains("plug")).collect();
+    let hit: Vec<_> = changed
+        .iter()
+        .filter(|name| name.contains("plug"))
+        .collect();
     assert!(hit.is_empty(), "bytes of another library changed: {hit:?}");
     assert_eq!(live.ask("call 3"), "done");
     live.assert_healthy();
@@ -185,11 +188,7 @@ fn extension_modules_of_python_are_counted() {
     let script = "import sqlite3, json, _json\n\
         db = sqlite3.connect(':memory:')\n\
         print(sum(db.execute('select 6*7').fetchone()[0] for _ in range(50)), json.dumps([1, 'a']))";
-    let run = record_path(
-        &["--quiet"],
-        Path::new("/usr/bin/python3"),
-        &["-c", script],
-    );
+    let run = record_path(&["--quiet"], Path::new("/usr/bin/python3"), &["-c", script]);
     assert_eq!(run.stdout, b"2100 [1, \"a\"]\n");
     let calls = run.profile.calls_by_name();
     assert_eq!(calls.get("PyInit__sqlite3"), Some(&1));

@@ -10,5 +10,6 @@ mod loaded;
 mod real;
 mod references;
 mod support;
+mod threads;
 mod transparent;
 mod tree;

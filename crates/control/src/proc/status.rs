@@ -105,6 +105,26 @@ pub fn tasks(pid: Pid) -> Result<Vec<Tid>> {
     Ok(tids)
 }
 
+/// All processes, as /proc lists them now.
+pub fn all() -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        .collect()
+}
+
+/// What a thread is called in its own PID namespace.
+pub fn inner_number(pid: Pid, tid: Tid) -> Option<u32> {
+    let bytes = slurp(
+        pid,
+        &PathBuf::from(format!("/proc/{pid}/task/{tid}/status")),
+    )
+    .ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
 /// The /proc directory of a living thread: of the first one unless that has ended before the others.
 pub(crate) fn living_dir(pid: Pid) -> Result<PathBuf> {
     if !stat(pid)?.is_dead() {

@@ -327,6 +327,8 @@ pub(super) fn name_of(nr: i64) -> String {
         libc::SYS_getpid => "getpid",
         libc::SYS_futex => "futex",
         libc::SYS_tgkill => "tgkill",
+        libc::SYS_getppid => "getppid",
+        libc::SYS_rt_sigprocmask => "rt_sigprocmask",
         libc::SYS_membarrier => "membarrier",
         libc::SYS_rt_sigaction => "rt_sigaction",
         libc::SYS_perf_event_open => "perf_event_open",

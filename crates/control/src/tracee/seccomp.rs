@@ -17,6 +17,8 @@ const AGENT_CALLS: &[i64] = &[
     libc::SYS_getpid,
     libc::SYS_futex,
     libc::SYS_tgkill,
+    libc::SYS_getppid,
+    libc::SYS_rt_sigprocmask,
 ];
 
 /// What attaching and detaching ask for in one thread, besides mappings.
@@ -59,6 +61,8 @@ impl Stopped {
             for &number in AGENT_CALLS {
                 self.check_system_call(tid, number, [0; 6])?;
             }
+            let name = [libc::PR_GET_NAME as u64, 0, 0, 0, 0, 0];
+            self.check_system_call(tid, libc::SYS_prctl, name)?;
             for &number in REMOTE_CALLS {
                 self.check_system_call(tid, number, [0, 4096, 0, 0, 0, 0])?;
             }

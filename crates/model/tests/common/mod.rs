@@ -146,6 +146,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
             start_ns: numbers.1,
             end_ns: numbers.2,
             folded_calls: numbers.3,
+            others: numbers.3 & 3,
             nodes: nodes
                 .into_iter()
                 .enumerate()

@@ -32,7 +32,19 @@ pub struct Thread {
     pub pid: u64,
     pub tid: u64,
     pub name: String,
+    pub created_by: Option<Creator>,
+    pub start: u64,
+    pub end: u64,
+    /// How many threads the account stands for.
+    pub threads: u64,
     pub nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Creator {
+    pub pid: u64,
+    pub tid: u64,
+    pub function: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -240,6 +252,16 @@ fn thread(json: &Value, pid: u64, functions: usize) -> Thread {
         pid,
         tid: number(&json["tid"]),
         name: string(&json["name"]),
+        created_by: json["created_by"].as_object().map(|creator| Creator {
+            pid: number(&creator["pid"]),
+            tid: number(&creator["tid"]),
+            function: creator["function"]
+                .as_u64()
+                .map(|function| function as usize),
+        }),
+        start: number(&json["start"]),
+        end: number(&json["end"]),
+        threads: number(&json["threads"]),
         nodes,
     }
 }

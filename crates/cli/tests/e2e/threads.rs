@@ -1,0 +1,204 @@
+//! Threads come and go by the thousands: every one is accounted for, every call is counted once, memory stays bounded.
+
+use crate::support::build::{Build, Program};
+use crate::support::live::Live;
+use crate::support::profile::Profile;
+use crate::support::scratch::Scratch;
+use crate::support::text::assert_restored;
+use crate::support::thalweg::{Recorded, export, record, succeed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+fn swarm() -> Program {
+    Build::simple("swarm.c")
+}
+
+fn recorded(options: &[&str], arguments: &str) -> Recorded {
+    let program = swarm();
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let mut all = vec!["--no-report", "-q"];
+    all.extend(options);
+    let recorded = record(&all, &program, &arguments);
+    assert_eq!(
+        String::from_utf8_lossy(&recorded.stdout),
+        program.run(&arguments),
+        "the target's output changes under thalweg"
+    );
+    recorded
+}
+
+/// How many threads there were: accounts may stand for several.
+fn threads(profile: &Profile) -> u64 {
+    profile.threads.iter().map(|thread| thread.threads).sum()
+}
+
+#[track_caller]
+fn assert_calls(profile: &Profile, expected: &[(&str, u64)]) {
+    let calls = profile.calls_by_name();
+    for (name, count) in expected {
+        assert_eq!(calls.get(*name), Some(count), "calls of {name}");
+    }
+}
+
+#[test]
+fn ten_thousand_short_threads_are_all_accounted() {
+    for clock in [&[][..], &["--no-clock"]] {
+        let profile = recorded(clock, "chain 10000 8 20").profile;
+        assert_calls(
+            &profile,
+            &[
+                ("leaf", 200_000),
+                ("work", 10_000),
+                ("even_body", 5_000),
+                ("odd_body", 5_000),
+            ],
+        );
+        assert_eq!(profile.threads.len(), 10_001, "each has its own tree");
+        assert_eq!(threads(&profile), 10_001);
+        let names: BTreeMap<&str, usize> =
+            profile
+                .threads
+                .iter()
+                .fold(BTreeMap::new(), |mut names, thread| {
+                    *names.entry(thread.name.as_str()).or_default() += 1;
+                    names
+                });
+        assert_eq!(
+            (names["even"], names["odd"]),
+            (5_000, 5_000),
+            "as each thread called itself: {names:?}"
+        );
+        let main = &profile.threads[0];
+        for thread in &profile.threads[1..] {
+            let creator = thread.created_by.as_ref().expect("somebody made it");
+            assert_eq!((creator.pid, creator.tid), (main.pid, main.tid));
+            assert!(main.start <= thread.start && thread.start <= thread.end);
+            assert!(thread.end <= main.end);
+        }
+    }
+}
+
+#[test]
+fn beyond_the_bound_ended_threads_share_trees_and_nothing_is_lost() {
+    let profile = recorded(&["--memory", "2MB"], "chain 3000 8 20").profile;
+    assert_calls(&profile, &[("leaf", 60_000), ("work", 3_000)]);
+    assert_eq!(threads(&profile), 3_001);
+    assert!(
+        profile.threads.len() < 2_000,
+        "{} accounts in memory for far fewer",
+        profile.threads.len()
+    );
+    // Contexts are whole also where threads share them.
+    let leaves: BTreeSet<Vec<String>> = profile
+        .nodes_named("leaf")
+        .map(|(thread, node)| {
+            let path = profile.path(thread, node);
+            path[path.len() - 3..].to_vec()
+        })
+        .collect();
+    assert_eq!(leaves.len(), 2, "{leaves:?}");
+}
+
+#[test]
+fn three_thousand_threads_at_a_time() {
+    let profile = recorded(&[], "crowd 3000 10").profile;
+    assert_calls(
+        &profile,
+        &[("leaf", 60_000), ("work", 6_000), ("crowd_body", 3_000)],
+    );
+    assert_eq!(profile.threads.len(), 3_001);
+    let tids: BTreeSet<u64> = profile.threads.iter().map(|thread| thread.tid).collect();
+    assert_eq!(tids.len(), 3_001);
+    for thread in &profile.threads[1..] {
+        let calls: u64 = thread.nodes.iter().map(|node| node.calls).sum();
+        assert!(calls >= 23, "thread {} has {calls} calls", thread.tid);
+    }
+}
+
+#[test]
+fn a_pool_has_as_many_accounts_as_workers() {
+    let profile = recorded(&[], "pool 2000 30").profile;
+    assert_calls(&profile, &[("leaf", 60_000), ("task", 2_000)]);
+    let names: Vec<&str> = profile.threads.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["swarm", "worker-0", "worker-1", "worker-2", "worker-3"]
+    );
+}
+
+/// They have their creator's thread pointer: what it counts and what they count must not mix.
+#[test]
+fn threads_of_a_bare_clone_have_accounts_of_their_own() {
+    let profile = recorded(&[], "bare 40 1000").profile;
+    assert_calls(&profile, &[("leaf", 60_000), ("bare_body", 40)]);
+    assert_eq!(profile.threads.len(), 41);
+    for thread in &profile.threads[1..] {
+        let calls: u64 = thread
+            .nodes
+            .iter()
+            .filter(|node| profile.functions[node.function].name == "leaf")
+            .map(|node| node.calls)
+            .sum();
+        assert_eq!(calls, 1_000, "thread {}", thread.tid);
+    }
+}
+
+#[test]
+fn nobody_need_be_there_while_threads_come_and_go() {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let program = swarm();
+    let mut live = Live::ready(&program.path, &[]);
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    let mut calls = 0;
+    for work in ["chain 4000 8 10", "crowd 300 5", "bare 10 100", "pool 50 4"] {
+        calls += live.ask(work).parse::<u64>().expect("a number");
+    }
+    let output = file.to_str().expect("text");
+    succeed(&["detach", &live.id(), "-q", "-o", output]);
+    live.assert_healthy();
+    assert_restored(&before, &live.text());
+    let profile = export(&file);
+    assert_calls(&profile, &[("leaf", calls)]);
+    assert_eq!(threads(&profile), 1 + 4_000 + 300 + 10 + 4);
+}
+
+/// Accounts move while they are read: none may be met twice or missed.
+#[test]
+fn what_is_read_while_threads_end_never_goes_back() {
+    let scratch = Scratch::new();
+    let program = swarm();
+    let mut live = Live::ready(&program.path, &[]);
+    succeed(&["attach", &live.id()]);
+    let id = live.id();
+    let file = scratch.join("checkpoint.thalweg");
+    let reader = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            let output = file.to_str().expect("text");
+            succeed(&["checkpoint", &id, "-q", "-o", output]);
+            let profile = export(&file);
+            let leaves = profile.calls_by_name().get("leaf").copied().unwrap_or(0);
+            seen.push((threads(&profile), leaves));
+        }
+        seen
+    });
+    let mut made = 0;
+    while !reader.is_finished() {
+        assert_eq!(live.ask("chain 200 8 10"), "2000");
+        made += 200;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let seen = reader.join().expect("reader");
+    for pair in seen.windows(2) {
+        assert!(pair[0] <= pair[1], "went back: {seen:?}");
+    }
+    let &(threads, leaves) = seen.last().expect("six");
+    assert!(threads <= 1 + made, "{threads} of {made}");
+    // A thread is there before its calls are: none of them is counted twice.
+    assert!(
+        leaves <= 10 * threads,
+        "{leaves} calls of {threads} threads"
+    );
+}

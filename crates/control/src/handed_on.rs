@@ -1,0 +1,57 @@
+//! Trees that ended threads handed on to new ones are as many as there were such threads at a time: of no interest by
+//! themselves. The reader gets one account for all threads of a process that have the same creator.
+
+use std::collections::HashMap;
+
+use thalweg_model as model;
+
+/// Adds the account to the one that it belongs with, or makes it that one.
+pub fn add(threads: &mut Vec<model::Thread>, thread: model::Thread) {
+    let same = |t: &&mut model::Thread| t.others > 0 && t.created_by == thread.created_by;
+    match threads.iter_mut().rev().find(same) {
+        Some(all) if thread.others > 0 => merge(all, thread),
+        _ => threads.push(thread),
+    }
+}
+
+fn merge(into: &mut model::Thread, from: model::Thread) {
+    let mut known: HashMap<(Option<u32>, u32), u32> = (0..)
+        .zip(&into.nodes)
+        .map(|(index, node)| ((node.parent, node.function), index))
+        .collect();
+    let mut places: Vec<u32> = Vec::with_capacity(from.nodes.len());
+    for node in from.nodes {
+        let parent = node.parent.map(|parent| places[parent as usize]);
+        let fresh = into.nodes.len() as u32;
+        let place = *known.entry((parent, node.function)).or_insert(fresh);
+        places.push(place);
+        if place == fresh {
+            into.nodes.push(model::Node { parent, ..node });
+        } else {
+            add_figures(&mut into.nodes[place as usize], &node);
+        }
+    }
+    into.others += from.others + 1;
+    into.start_ns = into.start_ns.min(from.start_ns);
+    if from.end_ns > into.end_ns {
+        into.end_ns = from.end_ns;
+        into.tid = from.tid;
+        into.name = from.name;
+    }
+}
+
+fn add_figures(into: &mut model::Node, from: &model::Node) {
+    // Both are 0 as long as no call has ended.
+    into.min = match (into.min, into.max) {
+        (0, 0) => from.min,
+        _ if (from.min, from.max) == (0, 0) => into.min,
+        _ => into.min.min(from.min),
+    };
+    into.max = into.max.max(from.max);
+    into.calls = into.calls.saturating_add(from.calls);
+    into.base = into.base.saturating_add(from.base);
+    into.cum = into.cum.saturating_add(from.cum);
+    into.elapsed = into.elapsed.saturating_add(from.elapsed);
+    into.unwound = into.unwound.saturating_add(from.unwound);
+    into.flags |= from.flags;
+}

@@ -1,0 +1,173 @@
+//! What /proc says about threads and processes while they live, kept for when they are gone: who was there when, and
+//! under what name. The trees come from shared memory (`harvest`); this gives them faces.
+//!
+//! Inside a PID namespace of its own a target knows its threads by other numbers than we do. The shared memory has the
+//! target's; everything that leaves here has ours.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use thalweg_shm as shm;
+
+use crate::accounts;
+use crate::clock;
+use crate::error::Result;
+use crate::memory::Shared;
+use crate::proc::{self, Pid, Tid};
+
+/// How many names are read in one look: a look is meant to be cheap also where there are thousands of threads.
+const NAMES_AT_ONCE: usize = 256;
+
+/// When threads were last seen alive, in ticks; and how they and their processes were called.
+#[derive(Default)]
+pub struct Witness {
+    threads: HashMap<(u32, u32), Seen>,
+    processes: HashMap<u32, (Option<u32>, Vec<String>)>,
+    /// The target's numbers for processes and threads -> ours, where they differ.
+    processes_outside: HashMap<u32, u32>,
+    threads_outside: HashMap<(u32, u32), u32>,
+    looks: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    at: u64,
+    name: String,
+    /// The look in which its name was read.
+    named: u64,
+}
+
+impl Witness {
+    /// Looks at the threads of every process that has a slot. Cheap enough to be done ten times a second.
+    pub fn look(&mut self, shared: &Shared) -> Result<()> {
+        let header = shared.header()?;
+        self.looks += 1;
+        let mut inside: Vec<u32> = vec![header.inner_pid];
+        inside.extend(accounts::pids(shared, &header)?);
+        inside.sort_unstable();
+        inside.dedup();
+        if header.inner_pid != header.pid {
+            self.translate(&header, &inside);
+        }
+        let now = clock::ticks();
+        for inner in inside {
+            self.look_at_threads(Pid(self.process(inner) as i32), now);
+        }
+        Ok(())
+    }
+
+    fn look_at_threads(&mut self, process: Pid, now: u64) {
+        let pid = process.0 as u32;
+        let tasks = proc::tasks(process).unwrap_or_default();
+        // All of them in turn: those whose name was read longest ago come first.
+        let mut order = Vec::with_capacity(tasks.len());
+        for tid in tasks {
+            let seen = self.threads.entry((pid, tid.0 as u32)).or_default();
+            seen.at = now;
+            order.push((seen.named, tid));
+        }
+        if order.len() > NAMES_AT_ONCE {
+            order.select_nth_unstable(NAMES_AT_ONCE);
+            order.truncate(NAMES_AT_ONCE);
+        }
+        for (_, tid) in order {
+            if let Ok(name) = proc::thread_name(process, tid)
+                && let Some(seen) = self.threads.get_mut(&(pid, tid.0 as u32))
+            {
+                seen.name = name;
+                seen.named = self.looks;
+            }
+        }
+        if let Some(seen) = look_at_process(process) {
+            self.processes.insert(pid, seen);
+        }
+    }
+
+    /// When a thread that began at `start` was last seen alive, in ticks.
+    pub(crate) fn last_seen(&self, pid: u32, tid: u32, start: u64) -> Option<u64> {
+        let seen = self.threads.get(&(pid, tid))?;
+        (seen.at >= start).then_some(seen.at)
+    }
+
+    /// The name that a thread was last seen with.
+    pub(crate) fn name(&self, pid: u32, tid: u32, start: u64) -> Option<&str> {
+        let seen = self.threads.get(&(pid, tid))?;
+        (seen.at >= start && !seen.name.is_empty()).then_some(seen.name.as_str())
+    }
+
+    pub(crate) fn command(&self, pid: u32) -> Option<&[String]> {
+        self.processes.get(&pid).map(|(_, command)| &**command)
+    }
+
+    /// Our number for a process that calls itself `inner`.
+    pub(crate) fn process(&self, inner: u32) -> u32 {
+        self.processes_outside.get(&inner).copied().unwrap_or(inner)
+    }
+
+    pub(crate) fn thread(&self, inner_pid: u32, inner_tid: u32) -> u32 {
+        self.threads_outside
+            .get(&(inner_pid, inner_tid))
+            .copied()
+            .unwrap_or(inner_tid)
+    }
+
+    /// Finds our numbers for the target's processes and threads.
+    fn translate(&mut self, header: &shm::Header, inside: &[u32]) {
+        self.processes_outside.insert(header.inner_pid, header.pid);
+        let missing: HashSet<u32> = inside
+            .iter()
+            .copied()
+            .filter(|pid| !self.processes_outside.contains_key(pid))
+            .collect();
+        let namespace = |pid: Pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        if !missing.is_empty()
+            && let Some(own) = namespace(Pid(header.pid as i32))
+        {
+            for pid in proc::all() {
+                if let Some(inner) = proc::inner_number(pid, pid.into())
+                    && missing.contains(&inner)
+                    && namespace(pid) == Some(PathBuf::from(&own))
+                {
+                    self.processes_outside.insert(inner, pid.0 as u32);
+                }
+            }
+        }
+        for &inner_pid in inside {
+            let Some(&outer) = self.processes_outside.get(&inner_pid) else {
+                continue;
+            };
+            let process = Pid(outer as i32);
+            let known: HashSet<u32> = self
+                .threads_outside
+                .iter()
+                .filter(|((pid, _), _)| *pid == inner_pid)
+                .map(|(_, tid)| *tid)
+                .collect();
+            for Tid(tid) in proc::tasks(process).unwrap_or_default() {
+                if !known.contains(&(tid as u32))
+                    && let Some(inner) = proc::inner_number(process, Tid(tid))
+                {
+                    self.threads_outside.insert((inner_pid, inner), tid as u32);
+                }
+            }
+        }
+    }
+}
+
+fn look_at_process(pid: Pid) -> Option<(Option<u32>, Vec<String>)> {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let command: Vec<String> = command
+        .split(|&b| b == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok();
+    (!command.is_empty()).then_some((parent, command))
+}
