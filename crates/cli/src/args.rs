@@ -11,7 +11,8 @@ use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_model::Profile;
 
 use crate::commands::{
-    attach, bench, checkpoint, completions, detach, export, man, probe, record, report, status,
+    attach, bench, checkpoint, completions, detach, diff, export, man, merge, probe, record,
+    report, status, summary, threads,
 };
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
@@ -37,6 +38,10 @@ pub enum Command {
     Detach(detach::Args),
     Probe(probe::Args),
     Report(report::Args),
+    Summary(summary::Args),
+    Threads(threads::Args),
+    Diff(diff::Args),
+    Merge(merge::Args),
     Export(export::Args),
     Bench(bench::Args),
     #[command(hide = true)]

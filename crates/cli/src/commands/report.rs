@@ -1,102 +1,162 @@
-//! `thalweg report`: read a profile and show it as a summary, a flat table or a tree.
+//! `thalweg report`: read a profile and show it as a summary, a table, a tree, or from the view of one function.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use thalweg_control::filter::Filter;
 use thalweg_model::Profile;
 
-use crate::args::InputArgs;
-use crate::report::{self, Selection, SortKey, Style};
+use crate::args::{FilterArgs, InputArgs};
+use crate::report::{self, Direction, Field, OutputArgs, Selection, SortKey, Wanted};
 
-/// Show a profile: a summary, every function (--flat), or every calling context (--tree)
+/// Show a profile: a summary, every function (--flat), every calling context (--tree), or one function's surroundings
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// One row per function
-    #[arg(long, conflicts_with = "tree")]
-    pub flat: bool,
-
-    /// One row per calling context: level, recursion level (RL), calls, times, indented name
-    #[arg(long)]
-    pub tree: bool,
+    #[command(flatten)]
+    pub view: ViewArgs,
 
     /// Order of the rows, largest first, names from a to z [default: base, of a tree cum, calls when nothing was timed]
-    #[arg(
-        short,
-        long,
-        value_enum,
-        value_name = "KEY",
-        hide_possible_values = false
-    )]
+    #[arg(short, long, value_enum, value_name = "KEY")]
     pub sort: Option<SortKey>,
 
     /// Show at most this many rows; of a tree, the heaviest contexts and what stands above them
     #[arg(short = 'n', long, value_name = "ROWS")]
     pub limit: Option<usize>,
 
-    /// Leave out contexts of the tree below this share of all time, or of all calls when nothing was timed
+    /// Leave out contexts of a tree below this share of the whole: of all time, or of all calls when nothing was timed
     /// [default: 0.5 for text without -n]
-    #[arg(long, value_name = "PERCENT", requires = "tree", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub min_percent: Option<f64>,
 
-    /// Show only functions whose name matches; a tree also shows what stands above them
-    #[arg(short = 'F', long = "function", value_name = "REGEX")]
-    pub keep: Vec<String>,
+    /// Show at most this many levels of a tree, or of callers or callees
+    #[arg(long, value_name = "LEVELS")]
+    pub depth: Option<u32>,
 
-    /// Leave out functions whose name matches
-    #[arg(short = 'N', long = "not-function", value_name = "REGEX")]
-    pub leave_out: Vec<String>,
+    /// Columns of the table of functions, separated by commas
+    #[arg(long, value_enum, value_name = "FIELD", value_delimiter = ',')]
+    pub fields: Vec<Field>,
 
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
+/// What to show. Without any of these: a summary.
+#[derive(clap::Args, Debug)]
+#[group(multiple = false)]
+#[command(next_help_heading = "Views")]
+pub struct ViewArgs {
+    /// One row per function
+    #[arg(long)]
+    pub flat: bool,
+
+    /// One row per calling context: level, recursion level (RL), calls, times, indented name
+    #[arg(long)]
+    pub tree: bool,
+
+    /// Each function between its callers and its callees: Parent, Self, Child
+    #[arg(long)]
+    pub arcs: bool,
+
+    /// The chains of calls that led to a function (a name, or a regular expression)
+    #[arg(long, value_name = "FUNCTION")]
+    pub callers: Option<String>,
+
+    /// All that a function called, its contexts taken together
+    #[arg(long, value_name = "FUNCTION")]
+    pub callees: Option<String>,
+
+    /// A function, or one function's calls of another, split by thread
+    #[arg(long, value_name = "FUNCTION | 'F -> G'")]
+    pub context: Option<String>,
+}
+
+/// How many functions a pattern may mean when each of them gets a tree of its own.
+const MOST_TREES: usize = 20;
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let filter = Filter::new(&args.keep, &args.leave_out, &[], &[])?;
+    let filter = args.filter.build()?;
     let profile = args.input.read()?;
-    let default = if args.tree {
-        SortKey::Cum
-    } else {
-        SortKey::Base
-    };
+    let view = &args.view;
+    let by_cum = view.tree || view.callers.is_some() || view.callees.is_some();
+    let default = if by_cum { SortKey::Cum } else { SortKey::Base };
     let mut selection = Selection::new(&profile, args.sort, default)?;
     selection.filter = filter;
     selection.limit = args.limit;
     selection.min_percent = args.min_percent;
+    selection.depth = args.depth;
+    selection.fields.clone_from(&args.fields);
+    let chosen = View::of(&profile, view)?;
 
-    print(&args, &profile, selection).context("cannot write to standard output")?;
+    print(&args, &profile, &chosen, selection).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(args: &Args, profile: &Profile, mut selection: Selection) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let style = Style::for_stdout();
-    match (args.flat, args.tree) {
-        (true, _) if args.json => report::print_flat_json(profile, &selection, &mut out)?,
-        (true, _) => report::print_flat(profile, &selection, &mut out, style)?,
-        (_, true) if args.json => report::print_tree_json(profile, &selection, &mut out)?,
-        (_, true) => {
-            selection.prune_for_reading();
-            report::print_tree(profile, &selection, &mut out, style)?;
-        }
-        _ => {
-            selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
-            if args.json {
-                report::print_summary_json(profile, &selection, &mut out)?;
-            } else {
-                report::print_summary_of(profile, &selection, &mut out, style)?;
-            }
-        }
-    }
-    out.flush()
+/// What to show, with its names looked up.
+enum View {
+    Summary,
+    Flat,
+    Tree,
+    Arcs,
+    Around(Direction, Vec<u32>),
+    Context(Vec<Wanted>),
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
+impl View {
+    fn of(profile: &Profile, args: &ViewArgs) -> anyhow::Result<View> {
+        let around = |direction, pattern| {
+            let mut functions = report::meant(profile, pattern)?;
+            functions.truncate(MOST_TREES);
+            Ok(View::Around(direction, functions))
+        };
+        match (&args.callers, &args.callees, &args.context) {
+            (Some(pattern), ..) => around(Direction::Callers, pattern),
+            (_, Some(pattern), _) => around(Direction::Callees, pattern),
+            (_, _, Some(text)) => Ok(View::Context(Wanted::parse(profile, text)?)),
+            _ if args.flat => Ok(View::Flat),
+            _ if args.tree => Ok(View::Tree),
+            _ if args.arcs => Ok(View::Arcs),
+            _ => Ok(View::Summary),
+        }
+    }
+}
+
+fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) -> io::Result<()> {
+    let json = args.output.json;
+    match view {
+        View::Summary => {
+            selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
+        }
+        View::Tree | View::Around(..) if !json => selection.prune_for_reading(),
+        _ => {}
+    }
+    let selection = &selection;
+    args.output.print(|out, style| match view {
+        View::Summary if json => report::print_summary_json(profile, selection, out),
+        View::Summary => report::print_summary_of(profile, selection, out, style),
+        View::Flat if json => report::print_flat_json(profile, selection, out),
+        View::Flat => report::print_flat(profile, selection, out, style),
+        View::Tree if json => report::print_tree_json(profile, selection, out),
+        View::Tree => report::print_tree(profile, selection, out, style),
+        View::Arcs if json => report::print_arcs_json(profile, selection, out),
+        View::Arcs => report::print_arcs(profile, selection, out, style),
+        View::Around(direction, functions) if json => {
+            report::print_around_json(profile, functions, *direction, selection, out)
+        }
+        View::Around(direction, functions) => {
+            report::print_around(profile, functions, *direction, selection, out, style)
+        }
+        View::Context(wanted) if json => report::print_context_json(profile, wanted, out),
+        View::Context(wanted) => report::print_context(profile, wanted, out, style),
+    })
+}
+
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').parse::<f64>();
     number
         .ok()

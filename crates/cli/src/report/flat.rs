@@ -3,15 +3,52 @@
 use std::cmp::Ordering;
 use std::io::{self, Write};
 
-use thalweg_analysis::{FunctionTotals, Summary, flat, summary};
+use clap::ValueEnum;
+use thalweg_analysis::{FunctionTotals, Summary, edges, flat, summary};
 use thalweg_model::Profile;
-use unicode_width::UnicodeWidthStr;
 
 use super::style::{Paint, Style};
-use super::text::{
-    TIME_WIDTH, count, counted, cut, pad, printable, share, time, time_if, time_inline,
-};
+use super::table::{Align, Cell, Table};
+use super::text::{TIME_WIDTH, count, counted, printable, share, time, time_if, time_inline};
 use super::{LeftOut, Selection, SortKey};
+
+/// Columns of the table.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    Calls,
+    Base,
+    Cum,
+    Min,
+    Max,
+    /// Own time of the average call
+    Mean,
+    /// How many functions called it
+    Callers,
+    /// In how many threads it ran
+    Threads,
+    /// In how many calling contexts
+    Contexts,
+    /// Deepest recursion
+    Recursion,
+    /// Calls that ended without a return
+    Unwound,
+    Module,
+    /// Source file and line
+    Place,
+    Name,
+}
+
+const TIMED: [Field; 8] = [
+    Field::Calls,
+    Field::Base,
+    Field::Cum,
+    Field::Min,
+    Field::Max,
+    Field::Callers,
+    Field::Module,
+    Field::Name,
+];
+const COUNTED: [Field; 4] = [Field::Calls, Field::Callers, Field::Module, Field::Name];
 
 /// The functions to show, in order, and what else there is.
 pub struct Rows {
@@ -23,9 +60,9 @@ pub fn rows(profile: &Profile, selection: &Selection) -> Rows {
     let name = |row: &FunctionTotals| profile.functions[row.function as usize].name.as_str();
     let (mut rows, mut rest): (Vec<_>, Vec<_>) = flat(profile)
         .into_iter()
-        .partition(|row| selection.filter.keeps_function(name(row), None));
+        .partition(|row| selection.keeps(profile, row.function));
     rows.sort_by(|a, b| {
-        order(selection.sort, a, b)
+        order(profile, selection.sort, a, b)
             .then_with(|| name(a).cmp(name(b)))
             .then(a.function.cmp(&b.function))
     });
@@ -39,15 +76,28 @@ pub fn rows(profile: &Profile, selection: &Selection) -> Rows {
 }
 
 /// Largest first; names, which are compared last in any case, from a to z.
-fn order(key: SortKey, a: &FunctionTotals, b: &FunctionTotals) -> Ordering {
+pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTotals) -> Ordering {
+    let module = |row: &FunctionTotals| {
+        let function = &profile.functions[row.function as usize];
+        profile.modules[function.module as usize].name.as_str()
+    };
     match key {
         SortKey::Base => b.base.cmp(&a.base),
         SortKey::Cum => b.cum.cmp(&a.cum),
         SortKey::Calls => b.calls.cmp(&a.calls),
         SortKey::Min => b.min.cmp(&a.min),
         SortKey::Max => b.max.cmp(&a.max),
+        SortKey::Mean => mean(b).cmp(&mean(a)),
+        SortKey::Threads => b.threads.cmp(&a.threads),
+        SortKey::Contexts => b.contexts.cmp(&a.contexts),
+        SortKey::Recursion => b.recursion.cmp(&a.recursion),
+        SortKey::Module => module(a).cmp(module(b)).then(b.base.cmp(&a.base)),
         SortKey::Name => Ordering::Equal,
     }
+}
+
+fn mean(row: &FunctionTotals) -> u64 {
+    row.base.checked_div(row.calls).unwrap_or(0)
 }
 
 pub fn print_flat(
@@ -57,159 +107,143 @@ pub fn print_flat(
     style: Style,
 ) -> io::Result<()> {
     let rows = rows(profile, selection);
-    let table = Table::new(profile, &rows.rows, style);
-    table.print(&rows.rows, out)?;
+    print_rows(profile, &rows.rows, &selection.fields, out, style)?;
     print_left_out(profile, &rows.left_out, out, style)
 }
 
-/// The top of the table, for the summary: on a narrow terminal Min and Max give way to the names.
-pub fn print_top(
+pub fn print_rows(
     profile: &Profile,
     rows: &[FunctionTotals],
+    fields: &[Field],
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let mut table = Table::new(profile, rows, style);
-    if table
-        .name_width()
-        .is_some_and(|room| room < GOOD_NAME_WIDTH)
-    {
-        table.extremes = false;
+    let chosen = !fields.is_empty();
+    let mut fields: Vec<Field> = match profile.meta.timed {
+        _ if chosen => fields.to_vec(),
+        true => TIMED.to_vec(),
+        false => COUNTED.to_vec(),
+    };
+    // Names are what the rest is about, and the column that can be cut.
+    fields.retain(|&field| field != Field::Name);
+    fields.push(Field::Name);
+
+    let view = View {
+        profile,
+        whole: summary(profile),
+        style,
+        callers: match fields.contains(&Field::Callers) {
+            true => callers_of_each(profile),
+            false => Vec::new(),
+        },
+    };
+    let mut table = Table::new(style);
+    for &field in &fields {
+        table = view.column(table, field);
+        if !chosen {
+            table = match field {
+                Field::Callers => table.dispensable(2),
+                Field::Min | Field::Max => table.dispensable(1),
+                _ => table,
+            };
+        }
     }
-    table.print(rows, out)
+    for row in rows {
+        let cells = fields.iter().map(|&field| view.cell(row, field));
+        table.row(cells.collect());
+    }
+    table.print(out)
 }
 
-const MODULE_WIDTH: usize = 24;
-const GOOD_NAME_WIDTH: usize = 40;
-/// Below this a name says nothing; better that the terminal wraps.
-const MIN_NAME_WIDTH: usize = 16;
+/// How many functions called each function; code that is not patched counts as one.
+fn callers_of_each(profile: &Profile) -> Vec<u64> {
+    let mut callers = vec![0; profile.functions.len()];
+    for edge in edges(profile) {
+        callers[edge.callee as usize] += 1;
+    }
+    callers
+}
 
-struct Table<'a> {
+struct View<'a> {
     profile: &'a Profile,
     whole: Summary,
     style: Style,
-    calls: usize,
-    module: usize,
-    times: bool,
-    extremes: bool,
+    callers: Vec<u64>,
 }
 
-impl<'a> Table<'a> {
-    fn new(profile: &'a Profile, rows: &[FunctionTotals], style: Style) -> Table<'a> {
-        let calls = rows.iter().map(|row| count(row.calls).len());
-        let modules = rows
-            .iter()
-            .map(|row| module_name(profile, row, style).width());
-        Table {
-            profile,
-            whole: summary(profile),
-            style,
-            calls: calls.fold("Calls".len(), usize::max),
-            module: modules.fold("Module".len(), usize::max),
-            times: profile.meta.timed,
-            extremes: profile.meta.timed,
+impl View<'_> {
+    fn column(&self, table: Table, field: Field) -> Table {
+        let with_share = |title: &str| format!("{title:>TIME_WIDTH$} {:>6}", "%");
+        match field {
+            Field::Calls if self.profile.meta.timed => table.column("Calls", Align::Right),
+            Field::Calls => table.column(format!("Calls {:>6}", "%"), Align::Right),
+            Field::Base => table.column(with_share("Base"), Align::Right),
+            Field::Cum => table.column(with_share("Cum"), Align::Right),
+            Field::Min => table.column("Min", Align::Right),
+            Field::Max => table.column("Max", Align::Right),
+            Field::Mean => table.column("Mean", Align::Right),
+            Field::Callers => table.column("Callers", Align::Right),
+            Field::Threads => table.column("Threads", Align::Right),
+            Field::Contexts => table.column("Contexts", Align::Right),
+            Field::Recursion => table.column("RL", Align::Right),
+            Field::Unwound => table.column("Unwound", Align::Right),
+            Field::Module => table.column("Module", Align::Left).at_most(24),
+            Field::Place => table.column("Place", Align::Left).at_most(40),
+            Field::Name => table.column("Name", Align::Left),
         }
     }
 
-    /// What is left for the name; `None`: as much as it takes.
-    fn name_width(&self) -> Option<usize> {
-        let times = if self.times {
-            2 * (TIME_WIDTH + 7 + 2)
-        } else {
-            8
-        };
-        let extremes = if self.extremes {
-            2 * (TIME_WIDTH + 2)
-        } else {
-            0
-        };
-        let before = self.calls + 2 + times + extremes + self.module + 2;
-        let left = |width: usize| width.saturating_sub(before).max(MIN_NAME_WIDTH);
-        self.style.width.map(left)
-    }
-
-    fn print(&self, rows: &[FunctionTotals], out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{}", self.style.paint(Paint::Title, &self.head()))?;
-        rows.iter().try_for_each(|row| self.print_row(row, out))
-    }
-
-    fn head(&self) -> String {
-        let calls = self.calls;
-        let mut head = format!("{:>calls$}  ", "Calls");
-        if self.times {
-            for title in ["Base", "Cum"] {
-                head.push_str(&format!("{title:>TIME_WIDTH$} {:>6}  ", "%"));
-            }
-        } else {
-            head.push_str(&format!("{:>6}  ", "%"));
-        }
-        if self.extremes {
-            for title in ["Min", "Max"] {
-                head.push_str(&format!("{title:>TIME_WIDTH$}  "));
-            }
-        }
-        format!("{head}{}  Name", pad("Module", self.module))
-    }
-
-    fn print_row(&self, row: &FunctionTotals, out: &mut impl Write) -> io::Result<()> {
-        write!(out, "{:>width$}  ", count(row.calls), width = self.calls)?;
-        if self.times {
-            let whole = self.whole.time;
-            let base_share = self.style.heat(row.base, whole, &share(row.base, whole));
-            write!(out, "{} {base_share}  ", time(row.base))?;
-            write!(out, "{} {}  ", time(row.cum), share(row.cum, whole))?;
-        } else {
-            let whole = self.whole.calls;
-            let calls_share = share(row.calls, whole);
-            write!(out, "{}  ", self.style.heat(row.calls, whole, &calls_share))?;
-        }
-        if self.extremes {
-            let known = row.calls > 0 || row.max > 0;
-            write!(
-                out,
-                "{}  {}  ",
-                time_if(known, row.min),
-                time_if(known, row.max)
-            )?;
-        }
-        let module = pad(&module_name(self.profile, row, self.style), self.module);
-        writeln!(out, "{module}  {}", self.name(row))
-    }
-
-    /// Where there is room for them the marks are kept whole, and the name gives way.
-    fn name(&self, row: &FunctionTotals) -> String {
-        let mut marks = String::new();
-        if row.on_stack_at_attach {
-            marks.push_str(" [on stack at attach]");
-        }
-        if row.unwound > 0 {
-            marks.push_str(&format!(" [{} unwound]", count(row.unwound)));
-        }
-        if row.folded_calls > 0 {
-            marks.push_str(&format!(" [{} folded]", count(row.folded_calls)));
-        }
-        let name = printable(&self.profile.functions[row.function as usize].name);
-        let whole = format!("{name}{marks}");
-        match self.name_width() {
-            None => whole,
-            Some(width) if width < marks.width() + MIN_NAME_WIDTH => {
-                cut(&whole, width).into_owned()
-            }
-            Some(width) => format!("{}{marks}", cut(&name, width - marks.width())),
+    fn cell(&self, row: &FunctionTotals, field: Field) -> Cell {
+        let function = &self.profile.functions[row.function as usize];
+        let whole = &self.whole;
+        let timed = |ns, whole| format!("{} {}", time(ns), share(ns, whole));
+        let ended = row.calls > 0 || row.max > 0;
+        match field {
+            Field::Calls if self.profile.meta.timed => Cell::new(count(row.calls)),
+            Field::Calls => Cell::painted(
+                format!("{} {}", count(row.calls), share(row.calls, whole.calls)),
+                self.style.heat(row.calls, whole.calls),
+            ),
+            Field::Base => Cell::painted(
+                timed(row.base, whole.time),
+                self.style.heat(row.base, whole.time),
+            ),
+            Field::Cum => Cell::new(timed(row.cum, whole.time)),
+            Field::Min => Cell::new(time_if(ended, row.min)),
+            Field::Max => Cell::new(time_if(ended, row.max)),
+            Field::Mean => Cell::new(time_if(row.calls > 0, mean(row))),
+            Field::Callers => Cell::new(count(self.callers[row.function as usize])),
+            Field::Threads => Cell::new(count(row.threads.into())),
+            Field::Contexts => Cell::new(count(row.contexts)),
+            Field::Recursion => Cell::new(count(row.recursion.into())),
+            Field::Unwound => Cell::new(count(row.unwound)),
+            Field::Module => Cell::new(printable(
+                &self.profile.modules[function.module as usize].name,
+            )),
+            Field::Place => Cell::new(match &function.file {
+                Some(file) => format!("{}:{}", printable(file), function.line),
+                None => String::new(),
+            }),
+            Field::Name => Cell::new(printable(&function.name)).tail(marks(row)),
         }
     }
 }
 
-fn module_name(profile: &Profile, row: &FunctionTotals, style: Style) -> String {
-    let function = &profile.functions[row.function as usize];
-    let name = printable(&profile.modules[function.module as usize].name);
-    match style.width {
-        Some(_) => cut(&name, MODULE_WIDTH).into_owned(),
-        None => name.into_owned(),
+fn marks(row: &FunctionTotals) -> String {
+    let mut marks = String::new();
+    if row.on_stack_at_attach {
+        marks.push_str(" [on stack at attach]");
     }
+    if row.unwound > 0 {
+        marks.push_str(&format!(" [{} unwound]", count(row.unwound)));
+    }
+    if row.folded_calls > 0 {
+        marks.push_str(&format!(" [{} folded]", count(row.folded_calls)));
+    }
+    marks
 }
 
-fn print_left_out(
+pub fn print_left_out(
     profile: &Profile,
     left_out: &LeftOut,
     out: &mut impl Write,

@@ -160,20 +160,20 @@ pub fn print_tree_json(
     )
 }
 
-fn finish(out: &mut impl Write, report: &impl Serialize) -> io::Result<()> {
+pub fn finish(out: &mut impl Write, report: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, report)?;
     writeln!(out)
 }
 
 #[derive(Serialize)]
-struct NotShown {
+pub struct NotShown {
     rows: u64,
     calls: u64,
     base: u64,
 }
 
 impl NotShown {
-    fn of(left_out: LeftOut) -> NotShown {
+    pub fn of(left_out: LeftOut) -> NotShown {
         NotShown {
             rows: left_out.rows,
             calls: left_out.calls,
@@ -264,9 +264,9 @@ impl<'a> Function<'a> {
     }
 }
 
-struct ThreadReport<'a> {
-    profile: &'a Profile,
-    rows: &'a ThreadRows<'a>,
+pub struct ThreadReport<'a> {
+    pub profile: &'a Profile,
+    pub rows: &'a ThreadRows<'a>,
 }
 
 impl Serialize for ThreadReport<'_> {

@@ -3,11 +3,19 @@
 //! End of the way of the data: profile -> analysis -> here. Each report first chooses its rows, then prints them; the
 //! choice (`Rows`) is the same for text and JSON.
 
+mod arcs;
+mod around;
+mod context;
+mod diff;
 mod flat;
 mod json;
+mod output;
+mod overview;
 mod style;
 mod summary;
+mod table;
 mod text;
+mod threads;
 mod tree;
 
 use anyhow::bail;
@@ -15,11 +23,18 @@ use clap::ValueEnum;
 use thalweg_control::filter::Filter;
 use thalweg_model::Profile;
 
-pub use flat::print_flat;
+pub use arcs::{print_arcs, print_arcs_json};
+pub use around::{Direction, print_around, print_around_json};
+pub use context::{Wanted, print_context, print_context_json};
+pub use diff::{Sides, print_diff, print_diff_json};
+pub use flat::{Field, print_flat};
 pub use json::{print_flat_json, print_summary_json, print_tree_json};
+pub use output::OutputArgs;
+pub use overview::{print_overview, print_overview_json};
 pub use style::Style;
 pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
 pub use text::{bytes, count};
+pub use threads::{ThreadOrder, print_threads, print_threads_json};
 pub use tree::print_tree;
 
 /// By what the rows of a report are ordered.
@@ -30,7 +45,20 @@ pub enum SortKey {
     Calls,
     Min,
     Max,
+    /// Base of the average call
+    Mean,
+    Threads,
+    Contexts,
+    Recursion,
+    Module,
     Name,
+}
+
+impl SortKey {
+    fn is_time(self) -> bool {
+        use SortKey::*;
+        matches!(self, Base | Cum | Min | Max | Mean)
+    }
 }
 
 /// Which rows a report shows, and in which order.
@@ -41,6 +69,10 @@ pub struct Selection {
     /// Of the tree only: the least share of the whole that a context must have.
     pub min_percent: Option<f64>,
     pub filter: Filter,
+    /// Of trees: how many levels, 1 for the roots only.
+    pub depth: Option<u32>,
+    /// Of the flat table: its columns, or none for the usual ones.
+    pub fields: Vec<Field>,
 }
 
 impl Selection {
@@ -54,20 +86,31 @@ impl Selection {
         let sort = match sort {
             None if timed => default,
             None => SortKey::Calls,
-            Some(key @ (SortKey::Calls | SortKey::Name)) => key,
-            Some(key) if timed => key,
+            Some(key) if timed || !key.is_time() => key,
             Some(_) => {
                 bail!(
-                    "this profile was recorded with --no-clock and has no times: sort it by calls or name"
+                    "this profile was recorded with --no-clock and has no times: sort it by calls, threads, contexts, recursion, module or name"
                 )
             }
         };
-        Ok(Selection {
+        Ok(Selection::by(sort))
+    }
+
+    pub fn by(sort: SortKey) -> Selection {
+        Selection {
             sort,
             limit: None,
             min_percent: None,
             filter: Filter::default(),
-        })
+            depth: None,
+            fields: Vec::new(),
+        }
+    }
+
+    pub fn keeps(&self, profile: &Profile, function: u32) -> bool {
+        let function = &profile.functions[function as usize];
+        let module = &profile.modules[function.module as usize];
+        self.filter.keeps_function(&function.name, None) && self.filter.keeps_module(&module.name)
     }
 
     /// A tree of a real program has more contexts than anyone reads; leaves out the light ones unless told otherwise.
@@ -92,6 +135,30 @@ impl LeftOut {
         self.calls = self.calls.saturating_add(calls);
         self.base = self.base.saturating_add(base);
     }
+}
+
+/// The functions that were seen and that someone means by `pattern`: those of exactly this name, else those whose name
+/// matches it as a regular expression, most base time first.
+pub fn meant(profile: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
+    let mut seen = thalweg_analysis::flat(profile);
+    seen.sort_by_key(|row| std::cmp::Reverse((row.base, row.calls)));
+    let name = |function: u32| profile.functions[function as usize].name.as_str();
+    let named = |test: &dyn Fn(&str) -> bool| -> Vec<u32> {
+        let functions = seen.iter().map(|row| row.function);
+        functions.filter(|&function| test(name(function))).collect()
+    };
+    let mut found = named(&|name| name == pattern);
+    if found.is_empty() {
+        let filter = Filter::new(&[pattern.to_string()], &[], &[], &[])?;
+        found = named(&|name| filter.keeps_function(name, None));
+    }
+    if found.is_empty() {
+        bail!(
+            "no function that was seen is called '{}' or matches it: 'thalweg report --flat' lists them",
+            text::printable(pattern)
+        );
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -11,16 +11,26 @@ pub struct Style {
     pub colour: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paint {
+    #[default]
     Plain,
     Title,
     Aside,
+    Cool,
     Warm,
     Hot,
 }
 
 impl Style {
+    /// As for a file.
+    pub fn plain() -> Style {
+        Style {
+            width: None,
+            colour: false,
+        }
+    }
+
     pub fn for_stdout() -> Style {
         Style::for_stream(io::stdout())
     }
@@ -32,10 +42,7 @@ impl Style {
 
     fn for_stream(stream: impl IsTerminal + AsFd) -> Style {
         if !stream.is_terminal() {
-            return Style {
-                width: None,
-                colour: false,
-            };
+            return Style::plain();
         }
         let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -50,6 +57,7 @@ impl Style {
             Paint::Plain => "",
             Paint::Title => "1",
             Paint::Aside => "2",
+            Paint::Cool => "32",
             Paint::Warm => "33",
             Paint::Hot => "1;31",
         };
@@ -61,14 +69,13 @@ impl Style {
     }
 
     /// For a share of the whole: the eye should find the large ones.
-    pub fn heat(&self, part: u64, whole: u64, text: &str) -> String {
-        let paint = if whole == 0 || part < whole / 20 {
+    pub fn heat(&self, part: u64, whole: u64) -> Paint {
+        if whole == 0 || part < whole / 20 {
             Paint::Plain
         } else if part < whole / 5 {
             Paint::Warm
         } else {
             Paint::Hot
-        };
-        self.paint(paint, text)
+        }
     }
 }

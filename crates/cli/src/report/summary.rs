@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{HotPath, HotStep, Summary, hottest_path, summary};
-use thalweg_control::filter::Filter;
 use thalweg_model::Profile;
 
 use super::style::{Paint, Style};
@@ -25,10 +24,8 @@ pub fn print_summary(profile: &Profile, out: &mut impl Write, style: Style) -> i
         false => SortKey::Calls,
     };
     let selection = Selection {
-        sort,
         limit: Some(HOTTEST_FUNCTIONS),
-        min_percent: None,
-        filter: Filter::default(),
+        ..Selection::by(sort)
     };
     print_summary_of(profile, &selection, out, style)
 }
@@ -50,11 +47,11 @@ pub fn print_summary_of(
     }
     let title = match (rows.rows.len() as u64, selection.sort) {
         (shown, _) if shown == figures.functions_seen => "All functions".to_string(),
-        (shown, SortKey::Name) => format!("{shown} functions"),
+        (shown, SortKey::Name | SortKey::Module) => format!("{shown} functions"),
         (shown, key) => format!("The {shown} functions with most {}", key_name(key)),
     };
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
-    flat::print_top(profile, &rows.rows, out, style)?;
+    flat::print_rows(profile, &rows.rows, &selection.fields, out, style)?;
     if let Some(path) = hottest_path(profile) {
         print_path(profile, &figures, &path, out, style)?;
     }
@@ -68,11 +65,15 @@ fn key_name(key: SortKey) -> &'static str {
         SortKey::Calls => "calls",
         SortKey::Min => "own time in their quickest call",
         SortKey::Max => "own time in one call",
-        SortKey::Name => "name",
+        SortKey::Mean => "own time a call",
+        SortKey::Threads => "threads",
+        SortKey::Contexts => "contexts",
+        SortKey::Recursion => "levels of recursion",
+        SortKey::Module | SortKey::Name => "name",
     }
 }
 
-fn print_head(
+pub fn print_head(
     profile: &Profile,
     figures: &Summary,
     out: &mut impl Write,
@@ -175,7 +176,7 @@ struct Run {
 const PATH_HEAD: usize = 12;
 const PATH_TAIL: usize = 12;
 
-fn print_path(
+pub fn print_path(
     profile: &Profile,
     figures: &Summary,
     path: &HotPath,

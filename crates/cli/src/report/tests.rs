@@ -12,6 +12,8 @@ use thalweg_model::{
 
 use super::*;
 
+mod views;
+
 const PAPER: Style = Style {
     width: None,
     colour: false,

@@ -46,6 +46,28 @@ pub fn time(ns: u64) -> String {
     format!("{number:>7} {unit}")
 }
 
+/// A change of a time, with its sign, as wide as [`time`] and one more.
+pub fn signed_time(change: f64) -> String {
+    let number = time(change.abs() as u64);
+    let digits = number.trim_start();
+    let sign = if change < 0.0 { '-' } else { '+' };
+    format!(
+        "{:>width$}",
+        format!("{sign}{digits}"),
+        width = TIME_WIDTH + 1
+    )
+}
+
+/// A change of a count, with its sign; averages of several runs are rounded.
+pub fn signed_count(change: f64) -> String {
+    let digits = count(change.abs().round() as u64);
+    match digits.as_str() {
+        "0" => digits,
+        _ if change < 0.0 => format!("-{digits}"),
+        _ => format!("+{digits}"),
+    }
+}
+
 /// The same for a span that may not be known yet.
 pub fn time_if(known: bool, ns: u64) -> String {
     match known {
@@ -170,6 +192,14 @@ mod tests {
         assert_eq!(time(812), "    812 ns");
         assert_eq!(time(1_234_567), "  1.235 ms");
         assert_eq!(time(86_400_000_000_000), "86400.0 s ");
+    }
+
+    #[test]
+    fn changes_have_a_sign_and_line_up() {
+        assert_eq!(signed_time(-1_500.0), "  -1.500 us");
+        assert_eq!(signed_time(812.0), "    +812 ns");
+        assert_eq!(signed_count(-1234.0), "-1,234");
+        assert_eq!(signed_count(0.2), "0");
     }
 
     #[test]

@@ -47,6 +47,19 @@ enum Shown {
 
 /// Contexts that pass the filter and weigh enough, of these the heaviest `limit`, and all that stand above them.
 pub fn rows<'a>(profile: &'a Profile, selection: &Selection) -> Rows<'a> {
+    rows_of(profile, selection, whole(profile))
+}
+
+/// Shares are given of this.
+fn whole(profile: &Profile) -> u64 {
+    let figures = summary(profile);
+    match profile.meta.timed {
+        true => figures.time,
+        false => figures.calls,
+    }
+}
+
+pub fn rows_of<'a>(profile: &'a Profile, selection: &Selection, whole: u64) -> Rows<'a> {
     let weight = match profile.meta.timed {
         true => Weight::Time,
         false => Weight::Calls,
@@ -56,7 +69,7 @@ pub fn rows<'a>(profile: &'a Profile, selection: &Selection) -> Rows<'a> {
         .iter()
         .map(|(_, thread)| Tree::new(thread, weight))
         .collect();
-    let shown = choose(profile, selection, &trees);
+    let shown = choose(profile, selection, &trees, whole);
 
     let mut left_out = LeftOut::default();
     let mut by_thread = Vec::new();
@@ -88,24 +101,21 @@ pub fn rows<'a>(profile: &'a Profile, selection: &Selection) -> Rows<'a> {
     }
 }
 
-fn choose(profile: &Profile, selection: &Selection, trees: &[Tree]) -> Vec<Vec<Shown>> {
-    let whole = match profile.meta.timed {
-        true => summary(profile).time,
-        false => summary(profile).calls,
-    };
+fn choose(profile: &Profile, selection: &Selection, trees: &[Tree], whole: u64) -> Vec<Vec<Shown>> {
     let least = selection
         .min_percent
         .map_or(0.0, |percent| whole as f64 * percent / 100.0);
-    let passes: Vec<bool> = profile
-        .functions
-        .iter()
-        .map(|function| selection.filter.keeps_function(&function.name, None))
+    let passes: Vec<bool> = (0..profile.functions.len() as u32)
+        .map(|function| selection.keeps(profile, function))
         .collect();
 
     let mut candidates: Vec<(Reverse<u64>, usize, u32)> = Vec::new();
     for (number, tree) in trees.iter().enumerate() {
         for (index, node) in (0..).zip(tree.nodes) {
-            if passes[node.function as usize] && tree.weight(index) as f64 >= least {
+            let deep = selection
+                .depth
+                .is_some_and(|depth| tree.level(index) >= depth);
+            if passes[node.function as usize] && tree.weight(index) as f64 >= least && !deep {
                 candidates.push((Reverse(tree.weight(index)), number, index));
             }
         }
@@ -142,10 +152,17 @@ fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Orderi
         SortKey::Calls => right.calls.cmp(&left.calls),
         SortKey::Min => right.min.cmp(&left.min),
         SortKey::Max => right.max.cmp(&left.max),
-        SortKey::Name => Ordering::Equal,
+        SortKey::Mean => mean(right).cmp(&mean(left)),
+        SortKey::Recursion => right.recursion.cmp(&left.recursion),
+        // What only whole functions have.
+        SortKey::Threads | SortKey::Contexts | SortKey::Module | SortKey::Name => Ordering::Equal,
     }
     .then_with(|| name(left).cmp(name(right)))
     .then(a.cmp(&b))
+}
+
+fn mean(node: &Node) -> u64 {
+    node.base.checked_div(node.calls).unwrap_or(0)
 }
 
 pub fn print_tree(
@@ -154,9 +171,20 @@ pub fn print_tree(
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let rows = rows(profile, selection);
+    let title = |process: &Process, thread: &Thread| thread_title(profile, process, thread);
+    print_tree_of(profile, selection, whole(profile), title, out, style)
+}
+
+pub fn print_tree_of(
+    profile: &Profile,
+    selection: &Selection,
+    whole: u64,
+    title: impl Fn(&Process, &Thread) -> String,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let rows = rows_of(profile, selection, whole);
     let widths = Widths::of(&rows, profile.meta.timed, style);
-    let whole = summary(profile).time;
     for (number, thread) in rows
         .threads
         .iter()
@@ -166,7 +194,7 @@ pub fn print_tree(
         if number > 0 {
             writeln!(out)?;
         }
-        let title = thread_title(profile, thread.process, thread.thread);
+        let title = title(thread.process, thread.thread);
         writeln!(out, "{}", style.paint(Paint::Title, &title))?;
         writeln!(out, "{}", style.paint(Paint::Title, &widths.head()))?;
         for row in &thread.rows {
@@ -280,7 +308,7 @@ fn print_row(
             "{}  {} {}  ",
             time(node.base),
             time(node.cum),
-            style.heat(node.base, whole, &cum_share),
+            style.paint(style.heat(node.base, whole), &cum_share),
         )?;
     }
     let indent = widths.indent(row.level);
@@ -333,6 +361,12 @@ fn print_left_out(
         return Ok(());
     }
     let mut why = Vec::new();
+    if let Some(depth) = selection.depth {
+        why.push(format!(
+            "deeper than {}",
+            counted(depth.into(), "level", "levels")
+        ));
+    }
     if let Some(percent) = selection.min_percent {
         why.push(format!("below {percent}%"));
     }

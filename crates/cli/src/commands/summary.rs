@@ -1,0 +1,43 @@
+//! `thalweg summary`: the properties of a whole program: graph, threads, rings, libraries, waiting.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::args::{FilterArgs, InputArgs};
+use crate::report::{self, OutputArgs, Selection, SortKey};
+
+/// Show what a program is like: its call graph, hottest functions, calls and path, cycles, threads, libraries, waiting
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// Order of the functions, largest first [default: base, or calls when nothing was timed]
+    #[arg(short, long, value_enum, value_name = "KEY")]
+    pub sort: Option<SortKey>,
+
+    /// Show at most this many rows of each table
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 10)]
+    pub limit: usize,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let filter = args.filter.build()?;
+    let profile = args.input.read()?;
+    let mut selection = Selection::new(&profile, args.sort, SortKey::Base)?;
+    selection.filter = filter;
+    selection.limit = Some(args.limit);
+    let printed = args.output.print(|out, style| match args.output.json {
+        true => report::print_overview_json(&profile, &selection, out),
+        false => report::print_overview(&profile, &selection, out, style),
+    });
+    printed.context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,186 @@
+//! `report --arcs`: a stanza per function, its callers above it and its callees below: Parent, Self, Child.
+//!
+//! In each stanza the parents' Calls, Base and Cum add up to Self's, and the children's Cum to Self's Cum less its Base.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use thalweg_analysis::{Arc, Caller, Stanza, stanzas, summary};
+use thalweg_model::Profile;
+
+use super::flat::{order, print_left_out};
+use super::json::{NotShown, finish};
+use super::style::{Paint, Style};
+use super::table::{Align, Cell, Table};
+use super::text::{TIME_WIDTH, count, printable, share, time};
+use super::{LeftOut, Selection};
+
+struct Chosen {
+    stanzas: Vec<Stanza>,
+    left_out: LeftOut,
+}
+
+fn choose(profile: &Profile, selection: &Selection) -> Chosen {
+    let (mut shown, mut rest): (Vec<Stanza>, Vec<Stanza>) = stanzas(profile)
+        .into_iter()
+        .partition(|stanza| selection.keeps(profile, stanza.own.function));
+    shown.sort_by(|a, b| {
+        order(profile, selection.sort, &a.own, &b.own)
+            .then_with(|| name(profile, a.own.function).cmp(name(profile, b.own.function)))
+    });
+    if let Some(limit) = selection.limit {
+        rest.extend(shown.drain(limit.min(shown.len())..));
+    }
+    let mut left_out = LeftOut::default();
+    rest.iter()
+        .for_each(|stanza| left_out.add(stanza.own.calls, stanza.own.base));
+    Chosen {
+        stanzas: shown,
+        left_out,
+    }
+}
+
+fn name(profile: &Profile, function: u32) -> &str {
+    &profile.functions[function as usize].name
+}
+
+pub fn print_arcs(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let chosen = choose(profile, selection);
+    let timed = profile.meta.timed;
+    let whole = summary(profile).time;
+    let mut table = Table::new(style)
+        .column("", Align::Left)
+        .column("Calls", Align::Right);
+    if timed {
+        table = table
+            .column("Base", Align::Right)
+            .column(format!("{:>TIME_WIDTH$} {:>6}", "Cum", "%"), Align::Right);
+    }
+    table = table.column("Name", Align::Left);
+
+    for stanza in &chosen.stanzas {
+        table.text("", Paint::Plain);
+        let mut row =
+            |role: &str, calls: Option<u64>, base: Option<u64>, cum: u64, label: String| {
+                let paint = match role {
+                    "Self" => Paint::Title,
+                    _ => Paint::Plain,
+                };
+                let mut cells = vec![
+                    Cell::painted(role, paint),
+                    Cell::painted(calls.map(count).unwrap_or_default(), paint),
+                ];
+                if timed {
+                    cells.push(Cell::painted(base.map(time).unwrap_or_default(), paint));
+                    let text = format!("{} {}", time(cum), share(cum, whole));
+                    cells.push(Cell::painted(text, paint));
+                }
+                let indent = if role == "Self" { "" } else { "  " };
+                cells.push(Cell::painted(format!("{indent}{label}"), paint));
+                table.row(cells);
+            };
+        for arc in &stanza.parents {
+            let label = other(profile, arc);
+            row("Parent", Some(arc.calls), Some(arc.base), arc.cum, label);
+        }
+        let own = &stanza.own;
+        let label = printable(name(profile, own.function)).into_owned();
+        row("Self", Some(own.calls), Some(own.base), own.cum, label);
+        for arc in &stanza.children {
+            let label = other(profile, arc);
+            row("Child", Some(arc.calls), Some(arc.base), arc.cum, label);
+        }
+        if timed && let Some(unknown) = unknown_callees(stanza) {
+            row("Child", None, None, unknown, "(not known)".to_string());
+        }
+    }
+    table.print(out)?;
+    print_left_out(profile, &chosen.left_out, out, style)
+}
+
+/// Time that belongs to callees of which the tree has nothing.
+fn unknown_callees(stanza: &Stanza) -> Option<u64> {
+    u64::try_from(stanza.not_in_callees)
+        .ok()
+        .filter(|&time| time > 0)
+}
+
+fn other(profile: &Profile, arc: &Arc) -> String {
+    match arc.other {
+        Caller::Outside => "(start, or code that is not patched)".to_string(),
+        Caller::Unknown => "(folded: not known)".to_string(),
+        Caller::Function(function) => printable(name(profile, function)).into_owned(),
+    }
+}
+
+pub fn print_arcs_json(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema: &'static str,
+        timed: bool,
+        stanzas: Vec<StanzaOf<'a>>,
+        not_shown: NotShown,
+    }
+    #[derive(Serialize)]
+    struct StanzaOf<'a> {
+        function: u32,
+        name: &'a str,
+        calls: u64,
+        base: u64,
+        cum: u64,
+        parents: Vec<ArcOf<'a>>,
+        children: Vec<ArcOf<'a>>,
+        not_in_callees: u64,
+    }
+    #[derive(Serialize)]
+    struct ArcOf<'a> {
+        /// `null` for the start of a thread, unpatched code, or folded calls.
+        function: Option<u32>,
+        name: Option<&'a str>,
+        calls: u64,
+        base: u64,
+        cum: u64,
+    }
+    let arc_of = |arc: &Arc| {
+        let function = match arc.other {
+            Caller::Function(function) => Some(function),
+            Caller::Outside | Caller::Unknown => None,
+        };
+        ArcOf {
+            function,
+            name: function.map(|function| name(profile, function)),
+            calls: arc.calls,
+            base: arc.base,
+            cum: arc.cum,
+        }
+    };
+    let chosen = choose(profile, selection);
+    let stanzas = chosen.stanzas.iter().map(|stanza| StanzaOf {
+        function: stanza.own.function,
+        name: name(profile, stanza.own.function),
+        calls: stanza.own.calls,
+        base: stanza.own.base,
+        cum: stanza.own.cum,
+        parents: stanza.parents.iter().map(arc_of).collect(),
+        children: stanza.children.iter().map(arc_of).collect(),
+        not_in_callees: unknown_callees(stanza).unwrap_or(0),
+    });
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.report.arcs/1",
+            timed: profile.meta.timed,
+            stanzas: stanzas.collect(),
+            not_shown: NotShown::of(chosen.left_out),
+        },
+    )
+}

@@ -1,0 +1,390 @@
+//! `thalweg summary`: everything about a profile that fits on two screens.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use thalweg_analysis::{Caller, Edge, Overview, hottest_path, summary};
+use thalweg_model::Profile;
+
+use super::json::finish;
+use super::style::{Paint, Style};
+use super::summary::{print_head, print_path};
+use super::table::{Align, Cell, Table};
+use super::text::{TIME_WIDTH, count, counted, printable, share, time, time_inline};
+use super::{Selection, flat};
+
+pub fn print_overview(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let figures = summary(profile);
+    let overview = Overview::of(profile);
+    let view = View {
+        profile,
+        style,
+        limit: selection.limit.unwrap_or(usize::MAX),
+        whole: figures.time,
+    };
+    print_head(profile, &figures, out, style)?;
+    view.print_shape(&overview, out)?;
+    if figures.contexts == 0 {
+        return writeln!(out, "\nNo call was seen.");
+    }
+    view.title("Functions", out)?;
+    let rows = flat::rows(profile, selection);
+    flat::print_rows(profile, &rows.rows, &selection.fields, out, style)?;
+    view.print_edges(&overview.hottest_edges, out)?;
+    if let Some(path) = hottest_path(profile) {
+        print_path(profile, &figures, &path, out, style)?;
+    }
+    view.print_modules(&overview, out)?;
+    view.print_cycles(&overview, out)?;
+    view.print_waits(&overview, out)?;
+    view.print_widest(&overview, out)
+}
+
+struct View<'a> {
+    profile: &'a Profile,
+    style: Style,
+    limit: usize,
+    whole: u64,
+}
+
+impl View<'_> {
+    fn name(&self, function: u32) -> String {
+        printable(&self.profile.functions[function as usize].name).into_owned()
+    }
+
+    fn title(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "\n{}", self.style.paint(Paint::Title, title))
+    }
+
+    fn print_shape(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+        let mut line = |label: &str, text: String| writeln!(out, "  {label:<10} {text}");
+        line(
+            "graph",
+            format!(
+                "{} and {}",
+                counted(overview.nodes, "node", "nodes"),
+                counted(overview.edges, "edge", "edges")
+            ),
+        )?;
+        let levels = overview.threads_by_level.iter().enumerate();
+        let levels: Vec<String> = levels
+            .map(|(level, &threads)| format!("{} on level {level}", count(threads)))
+            .collect();
+        line("threads", levels.join(", "))?;
+        if let Some((function, recursion)) = overview.recursion {
+            let levels = counted(recursion.into(), "level", "levels");
+            line(
+                "recursion",
+                format!("{levels} deep in {}", self.name(function)),
+            )?;
+        }
+        if self.profile.meta.timed {
+            let waited = overview.waits.iter();
+            let waited = waited.fold(0u64, |sum, (_, time)| sum.saturating_add(*time));
+            let text = format!(
+                "{}, {} of all",
+                time_inline(waited),
+                share(waited, self.whole).trim()
+            );
+            line("waited", text)?;
+        }
+        Ok(())
+    }
+
+    fn print_edges(&self, edges: &[Edge], out: &mut impl Write) -> io::Result<()> {
+        if edges.is_empty() {
+            return Ok(());
+        }
+        self.title("Calls between functions", out)?;
+        let mut table = self.table().column("Caller -> callee", Align::Left);
+        for edge in edges.iter().take(self.limit) {
+            let caller = match edge.caller {
+                Caller::Function(caller) => self.name(caller),
+                Caller::Outside | Caller::Unknown => String::new(),
+            };
+            let mut cells = self.figures(edge.calls, edge.cum);
+            cells.push(Cell::new(format!("{caller} -> {}", self.name(edge.callee))));
+            table.row(cells);
+        }
+        table.print(out)?;
+        self.print_more(edges.len(), out)
+    }
+
+    fn print_modules(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+        self.title("Modules", out)?;
+        let head = if self.profile.meta.timed { "Base" } else { "" };
+        let mut table = self
+            .table_with(head)
+            .column("Functions", Align::Right)
+            .column("Module", Align::Left);
+        for share in overview.modules.iter().take(self.limit) {
+            let module = &self.profile.modules[share.module as usize];
+            let mut cells = self.figures(share.calls, share.base);
+            cells.push(Cell::new(count(share.functions_seen)));
+            cells.push(Cell::new(printable(&module.name)));
+            table.row(cells);
+        }
+        table.print(out)?;
+        self.print_more(overview.modules.len(), out)
+    }
+
+    fn print_cycles(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+        if overview.cycles.is_empty() {
+            return Ok(());
+        }
+        self.title("Cycles: functions that call each other in a ring", out)?;
+        let mut table = Table::new(self.style)
+            .column("Calls inside", Align::Right)
+            .column("Functions", Align::Right)
+            .column("Names", Align::Left);
+        for cycle in overview.cycles.iter().take(self.limit) {
+            let shown = cycle.functions.iter().take(8);
+            let mut names = shown.map(|&f| self.name(f)).collect::<Vec<_>>().join(", ");
+            if cycle.functions.len() > 8 {
+                names.push_str(", ...");
+            }
+            table.row(vec![
+                Cell::new(count(cycle.calls)),
+                Cell::new(count(cycle.functions.len() as u64)),
+                Cell::new(names),
+            ]);
+        }
+        table.print(out)?;
+        self.print_more(overview.cycles.len(), out)
+    }
+
+    fn print_waits(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+        if overview.waits.is_empty() {
+            return Ok(());
+        }
+        self.title("Waited in", out)?;
+        let mut table = Table::new(self.style)
+            .column(format!("{:>TIME_WIDTH$} {:>6}", "Time", "%"), Align::Right)
+            .column("Name", Align::Left);
+        for &(function, waited) in overview.waits.iter().take(self.limit) {
+            table.row(vec![
+                Cell::new(format!("{} {}", time(waited), share(waited, self.whole))),
+                Cell::new(self.name(function)),
+            ]);
+        }
+        table.print(out)?;
+        self.print_more(overview.waits.len(), out)
+    }
+
+    fn print_widest(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+        let several = overview.widest.iter().filter(|(_, threads)| *threads > 1);
+        let several: Vec<&(u32, u32)> = several.collect();
+        if several.is_empty() {
+            return Ok(());
+        }
+        self.title("Ran in several threads", out)?;
+        let mut table = Table::new(self.style)
+            .column("Threads", Align::Right)
+            .column("Name", Align::Left);
+        for &&(function, threads) in several.iter().take(self.limit) {
+            table.row(vec![
+                Cell::new(count(threads.into())),
+                Cell::new(self.name(function)),
+            ]);
+        }
+        table.print(out)?;
+        self.print_more(several.len(), out)
+    }
+
+    fn table(&self) -> Table {
+        self.table_with("Cum")
+    }
+
+    fn table_with(&self, time: &str) -> Table {
+        let table = Table::new(self.style).column("Calls", Align::Right);
+        match self.profile.meta.timed {
+            true => table.column(format!("{time:>TIME_WIDTH$} {:>6}", "%"), Align::Right),
+            false => table,
+        }
+    }
+
+    fn figures(&self, calls: u64, ns: u64) -> Vec<Cell> {
+        let mut cells = vec![Cell::new(count(calls))];
+        if self.profile.meta.timed {
+            let text = format!("{} {}", time(ns), share(ns, self.whole));
+            cells.push(Cell::new(text));
+        }
+        cells
+    }
+
+    fn print_more(&self, all: usize, out: &mut impl Write) -> io::Result<()> {
+        if all <= self.limit {
+            return Ok(());
+        }
+        let text = format!("not shown: {} more", count((all - self.limit) as u64));
+        writeln!(out, "{}", self.style.paint(Paint::Aside, &text))
+    }
+}
+
+pub fn print_overview_json(
+    profile: &Profile,
+    selection: &Selection,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema: &'static str,
+        command: &'a [String],
+        timed: bool,
+        duration: u64,
+        processes: u64,
+        threads: u64,
+        threads_by_level: Vec<u64>,
+        calls: u64,
+        time: u64,
+        waited: u64,
+        functions_seen: u64,
+        functions_patched: u64,
+        functions_total: u64,
+        skipped: u64,
+        contexts: u64,
+        deepest: u64,
+        folded_calls: u64,
+        nodes: u64,
+        edges: u64,
+        made: u64,
+        recursion: Option<RecursionOf<'a>>,
+        hottest: Vec<FunctionOf<'a>>,
+        hottest_edges: Vec<EdgeOf<'a>>,
+        cycles: Vec<CycleOf<'a>>,
+        modules: Vec<ModuleOf<'a>>,
+        waits: Vec<WaitOf<'a>>,
+        notes: &'a [String],
+    }
+    #[derive(Serialize)]
+    struct RecursionOf<'a> {
+        name: &'a str,
+        levels: u32,
+    }
+    #[derive(Serialize)]
+    struct FunctionOf<'a> {
+        function: u32,
+        name: &'a str,
+        calls: u64,
+        base: u64,
+        cum: u64,
+        threads: u32,
+    }
+    #[derive(Serialize)]
+    struct EdgeOf<'a> {
+        caller: &'a str,
+        callee: &'a str,
+        calls: u64,
+        cum: u64,
+    }
+    #[derive(Serialize)]
+    struct CycleOf<'a> {
+        calls: u64,
+        functions: Vec<&'a str>,
+    }
+    #[derive(Serialize)]
+    struct ModuleOf<'a> {
+        name: &'a str,
+        functions_seen: u64,
+        calls: u64,
+        base: u64,
+    }
+    #[derive(Serialize)]
+    struct WaitOf<'a> {
+        name: &'a str,
+        time: u64,
+    }
+
+    let name = |function: u32| profile.functions[function as usize].name.as_str();
+    let figures = summary(profile);
+    let overview = Overview::of(profile);
+    let limit = selection.limit.unwrap_or(usize::MAX);
+    let hottest_edges = overview.hottest_edges.iter().take(limit);
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.summary/1",
+            command: &profile.meta.command,
+            timed: profile.meta.timed,
+            duration: profile.meta.duration_ns,
+            processes: figures.processes,
+            threads: figures.threads,
+            threads_by_level: overview.threads_by_level,
+            calls: figures.calls,
+            time: figures.time,
+            waited: overview
+                .waits
+                .iter()
+                .fold(0, |sum, (_, t)| sum.saturating_add(*t)),
+            functions_seen: figures.functions_seen,
+            functions_patched: figures.functions_patched,
+            functions_total: figures.functions_total,
+            skipped: figures.skipped,
+            contexts: figures.contexts,
+            deepest: figures.deepest,
+            folded_calls: figures.folded_calls,
+            nodes: overview.nodes,
+            edges: overview.edges,
+            made: overview.made,
+            recursion: overview.recursion.map(|(function, levels)| RecursionOf {
+                name: name(function),
+                levels,
+            }),
+            hottest: flat::rows(profile, selection)
+                .rows
+                .iter()
+                .map(|row| FunctionOf {
+                    function: row.function,
+                    name: name(row.function),
+                    calls: row.calls,
+                    base: row.base,
+                    cum: row.cum,
+                    threads: row.threads,
+                })
+                .collect(),
+            hottest_edges: hottest_edges
+                .filter_map(|edge| match edge.caller {
+                    Caller::Function(caller) => Some(EdgeOf {
+                        caller: name(caller),
+                        callee: name(edge.callee),
+                        calls: edge.calls,
+                        cum: edge.cum,
+                    }),
+                    Caller::Outside | Caller::Unknown => None,
+                })
+                .collect(),
+            cycles: overview
+                .cycles
+                .iter()
+                .map(|cycle| CycleOf {
+                    calls: cycle.calls,
+                    functions: cycle.functions.iter().map(|&f| name(f)).collect(),
+                })
+                .collect(),
+            modules: overview
+                .modules
+                .iter()
+                .map(|share| ModuleOf {
+                    name: &profile.modules[share.module as usize].name,
+                    functions_seen: share.functions_seen,
+                    calls: share.calls,
+                    base: share.base,
+                })
+                .collect(),
+            waits: overview
+                .waits
+                .iter()
+                .map(|&(function, time)| WaitOf {
+                    name: name(function),
+                    time,
+                })
+                .collect(),
+            notes: &profile.notes,
+        },
+    )
+}

@@ -1,0 +1,174 @@
+//! The views of one function, of the threads, of the whole program and of two runs, against files as the others.
+
+use super::*;
+
+#[test]
+fn golden_arcs() {
+    let profile = sample();
+    let selection = by(&profile, SortKey::Cum);
+    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    assert_golden("arcs", &found);
+}
+
+#[test]
+fn golden_arcs_without_a_clock() {
+    let profile = untimed();
+    let mut selection = by(&profile, SortKey::Calls);
+    selection.limit = Some(3);
+    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    assert_golden("arcs_no_clock", &found);
+}
+
+#[test]
+fn golden_callers_and_callees() {
+    let profile = sample();
+    let selection = by(&profile, SortKey::Cum);
+    let mut found = text(|out| {
+        print_around(
+            &profile,
+            &[EVEN, FIB],
+            Direction::Callers,
+            &selection,
+            out,
+            PAPER,
+        )
+    });
+    found.push('\n');
+    found += &text(|out| {
+        print_around(
+            &profile,
+            &[EVEN],
+            Direction::Callees,
+            &selection,
+            out,
+            PAPER,
+        )
+    });
+    assert_golden("around", &found);
+}
+
+#[test]
+fn golden_context() {
+    let profile = sample();
+    let mut wanted = Wanted::parse(&profile, "_M_insert").unwrap();
+    wanted.extend(Wanted::parse(&profile, "main -> fib").unwrap());
+    let found = text(|out| print_context(&profile, &wanted, out, PAPER));
+    assert_golden("context", &found);
+}
+
+#[test]
+fn golden_threads() {
+    let profile = sample();
+    let found = text(|out| print_threads(&profile, ThreadOrder::Base, None, out, PAPER));
+    assert_golden("threads", &found);
+}
+
+#[test]
+fn golden_overview() {
+    let profile = sample();
+    let mut selection = by(&profile, SortKey::Base);
+    selection.limit = Some(4);
+    let found = text(|out| print_overview(&profile, &selection, out, PAPER));
+    assert_golden("overview", &found);
+}
+
+#[test]
+fn golden_flat_of_chosen_fields() {
+    let profile = sample();
+    let mut selection = by(&profile, SortKey::Mean);
+    selection.fields = vec![Field::Name, Field::Mean, Field::Threads, Field::Recursion];
+    let found = text(|out| print_flat(&profile, &selection, out, PAPER));
+    assert_golden("flat_fields", &found);
+}
+
+fn slower() -> Profile {
+    let mut profile = sample();
+    let nodes = &mut profile.processes[0].threads[0].nodes;
+    nodes[7].base *= 3;
+    nodes[7].calls += 500;
+    profile
+}
+
+fn sides<'a>(diff: &'a thalweg_analysis::Diff, runs: usize, contexts: bool) -> Sides<'a> {
+    Sides {
+        diff,
+        timed: true,
+        before: runs,
+        after: runs,
+        contexts,
+        all: false,
+        limit: Some(5),
+        keeps: vec![true; diff.names.len()],
+    }
+}
+
+#[test]
+fn golden_diff() {
+    let one = thalweg_analysis::diff(&[sample()], &[slower()]);
+    let several = thalweg_analysis::diff(&[sample(), sample()], &[slower(), slower()]);
+    let mut found = text(|out| print_diff(&sides(&one, 1, false), out, PAPER));
+    found.push('\n');
+    found += &text(|out| print_diff(&sides(&several, 2, true), out, PAPER));
+    assert_golden("diff", &found);
+}
+
+#[test]
+fn golden_json_of_the_views() {
+    let profile = sample();
+    let mut selection = by(&profile, SortKey::Cum);
+    selection.limit = Some(2);
+    let diff = thalweg_analysis::diff(&[sample()], &[slower()]);
+    let wanted = Wanted::parse(&profile, "worker").unwrap();
+    let reports = [
+        text(|out| print_arcs_json(&profile, &selection, out)),
+        text(|out| print_around_json(&profile, &[ODD], Direction::Callers, &selection, out)),
+        text(|out| print_context_json(&profile, &wanted, out)),
+        text(|out| print_threads_json(&profile, ThreadOrder::Number, None, out)),
+        text(|out| print_overview_json(&profile, &selection, out)),
+        text(|out| print_diff_json(&sides(&diff, 1, true), out)),
+    ];
+    let mut all = String::new();
+    for report in reports {
+        let value: Value = serde_json::from_str(&report).unwrap();
+        all.push_str(&serde_json::to_string_pretty(&value).unwrap());
+        all.push('\n');
+    }
+    assert_golden("json_views", &all);
+}
+
+#[test]
+fn a_name_means_itself_before_it_means_a_pattern() {
+    let profile = sample();
+    assert_eq!(meant(&profile, "fib").unwrap(), [FIB]);
+    assert_eq!(meant(&profile, "^is_").unwrap(), [EVEN, ODD]);
+    let error = meant(&profile, "never_called").unwrap_err();
+    assert!(error.to_string().contains("never_called"), "{error}");
+    assert!(meant(&profile, "(").is_err());
+    let error = Wanted::parse(&profile, "fib -> main").unwrap_err();
+    assert_eq!(error.to_string(), "'fib' never called 'main'");
+}
+
+#[test]
+fn no_line_of_the_views_is_wider_than_the_terminal() {
+    let profile = sample();
+    let terminal = Style {
+        width: Some(100),
+        colour: false,
+    };
+    let selection = by(&profile, SortKey::Base);
+    let diff = thalweg_analysis::diff(&[sample()], &[slower()]);
+    let wanted = Wanted::parse(&profile, "_M_insert").unwrap();
+    let all = text(|out| {
+        print_arcs(&profile, &selection, out, terminal)?;
+        print_context(&profile, &wanted, out, terminal)?;
+        print_threads(&profile, ThreadOrder::Number, None, out, terminal)?;
+        print_overview(&profile, &selection, out, terminal)?;
+        print_diff(&sides(&diff, 1, true), out, terminal)
+    });
+    for line in all
+        .lines()
+        .filter(|line| !line.starts_with("one run") && !line.starts_with("  "))
+    {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}

@@ -1,0 +1,211 @@
+//! `thalweg threads`: one row per thread: who made it, from when to when it lived, and what it did.
+
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use thalweg_analysis::{Lineage, Origin, ThreadNumber, summary, threads};
+use thalweg_model::{Process, Profile, Thread};
+
+use super::context::{made, made_in};
+use super::json::finish;
+use super::style::{Paint, Style};
+use super::table::{Align, Cell, Table};
+use super::text::{TIME_WIDTH, count, counted, printable, share, time};
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadOrder {
+    /// As they were recorded: makers usually before those they made
+    Number,
+    Calls,
+    Base,
+    /// When they began
+    Start,
+    Contexts,
+}
+
+struct Row<'a> {
+    number: ThreadNumber,
+    origin: Option<Origin>,
+    level: u32,
+    process: &'a Process,
+    thread: &'a Thread,
+    calls: u64,
+    base: u64,
+    busiest: Option<u32>,
+}
+
+fn rows<'a>(profile: &'a Profile, order: ThreadOrder) -> Vec<Row<'a>> {
+    let lineage = Lineage::of(profile);
+    let mut own = vec![0u64; profile.functions.len()];
+    let mut rows: Vec<Row> = (0..)
+        .map(ThreadNumber)
+        .zip(threads(profile))
+        .map(|(number, (process, thread))| {
+            let figure = |node: &thalweg_model::Node| match profile.meta.timed {
+                true => node.base,
+                false => node.calls,
+            };
+            let sum = |figure: &dyn Fn(&thalweg_model::Node) -> u64| {
+                let nodes = thread.nodes.iter();
+                nodes.fold(0u64, |sum, node| sum.saturating_add(figure(node)))
+            };
+            for node in &thread.nodes {
+                let own = &mut own[node.function as usize];
+                *own = own.saturating_add(figure(node));
+            }
+            let functions = thread.nodes.iter().map(|node| node.function);
+            let busiest = functions.max_by_key(|&f| (own[f as usize], Reverse(f)));
+            for node in &thread.nodes {
+                own[node.function as usize] = 0;
+            }
+            Row {
+                number,
+                origin: lineage.origin(number),
+                level: lineage.level(number),
+                process,
+                thread,
+                calls: sum(&|node| node.calls),
+                base: sum(&|node| node.base),
+                busiest,
+            }
+        })
+        .collect();
+    match order {
+        ThreadOrder::Number => {}
+        ThreadOrder::Calls => rows.sort_by_key(|row| Reverse(row.calls)),
+        ThreadOrder::Base => rows.sort_by_key(|row| Reverse(row.base)),
+        ThreadOrder::Start => rows.sort_by_key(|row| row.thread.start_ns),
+        ThreadOrder::Contexts => rows.sort_by_key(|row| Reverse(row.thread.nodes.len())),
+    }
+    rows
+}
+
+pub fn print_threads(
+    profile: &Profile,
+    order: ThreadOrder,
+    limit: Option<usize>,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let rows = rows(profile, order);
+    let timed = profile.meta.timed;
+    let whole = summary(profile);
+    let mut table = Table::new(style)
+        .column("Made", Align::Left)
+        .column("Level", Align::Right)
+        .dispensable(2)
+        .column("Process", Align::Right)
+        .column("Thread", Align::Right)
+        .column("Start", Align::Right)
+        .dispensable(1)
+        .column("End", Align::Right)
+        .dispensable(1)
+        .column("Calls", Align::Right);
+    if timed {
+        table = table.column(format!("{:>TIME_WIDTH$} {:>6}", "Base", "%"), Align::Right);
+    }
+    table = table
+        .column("Contexts", Align::Right)
+        .dispensable(3)
+        .column("Busiest function", Align::Left)
+        .at_most(30)
+        .column("Name", Align::Left);
+
+    let shown = limit.unwrap_or(rows.len()).min(rows.len());
+    for row in &rows[..shown] {
+        let thread = row.thread;
+        let mut cells = vec![
+            Cell::new(made(row.number.0, row.origin)),
+            Cell::new(row.level.to_string()),
+            Cell::new(row.process.pid.to_string()),
+            Cell::new(thread.tid.to_string()),
+            Cell::new(time(thread.start_ns)),
+            Cell::new(time(thread.end_ns)),
+            Cell::new(count(row.calls)),
+        ];
+        if timed {
+            let text = format!("{} {}", time(row.base), share(row.base, whole.time));
+            cells.push(Cell::painted(text, style.heat(row.base, whole.time)));
+        }
+        let busiest = row.busiest.map_or(String::new(), |function| {
+            printable(&profile.functions[function as usize].name).into_owned()
+        });
+        cells.extend([
+            Cell::new(count(thread.nodes.len() as u64)),
+            Cell::new(busiest),
+            Cell::new(printable(&thread.name)).tail(made_in(profile, row.origin)),
+        ]);
+        table.row(cells);
+    }
+    table.print(out)?;
+    if shown < rows.len() {
+        let rest = counted((rows.len() - shown) as u64, "thread", "threads");
+        writeln!(
+            out,
+            "{}",
+            style.paint(Paint::Aside, &format!("not shown: {rest}"))
+        )?;
+    }
+    Ok(())
+}
+
+pub fn print_threads_json(
+    profile: &Profile,
+    order: ThreadOrder,
+    limit: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        schema: &'static str,
+        timed: bool,
+        threads: Vec<ThreadOf<'a>>,
+        not_shown: usize,
+    }
+    #[derive(Serialize)]
+    struct ThreadOf<'a> {
+        thread: u32,
+        made_by: Option<u32>,
+        made_in: Option<u32>,
+        level: u32,
+        pid: u32,
+        tid: u32,
+        name: &'a str,
+        start: u64,
+        end: u64,
+        calls: u64,
+        base: u64,
+        contexts: usize,
+        busiest: Option<u32>,
+        folded_calls: u64,
+    }
+    let rows = rows(profile, order);
+    let shown = limit.unwrap_or(rows.len()).min(rows.len());
+    let threads = rows[..shown].iter().map(|row| ThreadOf {
+        thread: row.number.0,
+        made_by: row.origin.map(|origin| origin.maker.0),
+        made_in: row.origin.and_then(|origin| origin.function),
+        level: row.level,
+        pid: row.process.pid,
+        tid: row.thread.tid,
+        name: &row.thread.name,
+        start: row.thread.start_ns,
+        end: row.thread.end_ns,
+        calls: row.calls,
+        base: row.base,
+        contexts: row.thread.nodes.len(),
+        busiest: row.busiest,
+        folded_calls: row.thread.folded_calls,
+    });
+    finish(
+        out,
+        &Report {
+            schema: "thalweg.report.threads/1",
+            timed: profile.meta.timed,
+            threads: threads.collect(),
+            not_shown: rows.len() - shown,
+        },
+    )
+}
