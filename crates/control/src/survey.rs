@@ -282,17 +282,19 @@ pub(crate) fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileR
     let mut surveyed = plan_module(module, path, 0, filter);
     surveyed
         .settle(file)
-        .ok_or_else(|| fail("no segment of the file fits its mapping".into()))?;
+        .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
     Ok(surveyed)
 }
 
 impl Surveyed {
     /// Notes where the file is mapped; `None` if no segment fits.
     pub(crate) fn settle(&mut self, file: &MappedFile) -> Option<()> {
-        self.bias = bias_of(&self.module, file.code())?;
-        self.low = file.mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
-        self.high = file.mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
-        self.text = file.texts();
+        let (bias, mappings) = as_loaded(&self.module, &file.mappings)?;
+        self.bias = bias;
+        self.low = mappings.iter().map(|m| m.start.0).min().unwrap_or(0);
+        self.high = mappings.iter().map(|m| m.end.0).max().unwrap_or(0);
+        let code = mappings.iter().filter(|m| m.perms.exec);
+        self.text = code.map(|m| Text::of(m)).collect();
         Some(())
     }
 }
@@ -357,6 +359,29 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         wanted,
         left_alone,
     }
+}
+
+/// The bias of a file's mappings, and those of them that lie where the loader put them: a runtime may map a part of a file a
+/// second time elsewhere (V8 moves a copy of its builtins next to the code that it generates).
+fn as_loaded<'a>(module: &Module, mappings: &[&'a Mapping]) -> Option<(u64, Vec<&'a Mapping>)> {
+    let first = module.segments.iter().map(|s| s.vaddr).min()? & !0xfff;
+    let end = module.segments.iter();
+    let end = end.map(|s| s.vaddr.saturating_add(s.mem_size)).max()?;
+    mappings.iter().filter(|m| m.perms.exec).find_map(|text| {
+        let bias = bias_of(module, text)?;
+        let address = |m: &Mapping| m.start.0.wrapping_sub(bias);
+        let own = mappings.iter().copied();
+        let own: Vec<_> = own
+            .filter(|m| (first..end).contains(&address(m)))
+            .collect();
+        let is_there = |vaddr: u64| {
+            let at = vaddr.wrapping_add(bias);
+            own.iter()
+                .any(|m| m.perms.exec && (m.start.0..m.end.0).contains(&at))
+        };
+        let mut code = module.segments.iter().filter(|s| s.executable);
+        code.all(|s| is_there(s.vaddr)).then_some((bias, own))
+    })
 }
 
 fn bias_of(module: &Module, text: &Mapping) -> Option<u64> {

@@ -297,3 +297,17 @@ fn a_stopped_process_stays_stopped() {
     assert_restored(&before, &live.text());
     assert_ends_well(live);
 }
+
+#[test]
+fn a_part_of_a_file_that_is_mapped_twice_is_one_module_and_a_copy() {
+    let program = Build::simple("remapped.c");
+    let live = Live::ready(&program.path, &[]);
+    let before = live.text();
+    let scratch = Scratch::new();
+    let file = scratch.join("twice.thalweg");
+    let name = file.to_str().expect("UTF-8");
+    succeed(&["record", "-p", &live.id(), "-d", "200ms", "-q", "-o", name]);
+    assert!(export(&file).calls_by_name()["sum"] > 100);
+    assert_restored(&before, &live.text());
+    assert_ends_well(live);
+}
