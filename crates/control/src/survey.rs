@@ -371,9 +371,7 @@ fn as_loaded<'a>(module: &Module, mappings: &[&'a Mapping]) -> Option<(u64, Vec<
         let bias = bias_of(module, text)?;
         let address = |m: &Mapping| m.start.0.wrapping_sub(bias);
         let own = mappings.iter().copied();
-        let own: Vec<_> = own
-            .filter(|m| (first..end).contains(&address(m)))
-            .collect();
+        let own: Vec<_> = own.filter(|m| (first..end).contains(&address(m))).collect();
         let is_there = |vaddr: u64| {
             let at = vaddr.wrapping_add(bias);
             own.iter()
