@@ -1,6 +1,6 @@
 /* Opens and closes a library in a loop while other threads work.
  *
- *   loading LIBRARY ROUNDS [lazy|now|space]      runs and prints what it did
+ *   loading LIBRARY ROUNDS [lazy|now|space|fork] runs and prints what it did (fork: each round in a child)
  *   loading LIBRARY -                            says ready, then obeys: open [LIBRARY], close, call N, quit
  */
 #define _GNU_SOURCE
@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static atomic_int stop;
 static atomic_ulong worked;
@@ -48,6 +50,25 @@ static int call(void *library, int times)
     return sum;
 }
 
+static int open_and_call(const char *path, const char *how)
+{
+    void *library = open_library(path, how);
+    int sum = call(library, 100);
+    dlclose(library);
+    return sum;
+}
+
+static int in_child(const char *path)
+{
+    pid_t child = fork();
+    if (child == 0)
+        _exit(open_and_call(path, "now") & 127);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 static void obey(const char *path)
 {
     void *library = NULL;
@@ -79,11 +100,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, work, NULL);
     int sum = 0;
-    for (int round = 0; round < rounds; round++) {
-        void *library = open_library(argv[1], how);
-        sum += call(library, 100);
-        dlclose(library);
-    }
+    for (int round = 0; round < rounds; round++)
+        sum += strcmp(how, "fork") == 0 ? in_child(argv[1]) : open_and_call(argv[1], how);
     stop = 1;
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);

@@ -19,13 +19,14 @@ use thalweg_shm as shm;
 extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
     // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
     unsafe {
-        if !is_served() {
+        let kind = what >> shm::GATE_KIND_SHIFT;
+        if !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
             return;
         }
         let Some((gate, turn)) = take() else {
             return;
         };
-        (*gate).kind = what >> shm::GATE_KIND_SHIFT;
+        (*gate).kind = kind;
         (*gate).function = what & shm::GATE_NO_FUNCTION;
         (*gate).pid = getpid();
         (*gate).tid = gettid();
@@ -53,6 +54,15 @@ extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
 unsafe fn is_served() -> bool {
     // SAFETY: the header is mapped.
     unsafe { atomic32(&raw mut (*header()).gate_server).load(Acquire) != 0 }
+}
+
+/// The loader also calls before it begins to change its list: not worth a wait.
+unsafe fn is_list_in_order() -> bool {
+    // SAFETY: the header is mapped; the word is the loader's, which is never unmapped.
+    unsafe {
+        let state = (*header()).list_state as *const u32;
+        state.is_null() || state.read_volatile() == 0
+    }
 }
 
 /// A free entry, taken, and its new turn.

@@ -243,16 +243,17 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
         now.iter()
             .any(|m| m.start.0 == start && m.end.0 == end && m.perms.exec)
     };
-    let unchanged = build
+    let room = build
         .code
         .iter()
-        .all(|region| free(region.start, region.len))
-        && build
-            .survey
-            .modules
-            .iter()
-            .all(|m| m.text.iter().all(|text| there(text.start, text.end)));
-    if !unchanged {
+        .all(|region| free(region.start, region.len));
+    // One that was unloaded meanwhile is no obstacle; if most are gone, it is another program.
+    let modules = &build.survey.modules;
+    let still_there = modules
+        .iter()
+        .filter(|m| m.text.iter().all(|text| there(text.start, text.end)))
+        .count();
+    if !room || still_there * 2 < modules.len() {
         return Err(Outdated);
     }
     Ok(map_regions(build, stopped, pid))
@@ -433,7 +434,13 @@ fn arm(
     options: &Options,
 ) -> Result<()> {
     let pid = stopped.pid();
-    if !build.changes.still_fit(stopped)? {
+    let maps = stopped.maps()?;
+    let texts = build.ledger.texts.iter();
+    let gone: Vec<_> = texts
+        .filter(|text| !text.is_mapped_at(&maps, text.start))
+        .collect();
+    let changes = build.changes.without(&gone);
+    if !changes.still_fit(stopped)? {
         return Err(Error::Other(format!(
             "the code of process {pid} changed while it was being analysed: try again"
         )));
@@ -457,7 +464,7 @@ fn arm(
         frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
     }
     stopped.flush()?;
-    build.changes.write(stopped)?;
+    changes.write(stopped)?;
     shared.set_state(shm::STATE_ATTACHED)
 }
 

@@ -17,7 +17,7 @@ use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::error::{Error, Result};
 use crate::memory::Shared;
-use crate::proc::{Pid, Tid};
+use crate::proc::{self, Pid, Tid};
 
 /// What a thread at a gate is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ fn kind_of(function: &Function) -> Option<Kind> {
         return None;
     }
     match function.linkage_name.as_deref()? {
-        "_dl_debug_state" => Some(Kind::LinkMap),
+        "_dl_debug_state" | "dl_debug_state" => Some(Kind::LinkMap),
         _ => None,
     }
 }
@@ -73,6 +73,7 @@ pub struct Posted {
     word: u32,
     pub kind: Kind,
     pub pid: Pid,
+    /// As its own PID namespace has it.
     pub tid: Tid,
     /// `None` where it is not counted.
     pub function: Option<u32>,
@@ -137,9 +138,8 @@ impl<'a> Server<'a> {
 
     fn posted(&mut self) -> Result<Vec<Posted>> {
         let mut found = Vec::new();
-        for index in 0..shm::MAX_GATES {
-            let offset = shm::GATES_OFFSET + index as u64 * shm::GATE_SIZE;
-            let gate: shm::Gate = self.shared.read(offset)?;
+        let gates: [shm::Gate; shm::MAX_GATES] = self.shared.read(shm::GATES_OFFSET)?;
+        for (index, gate) in gates.iter().enumerate() {
             match gate.word & shm::GATE_STATES {
                 shm::GATE_POSTED => {}
                 shm::GATE_SERVED => {
@@ -153,7 +153,7 @@ impl<'a> Server<'a> {
                     index,
                     word: gate.word,
                     kind,
-                    pid: Pid(gate.pid as i32),
+                    pid: outside(gate.pid, &self.shared.header()?),
                     tid: Tid(gate.tid as i32),
                     function: (gate.function != shm::GATE_NO_FUNCTION).then_some(gate.function),
                     args: gate.args,
@@ -223,6 +223,23 @@ pub fn close(shared: &Shared) -> Result<()> {
         offset_of!(shm::Header, gate_server) as u64,
         &0u32.to_le_bytes(),
     )
+}
+
+/// Our number for a process that calls itself `inner`, which differs if the target has a PID namespace of its own.
+fn outside(inner: u32, header: &shm::Header) -> Pid {
+    let target = Pid(header.pid as i32);
+    if header.inner_pid == header.pid {
+        return Pid(inner as i32);
+    }
+    if inner == header.inner_pid {
+        return target;
+    }
+    let namespace = |pid: Pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace(target);
+    let is_it = |pid: &Pid| {
+        proc::inner_number(*pid, (*pid).into()) == Some(inner) && namespace(*pid) == own
+    };
+    proc::all().into_iter().find(is_it).unwrap_or(target)
 }
 
 fn beat(shared: &Shared, stop: Arc<AtomicBool>) -> Result<std::thread::JoinHandle<()>> {

@@ -12,6 +12,8 @@
 mod loader;
 mod program;
 
+pub(crate) use loader::list_state;
+
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

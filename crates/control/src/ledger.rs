@@ -66,6 +66,18 @@ impl Ledger {
         self.moves.extend(emitted.moves);
     }
 
+    /// Whether an address lies in code of one of the files of this ledger that is where it was.
+    pub fn texts_in<'a>(&self, maps: &'a [Mapping]) -> impl Fn(u64) -> bool + use<'a> {
+        let mut texts = self.texts.clone();
+        texts.sort_unstable_by_key(|text| text.start);
+        move |address| {
+            let next = texts.partition_point(|text| text.start <= address);
+            texts[..next]
+                .last()
+                .is_some_and(|text| address < text.end && text.is_mapped_at(maps, address))
+        }
+    }
+
     pub fn sort(&mut self) {
         self.back.sort_unstable();
         self.moves.sort_unstable();

@@ -55,8 +55,8 @@ pub struct Modules {
     base: u64,
     numbers: HashMap<ModuleKey, Numbered>,
     instances: Vec<Instance>,
-    /// Code that was looked at and has nothing to patch.
-    ignored: HashSet<Text>,
+    /// Code that was looked at and has nothing to patch, by process.
+    ignored: HashMap<Pid, HashSet<Text>>,
     table: Table,
     regions: Vec<Region>,
     /// Entries of `Header::code` in use.
@@ -124,6 +124,8 @@ struct Region {
     start: u64,
     len: u64,
     used: u64,
+    /// In the header; before it is mapped.
+    noted: bool,
     mapped: bool,
 }
 
@@ -159,9 +161,20 @@ impl Modules {
             base: header.base,
             numbers: HashMap::new(),
             instances: Vec::new(),
-            ignored: HashSet::new(),
+            ignored: HashMap::new(),
             table: Table::new(build.layout.table_entries, &build.survey.modules),
-            regions: Vec::new(),
+            regions: build
+                .code
+                .iter()
+                .map(|region| Region {
+                    pid,
+                    start: region.start,
+                    len: region.len,
+                    used: region.used,
+                    noted: true,
+                    mapped: true,
+                })
+                .collect(),
             noted_regions: build.code.len(),
             functions: header.functions,
             functions_limit: header.functions_limit,
@@ -183,7 +196,8 @@ impl Modules {
             let first_patch = build.ledger.patches.iter().find(patched);
             let first_function = surveyed.plan.functions.first();
             let (Some(first_patch), Some(first)) = (first_patch, first_function) else {
-                modules.ignored.extend(&surveyed.text);
+                let ignored = modules.ignored.entry(pid).or_default();
+                ignored.extend(&surveyed.text);
                 continue;
             };
             let key = ModuleKey::of(surveyed);
@@ -207,16 +221,20 @@ impl Modules {
     /// Brings the instrumentation of `pid` up to what it has mapped now. Errors are those of the target's shared memory or
     /// of stopping it; the target works in any case.
     pub fn follow(&mut self, shared: &Shared, pid: Pid) -> Result<()> {
+        // A number from a PID namespace that we do not know may be that of anybody.
+        if !self.is_carried_by(pid) {
+            return Ok(());
+        }
         let maps = proc::maps(pid)?;
         self.note_closed(shared, pid, &maps)?;
         let mut fresh = Vec::new();
         for file in survey::group_by_file(&maps) {
             let texts = file.texts();
-            if texts.iter().all(|text| self.is_known(pid, text)) {
+            if texts.iter().any(|text| self.is_known(pid, text)) {
                 continue;
             }
             // What fails here is left alone from now on.
-            self.ignored.extend(&texts);
+            self.ignored.entry(pid).or_default().extend(&texts);
             if let Ok(Some(ready)) = self.prepare(shared, pid, &file, &maps) {
                 fresh.push(ready);
             }
@@ -227,8 +245,15 @@ impl Modules {
         self.instrument(shared, pid, fresh)
     }
 
+    fn is_carried_by(&self, pid: Pid) -> bool {
+        let start = RemoteAddr(self.base + shm::PRIVATE_SIZE);
+        memory::carries(pid, self.identity, start)
+    }
+
     fn is_known(&self, pid: Pid, text: &Text) -> bool {
-        self.ignored.contains(text)
+        self.ignored
+            .get(&pid)
+            .is_some_and(|ignored| ignored.contains(text))
             || self
                 .instances
                 .iter()
@@ -236,8 +261,13 @@ impl Modules {
     }
 
     fn note_closed(&mut self, shared: &Shared, pid: Pid, maps: &[Mapping]) -> Result<()> {
-        self.ignored
-            .retain(|text| text.is_mapped_at(maps, text.start));
+        // A fork child has what its parent had.
+        let new = !self.ignored.contains_key(&pid);
+        let inherited = self.ignored.values().flatten().filter(|_| new);
+        let inherited: Vec<Text> = inherited.copied().collect();
+        let ignored = self.ignored.entry(pid).or_default();
+        ignored.extend(inherited);
+        ignored.retain(|text| text.is_mapped_at(maps, text.start));
         for instance in &mut self.instances {
             let gone = |text: &Text| !text.is_mapped_at(maps, text.start);
             let closed = instance.pid == pid
@@ -318,7 +348,7 @@ impl Modules {
         if surveyed.plan.functions.is_empty() || has_text_relocations(surveyed) {
             return Ok(None);
         }
-        let old = self.closed_instance(pid, &key, surveyed);
+        let old = self.old_home(pid, &key, surveyed, maps);
         let stub_bytes = prepare::stub_bytes(surveyed);
         let home = match old {
             Some(home) => home,
@@ -344,7 +374,7 @@ impl Modules {
         }
         ledger.texts = surveyed.text.clone();
         ledger.sort();
-        let changes = Changes::prepare(pid, &ledger.patches)?;
+        let changes = Changes::prepare(pid, &ledger)?;
         let Some(first_patch) = ledger.patches.first().cloned() else {
             return Ok(None);
         };
@@ -424,36 +454,42 @@ impl Modules {
         shared.write(count, &(self.entries as u32).to_le_bytes())
     }
 
-    /// The place of an instance that was closed: at the same address as it is, elsewhere if nobody else may need it.
-    fn closed_instance(&mut self, pid: Pid, key: &ModuleKey, surveyed: &Surveyed) -> Option<Home> {
-        let closed = |i: &Instance| !i.open && i.pid == pid && i.key == *key;
-        let reached = |home: &Home, regions: &[Region]| {
-            regions
-                .iter()
-                .any(|r| r.start == home.region && r.reaches(surveyed))
+    /// The place of an instance that was closed, or that another process has: at the same address it will do as it is,
+    /// elsewhere if nobody else may need it.
+    fn old_home(
+        &mut self,
+        pid: Pid,
+        key: &ModuleKey,
+        surveyed: &Surveyed,
+        maps: &[Mapping],
+    ) -> Option<Home> {
+        let stub_bytes = prepare::stub_bytes(surveyed);
+        let usable = |i: &Instance| {
+            let region = |home: &Home| self.regions.iter().find(|r| r.start == home.region);
+            i.key == *key
+                && (i.pid != pid || !i.open)
+                && i.home.as_ref().is_some_and(|home| {
+                    home.stub_bytes >= stub_bytes
+                        && region(home).is_some_and(|r| r.is_in(maps) && r.reaches(surveyed))
+                })
         };
-        let same = self
-            .instances
-            .iter()
-            .position(|i| closed(i) && i.bias == surveyed.bias);
-        let index = match same {
-            Some(index) => index,
+        let instances = || self.instances.iter().enumerate().filter(|(_, i)| usable(i));
+        let same = instances().find(|(_, i)| i.bias == surveyed.bias);
+        let (index, instance) = match same {
+            Some(found) => found,
             None => {
-                let other = self.instances.iter().position(|i| {
-                    closed(i) && i.home.as_ref().is_some_and(|h| reached(h, &self.regions))
-                })?;
+                let found = instances().find(|(_, i)| i.pid == pid)?;
                 if memory::carriers(self.identity) != [pid] {
                     return None;
                 }
-                other
+                found
             }
         };
-        let home = self.instances[index].home?;
-        if home.stub_bytes < prepare::stub_bytes(surveyed) {
-            return None;
+        let home = instance.home;
+        if instance.pid == pid {
+            self.instances.remove(index);
         }
-        self.instances.remove(index);
-        Some(home)
+        home
     }
 
     /// A region in reach of the module and an address in it.
@@ -464,15 +500,17 @@ impl Modules {
         bytes: u64,
         maps: &[Mapping],
     ) -> Result<(u64, u64)> {
-        let fits = |r: &&mut Region| r.pid == pid && r.len - r.used >= bytes && r.reaches(surveyed);
+        let fits = |r: &&mut Region| {
+            let there = r.is_in(maps) || (r.pid == pid && !r.mapped);
+            there && r.len - r.used >= bytes && r.reaches(surveyed)
+        };
         if let Some(region) = self.regions.iter_mut().find(fits) {
             let at = region.start + region.used;
             region.used += bytes;
             return Ok((region.start, at));
         }
-        if self.noted_regions + self.regions.iter().filter(|r| !r.mapped).count()
-            >= shm::MAX_CODE_REGIONS
-        {
+        let unnoted = self.regions.iter().filter(|r| !r.noted).count();
+        if self.noted_regions + unnoted >= shm::MAX_CODE_REGIONS {
             return Err(Error::Other("no room for more stubs".into()));
         }
         let head = page_up(agent::IMAGE.len() as u64);
@@ -488,6 +526,7 @@ impl Modules {
             start,
             len,
             used: head + bytes,
+            noted: false,
             mapped: false,
         });
         Ok((start, start + head))
@@ -499,20 +538,23 @@ impl Modules {
             self.write_ledger(shared, module)?;
         }
         for index in 0..self.regions.len() {
-            if self.regions[index].pid == pid && !self.regions[index].mapped {
+            if !self.regions[index].noted {
                 self.note_region(shared, index)?;
             }
         }
+        // Should the stop fail, they are looked at again the next time.
+        let texts: Vec<Text> = fresh
+            .iter()
+            .flat_map(|module| module.instance.texts.clone())
+            .collect();
+        let ignored = self.ignored.entry(pid).or_default();
+        ignored.retain(|text| !texts.contains(text));
         let mut stopped = Stopped::stop(pid)?;
         // Whoever detaches closes the gates first, then stops the process: what we patch before that he will find.
         let header = shared.header()?;
         let attached = header.state == shm::STATE_ATTACHED
             && header.gate_server == std::process::id()
-            && memory::carries(
-                pid,
-                self.identity,
-                RemoteAddr(self.base + shm::PRIVATE_SIZE),
-            );
+            && self.is_carried_by(pid);
         if !attached {
             return Ok(());
         }
@@ -522,9 +564,6 @@ impl Modules {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
             if module.instance.texts.iter().all(there) && module.changes.still_fit(&stopped)? {
                 module.write(&mut stopped)?;
-                for text in &module.instance.texts {
-                    self.ignored.remove(text);
-                }
                 self.instances.push(module.instance);
             }
         }
@@ -555,6 +594,7 @@ impl Modules {
         let place = offset_of!(shm::Header, code) + self.noted_regions * 16;
         shared.write(place as u64, &bytes)?;
         self.noted_regions += 1;
+        self.regions[index].noted = true;
         Ok(())
     }
 
@@ -603,6 +643,17 @@ impl Instance {
 }
 
 impl Region {
+    /// Fork children have those that were mapped before.
+    fn is_in(&self, maps: &[Mapping]) -> bool {
+        self.mapped
+            && maps.iter().any(|m| {
+                m.start.0 == self.start
+                    && m.end.0 == self.start + self.len
+                    && m.perms.exec
+                    && m.path.is_none()
+            })
+    }
+
     fn reaches(&self, surveyed: &Surveyed) -> bool {
         place::reaches(self.start, self.len, surveyed.low, surveyed.high)
     }

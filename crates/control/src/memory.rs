@@ -36,6 +36,9 @@ unsafe impl Contract for shm::Gate {}
 // SAFETY: as above.
 unsafe impl Contract for shm::Loaded {}
 
+// SAFETY: integers in a row.
+unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}
+
 pub fn bytes_of<T: Contract>(value: &T) -> &[u8] {
     // SAFETY: contract types are integers throughout; reading them as bytes is defined for the non-padding ones, and
     // the asserts in the contract crate leave no padding inside.

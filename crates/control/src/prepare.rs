@@ -10,6 +10,7 @@ use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;
 use crate::error::{Error, Result};
+use crate::launch::list_state;
 use crate::ledger::Ledger;
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
@@ -30,10 +31,15 @@ pub struct Measure {
     pub chosen: bool,
 }
 
+/// Room that is kept free behind the stubs. Only address space, and fork children inherit it.
+const SPARE: u64 = 8 << 20;
+
 /// One mapping for stubs: the agent's image first, the stubs of one or more modules behind it.
 pub struct CodeRegion {
     pub start: u64,
     pub len: u64,
+    /// What lies behind this many bytes is for modules that are loaded later.
+    pub used: u64,
     /// Stubs by address.
     pub stubs: Vec<(u64, Vec<u8>)>,
 }
@@ -81,7 +87,7 @@ impl Build {
             skipped,
         };
         build.place(&proc::maps(pid)?)?;
-        build.changes = Changes::prepare(pid, &build.ledger.patches)?;
+        build.changes = Changes::prepare(pid, &build.ledger)?;
         Ok(build)
     }
 
@@ -97,19 +103,24 @@ impl Build {
         let mut ledger = Ledger::default();
         self.code.clear();
         for cluster in place::clusters(&extents) {
-            let len = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
-            let start =
-                place::find_gap(&taken, cluster.low, cluster.high, len).ok_or_else(|| {
-                    Error::Other(format!(
-                        "no free address range of {len} bytes within reach of {:#x}",
-                        cluster.low
-                    ))
-                })?;
+            let needed = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
+            let place = |len| {
+                let start = place::find_gap(&taken, cluster.low, cluster.high, len)?;
+                Some((start, len))
+            };
+            let found = place(needed + SPARE).or_else(|| place(needed));
+            let (start, len) = found.ok_or_else(|| {
+                Error::Other(format!(
+                    "no free address range of {needed} bytes within reach of {:#x}",
+                    cluster.low
+                ))
+            })?;
             taken.push(reserved(start, len));
             taken.sort_by_key(|m| m.start);
             let mut region = CodeRegion {
                 start,
                 len,
+                used: needed,
                 stubs: Vec::new(),
             };
             let mut at = start + page_up(agent::IMAGE.len() as u64);
@@ -194,6 +205,7 @@ impl Build {
         header.growth_offset = self.layout.growth_offset;
         header.growth_len = shm::GROWTH_LEN;
         header.functions_limit = self.layout.functions_limit;
+        header.list_state = list_state(pid).unwrap_or(0);
         header.frames_offset = self.layout.frames_offset;
         header.folded_offset = self.layout.folded_offset;
         header.nodes_offset = self.layout.nodes_offset;

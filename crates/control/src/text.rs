@@ -4,16 +4,19 @@
 //! lie in bytes that are dead only once their own window is patched. Every prefix of the list is a working program, and the
 //! kernel copies a page without looking at signals, so patches that follow each other on one page go in one write.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use thalweg_patch::Patch;
 
 use crate::error::{Error, Result};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Text};
 use crate::memory::read_remote;
-use crate::proc::{Pid, RemoteAddr};
+use crate::proc::{self, Pid, RemoteAddr};
 use crate::tracee::Stopped;
 
+/// How often text is read that other files take the place of.
+const ATTEMPTS: u32 = 20;
 const PAGE: usize = thalweg_shm::PAGE as usize;
 
 /// Patches that can be written at once: consecutive ones on the same page.
@@ -41,7 +44,7 @@ fn page_of(patch: &Patch) -> u64 {
 }
 
 /// All changes to a target's text, ready to be written.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Changes {
     /// Pages as they are before.
     pages: BTreeMap<u64, Vec<u8>>,
@@ -50,8 +53,24 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Refuses text that is not what the files say: another tool's breakpoints.
-    pub fn prepare(pid: Pid, patches: &[Patch]) -> Result<Changes> {
+    /// Refuses text that is not what the files say: another tool's breakpoints. Modules that were unloaded meanwhile
+    /// are left out; some programs load and unload all the time.
+    pub fn prepare(pid: Pid, ledger: &Ledger) -> Result<Changes> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let maps = proc::maps(pid)?;
+            let there = ledger.texts_in(&maps);
+            let mut patches = ledger.patches.clone();
+            patches.retain(|patch| there(patch.address));
+            match Changes::read(pid, &patches) {
+                Err(_) if attempts < ATTEMPTS => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn read(pid: Pid, patches: &[Patch]) -> Result<Changes> {
         let mut changes = Changes::default();
         for patch in patches {
             changes.pages.entry(page_of(patch)).or_default();
@@ -87,6 +106,22 @@ impl Changes {
                 .push((start + low as u64, page[low..high].to_vec()));
         }
         Ok(changes)
+    }
+
+    /// The same but for code that is not mapped any more.
+    pub fn without(&self, gone: &[&Text]) -> Cow<'_, Changes> {
+        if gone.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let stays = |address: u64| {
+            !gone
+                .iter()
+                .any(|text| (text.start..text.end).contains(&address))
+        };
+        let mut changes = self.clone();
+        changes.pages.retain(|page, _| stays(*page));
+        changes.writes.retain(|(address, _)| stays(*address));
+        Cow::Owned(changes)
     }
 
     /// Neighbouring pages together: start and length.
@@ -130,14 +165,7 @@ impl Changes {
 /// was is anything looked at. (A file that was loaded anew has its original bytes.)
 pub fn undo(stopped: &mut Stopped, ledger: &Ledger, foreign: &mut Vec<u64>) -> Result<()> {
     let maps = stopped.maps()?;
-    let mut texts = ledger.texts.clone();
-    texts.sort_unstable_by_key(|text| text.start);
-    let still_there = |address: u64| {
-        let next = texts.partition_point(|text| text.start <= address);
-        texts[..next]
-            .last()
-            .is_some_and(|text| address < text.end && text.is_mapped_at(&maps, address))
-    };
+    let still_there = ledger.texts_in(&maps);
     let mut page = vec![0; PAGE];
     for run in runs_backwards(&ledger.patches) {
         let start = page_of(&run[0]);

@@ -349,7 +349,7 @@ pub struct Loaded {
 pub const LOADED_NONE: u32 = 0;
 /// Its text is patched, or will be.
 pub const LOADED_LIVE: u32 = 1;
-/// Unloaded again: the catalog counts, the ledger does not.
+/// Unloaded again where it was loaded. Its ledger stays in force: a fork child may still have it.
 pub const LOADED_CLOSED: u32 = 2;
 
 /// First page of the shared memory.
@@ -405,6 +405,8 @@ pub struct Header {
     pub growth_used: u64,
     /// How many functions there can be in all.
     pub functions_limit: u64,
+    /// Address of the loader's word that is 0 when its list of objects is in order; 0: unknown.
+    pub list_state: u64,
     /// Entries of the table of ended threads that are given out.
     pub ended: u32,
     /// Where the next search for the slot of an ended thread begins.

@@ -4,7 +4,7 @@ use crate::support::build::{Build, Program};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::{assert_restored, compare};
-use crate::support::thalweg::{command, export, record, record_path, succeed};
+use crate::support::thalweg::{command, export, record, record_path, succeed, text};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -77,6 +77,11 @@ fn a_library_in_a_namespace_of_its_own_is_counted_exactly() {
     assert_counted("space", 3);
 }
 
+#[test]
+fn a_library_opened_by_fork_children_is_counted_exactly() {
+    assert_counted("fork", 5);
+}
+
 /// `record -p`, once it says on its own that it has attached.
 fn record_process(live: &Live, before: &crate::support::text::TextMap, file: &Path) -> Child {
     let child = command()
@@ -133,15 +138,26 @@ fn a_library_opened_after_attaching_is_counted_and_left_clean() {
     live.assert_healthy();
 }
 
+/// The address range of a library's code.
+fn place_of(library: &str, live: &Live) -> String {
+    let text = live.text();
+    let end = format!("/{library}");
+    let name = text.keys().find(|name| name.ends_with(&end));
+    let name = name.unwrap_or_else(|| panic!("no {library}: {text:?}"));
+    name.split(' ').next().expect("a range").to_owned()
+}
+
 #[test]
 fn what_lies_where_a_closed_library_was_is_not_written_to() {
     let (plug, other) = (plug(""), plug("_other"));
     let mut live = Live::ready(&loading().path, &[path_of(&plug), "-"]);
     live.ask("open");
+    let place = place_of("plug", &live);
     succeed(&["attach", "--quiet", &live.id()]);
     live.ask("call 5");
     live.ask("close");
     live.ask(&format!("open {}", path_of(&other)));
+    assert_eq!(place_of("plug_other", &live), place, "not put to the test");
     let status = succeed(&["status", &live.id()]);
     assert!(
         status.contains("not counted") && status.contains("plug_other"),
@@ -157,6 +173,38 @@ fn what_lies_where_a_closed_library_was_is_not_written_to() {
     assert!(hit.is_empty(), "bytes of another library changed: {hit:?}");
     assert_eq!(live.ask("call 3"), "done");
     live.assert_healthy();
+}
+
+#[test]
+fn a_process_that_loads_all_the_time_is_attached_to_and_left_clean() {
+    let plug = plug("");
+    let mut live = Live::start(&loading().path, &[path_of(&plug), "100000000"]);
+    std::thread::sleep(Duration::from_millis(100));
+    let but_for_plug = |live: &Live| {
+        let mut text = live.text();
+        text.retain(|name, _| !name.contains("plug"));
+        text
+    };
+    let before = but_for_plug(&live);
+    let scratch = Scratch::new();
+    let file = scratch.join("p.thalweg");
+    for _ in 0..2 {
+        succeed(&["attach", "--quiet", &live.id()]);
+        succeed(&["detach", "--quiet", &live.id()]);
+        let record = ["record", "--quiet", "-d", "300ms", "-p"];
+        let output = command()
+            .args(record)
+            .arg(live.id())
+            .arg("-o")
+            .arg(&file)
+            .output()
+            .expect("thalweg starts");
+        assert!(output.status.success(), "{}", text(&output));
+        assert_restored(&before, &but_for_plug(&live));
+        live.assert_healthy();
+    }
+    assert!(export(&file).calls_by_name().contains_key("plug_work"));
+    live.send(Signal::SIGKILL);
 }
 
 #[test]

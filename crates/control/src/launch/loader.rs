@@ -9,7 +9,8 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
 use crate::error::{Error, Result};
-use crate::proc::{self, Mapping, RemoteAddr};
+use crate::memory;
+use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::tracee::Stopped;
 
 /// More than any loader: a file beyond it is not one.
@@ -89,8 +90,31 @@ fn symbol(data: &[u8], name: &str) -> Option<u64> {
         })
 }
 
-/// Whether `r_debug`, to which the program's DT_DEBUG leads, says that the libraries are in place.
+/// Whether `r_debug` says that the libraries are in place.
 fn is_consistent(stopped: &Stopped, headers: u64, count: u64) -> bool {
+    let mut read = |address: u64, into: &mut [u8]| stopped.read(RemoteAddr(address), into).is_ok();
+    let Some(place) = state_address(&mut read, headers, count) else {
+        return false;
+    };
+    let mut state = [0; 4];
+    read(place, &mut state) && u32::from_le_bytes(state) == RT_CONSISTENT
+}
+
+/// Where a running process's loader says whether its list of objects is in order (`r_debug.r_state`), if it has one.
+pub(crate) fn list_state(pid: Pid) -> Option<u64> {
+    let auxv = proc::auxv(pid).ok()?;
+    let value = |kind| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
+    let mut read =
+        |address: u64, into: &mut [u8]| memory::read_remote(pid, RemoteAddr(address), into).is_ok();
+    state_address(&mut read, value(libc::AT_PHDR)?, value(libc::AT_PHNUM)?)
+}
+
+/// The address of `r_debug.r_state`: the program's headers lead to DT_DEBUG, which leads to `r_debug`.
+fn state_address(
+    read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+    headers: u64,
+    count: u64,
+) -> Option<u64> {
     const ENTRY: usize = 56;
     const R_STATE: u64 = 24;
     let word = |bytes: &[u8], at: usize| {
@@ -99,8 +123,8 @@ fn is_consistent(stopped: &Stopped, headers: u64, count: u64) -> bool {
         u64::from_le_bytes(word)
     };
     let mut table = vec![0; count.min(256) as usize * ENTRY];
-    if stopped.read(RemoteAddr(headers), &mut table).is_err() {
-        return false;
+    if !read(headers, &mut table) {
+        return None;
     }
     let entries = || table.chunks_exact(ENTRY);
     let kind = |entry: &[u8]| word(entry, 0) as u32;
@@ -108,24 +132,16 @@ fn is_consistent(stopped: &Stopped, headers: u64, count: u64) -> bool {
     let slide = entries()
         .find(|entry| kind(entry) == elf::PT_PHDR.0)
         .map_or(0, |entry| headers.wrapping_sub(word(entry, 16)));
-    let Some(dynamic) = entries().find(|entry| kind(entry) == elf::PT_DYNAMIC.0) else {
-        return false;
-    };
+    let dynamic = entries().find(|entry| kind(entry) == elf::PT_DYNAMIC.0)?;
     let start = word(dynamic, 16).wrapping_add(slide);
     let mut bytes = vec![0; word(dynamic, 40).min(64 * 1024) as usize];
-    if stopped.read(RemoteAddr(start), &mut bytes).is_err() {
-        return false;
+    if !read(start, &mut bytes) {
+        return None;
     }
     let debug = bytes
         .chunks_exact(16)
         .find(|pair| word(pair, 0) == elf::DT_DEBUG.0 as u64)
-        .map(|pair| word(pair, 8));
-    let Some(debug) = debug.filter(|address| *address != 0) else {
-        return false;
-    };
-    let mut state = [0; 4];
-    stopped
-        .read(RemoteAddr(debug.wrapping_add(R_STATE)), &mut state)
-        .is_ok()
-        && u32::from_le_bytes(state) == RT_CONSISTENT
+        .map(|pair| word(pair, 8))
+        .filter(|address| *address != 0)?;
+    Some(debug.wrapping_add(R_STATE))
 }
