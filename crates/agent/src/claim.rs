@@ -36,6 +36,17 @@ pub fn current(sp: u64) -> Option<Slot> {
     undisturbed(|| claim(owner, sp))
 }
 
+/// The same when the thread has just gone to another stack, wherever that is.
+pub fn after_switch(sp: u64) -> Option<Slot> {
+    let slot = Slot(gs_base());
+    let owner = thread_pointer();
+    // SAFETY: as in current.
+    if owner != 0 && unsafe { (*slot.private()).owner } == owner {
+        return Some(slot);
+    }
+    current(sp)
+}
+
 fn go_uncounted() -> Option<Slot> {
     // SAFETY: the header is mapped.
     unsafe { atomic32(&raw mut (*header()).unslotted).fetch_add(1, Relaxed) };
@@ -169,6 +180,9 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
             atomic64(&raw mut (*shared).root).store(root as u64, Release);
         }
         (*shared).threads += 1;
+        (*shared).base = 0;
+        (*shared).switching = 0;
+        (*shared).resumers = 0;
         let bottom = slot.sentinel();
         (*bottom).key = shm::frame_key((newcomer.sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL);
         (*bottom).node = (*shared).root;
@@ -229,6 +243,9 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
         let mut count = 0;
         loop {
             above = above.add(1);
+            if above as u64 == (*from.shared()).base {
+                continue;
+            }
             let key = (&raw const (*above).key).read_volatile();
             let node = (&raw const (*above).node).read_volatile();
             count += 1;

@@ -3,7 +3,8 @@
 //! copies beside the stubs; all its memory is the region described in `thalweg_shm`.
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
-//! behind by exceptions and longjmp, folding. gate.rs lets a thread wait for the controller. Everything is re-entrant: a signal handler may run probes between any two
+//! behind by exceptions and longjmp, folding. stacks.rs follows threads to other stacks, parked.rs keeps those that are
+//! left. gate.rs lets a thread wait for the controller. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
@@ -11,9 +12,11 @@
 mod claim;
 mod gate;
 mod memory;
+mod parked;
 mod probes;
 mod reuse;
 mod slow;
+mod stacks;
 mod tree;
 
 #[panic_handler]

@@ -80,6 +80,29 @@ impl Slot {
             + shm::FRAME_SIZE) as *mut shm::Frame
     }
 
+    /// In a coroutine: the frame that stands for the outer end of its stack. Null on the thread's own stack.
+    pub fn base(self) -> *mut shm::Frame {
+        // SAFETY: the shared page is mapped. A base above the top is being made or dropped.
+        unsafe {
+            let base = (&raw const (*self.shared()).base).read_volatile() as *mut shm::Frame;
+            if base <= self.top() {
+                base
+            } else {
+                core::ptr::null_mut()
+            }
+        }
+    }
+
+    /// What lies below the first frame of the stack that the thread is on.
+    pub fn bottom(self) -> *mut shm::Frame {
+        let base = self.base();
+        if base.is_null() {
+            self.sentinel()
+        } else {
+            base
+        }
+    }
+
     pub fn top(self) -> *mut shm::Frame {
         // SAFETY: the private page is mapped.
         unsafe { (self.0 + (*self.private()).top) as *mut shm::Frame }

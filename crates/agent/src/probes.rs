@@ -13,6 +13,7 @@
 //! tail stub: call tw_tail_mark; jmp probed             or, the target stored at [sp - 24]:
 //!            call tw_tail_unknown; jmp *...
 //! gate:      call tw_gate; nop dword [rax+KIND and FUNCTION]; then an entry stub, if the function is counted
+//! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
@@ -386,6 +387,27 @@ tw_gate:
     lea rsi, [rsp - 80]
     lea rdx, [rsp + 8]
     SLOW_CALL tw_slow_gate
+    mov rsi, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
+
+    # ---- exit to another stack or past callers: rsp is 136 below what the instruction that leaves will find, clear of
+    # whatever lives in the red zone there.
+    .globl tw_switch
+    .balign 64
+tw_switch:
+    mov [rsp - 8], rax
+    KEEP_FLAGS 1, 40
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rsi
+    mov rcx, [rsp]
+    mov ecx, [rcx + 3]
+    lea rsi, [rsp + 136]
+    SLOW_CALL tw_slow_switch
+    GIVE_FLAGS 1, 40
     mov rsi, [rsp - 32]
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]

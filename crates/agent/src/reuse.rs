@@ -14,7 +14,7 @@
 
 use crate::claim::Newcomer;
 use crate::memory::{Slot, atomic32, atomic64, flags, has_ended, header, region, ticks};
-use crate::slow;
+use crate::{slow, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
 
@@ -178,6 +178,10 @@ unsafe fn close(slot: Slot) -> u64 {
         }
         slot.set_top(top);
         while slot.top() > bottom {
+            if slot.top() == slot.base() {
+                stacks::drop_base(slot, end);
+                continue;
+            }
             slow::pop(slot, end);
         }
         (*shared).last = end;

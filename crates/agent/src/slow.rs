@@ -2,6 +2,7 @@
 
 use crate::claim;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
+use crate::stacks::{drop_base, own_stack_encloses};
 use crate::tree;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -17,7 +18,7 @@ fn same_stack(low: u64, high: u64) -> bool {
     high - low < SAME_STACK && !(low < end && end <= high)
 }
 
-fn timed_now() -> u64 {
+pub fn timed_now() -> u64 {
     if flags() & shm::HEADER_TIMED != 0 {
         ticks()
     } else {
@@ -35,8 +36,9 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
     unsafe {
         (*slot.shared()).slow_entries += 1;
         let mut tail = 0;
+        let switching = (&raw const (*slot.shared()).switching).read_volatile() != 0;
         let top = slot.top();
-        if top > slot.sentinel() && (*top).key != 0 {
+        if top > slot.bottom() && (*top).key != 0 {
             let top_sp = frame_sp((*top).key);
             if sp == top_sp && (*top).key & shm::KEY_PENDING != 0 {
                 (*top).key &= !shm::KEY_PENDING;
@@ -46,16 +48,19 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
                 && (*((*top).node as *const Node)).function == function
             {
                 return;
-            } else if sp >= top_sp {
+            } else if sp >= top_sp && !switching {
+                // In the middle of a switch this is a handler, on a stack that is not the top frame's any more.
                 leave_stale(slot, sp);
             }
+        } else if !switching && own_stack_encloses(slot, sp) {
+            leave_stale(slot, sp);
         }
         let mut caller = slot.top();
-        while caller > slot.sentinel() && (*caller).key == 0 {
+        while caller > slot.bottom() && (*caller).key == 0 {
             // An entry that a handler interrupted has not filled it yet (an earlier handler has emptied it).
             caller = caller.sub(1);
         }
-        if slot.top() == slot.sentinel() {
+        if slot.top() == slot.bottom() && !switching {
             recentre(caller, sp);
         }
         push(slot, caller, function, sp, tail);
@@ -120,15 +125,16 @@ unsafe fn is_probed(slot: Slot, target: u64) -> bool {
 const SEARCH_ON: u32 = 64;
 
 /// Makes the activation at `sp` the top one, if it is on the stack at all; what lay above it was left without an exit.
-unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
+pub unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
         let bottom = slot.sentinel();
+        let base = slot.base();
         let mut frame = slot.top();
         let mut beyond = 0;
         while frame > bottom {
             let at = frame_sp((*frame).key);
-            if at == sp {
+            if at == sp && frame != base {
                 drop_above(slot, frame, now);
                 return true;
             }
@@ -145,12 +151,12 @@ unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
 }
 
 /// Ends the top activation, and those that it was reached from by tail jumps.
-unsafe fn leave(slot: Slot, now: u64) {
+pub unsafe fn leave(slot: Slot, now: u64) {
     // SAFETY: the sentinel has no tail mark, so the loop ends there at the latest.
     unsafe {
         loop {
             let top = slot.top();
-            if top <= slot.sentinel() {
+            if top <= slot.bottom() {
                 return;
             }
             let tail = (*top).key & shm::KEY_TAIL != 0;
@@ -167,7 +173,12 @@ unsafe fn leave(slot: Slot, now: u64) {
 unsafe fn leave_stale(slot: Slot, sp: u64) {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
-        let bottom = slot.sentinel();
+        if own_stack_encloses(slot, sp) {
+            let now = timed_now();
+            drop_above(slot, slot.base(), now);
+            drop_base(slot, now);
+        }
+        let bottom = slot.bottom();
         let mut frame = slot.top();
         while frame > bottom {
             let at = frame_sp((*frame).key);
@@ -176,7 +187,15 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
             }
             frame = frame.sub(1);
         }
-        if frame == bottom {
+        if frame == bottom && frame == slot.top() {
+            return;
+        }
+        if frame == bottom && frame == slot.base() {
+            // Above what is known of a coroutine: on its stack only below where that began.
+            if sp + shm::WINDOW / 2 > frame_sp((*frame).key) {
+                return;
+            }
+        } else if frame == bottom {
             let first = frame_sp((*bottom.add(1)).key);
             if sp < first || !same_stack(first, sp) {
                 return;
@@ -187,12 +206,16 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
 }
 
 /// Ends the activations above `frame`, which were left without a return.
-unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
+pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
     // SAFETY: by the callers `frame` is one of this thread's, the sentinel at the lowest.
     unsafe {
         while slot.top() > frame {
-            (*slot.shared()).resyncs += 1;
             let top = slot.top();
+            if top == slot.base() {
+                drop_base(slot, now);
+                continue;
+            }
+            (*slot.shared()).resyncs += 1;
             if (*top).key != 0 {
                 let unwound = atomic32(&raw mut (*((*top).node as *mut Node)).unwound);
                 if unwound.load(Relaxed) < u32::MAX {
@@ -219,27 +242,11 @@ unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
-        let parent = (*caller).node as *mut Node;
-        let mut mark = tail;
-        let mut node = core::ptr::null_mut();
-        if (*caller).key & shm::KEY_FOLDED == 0 || caller == slot.sentinel() {
-            node = tree::child(slot, parent, function, 0);
-        }
-        if node.is_null() {
-            node = tree::folded(function);
-            mark |= shm::KEY_FOLDED;
-            if (&raw const (*node).children[0]).read_volatile() == 0 {
-                // The hot path follows a child slot without asking whether it is empty: the first one, by which other
-                // threads know that the node is ready, comes last.
-                (&raw mut (*node).function).write_volatile(function);
-                for child in (*node).children.iter_mut().rev() {
-                    (&raw mut *child).write_volatile((*slot.shared()).root);
-                }
-            }
-            atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+        let (node, folded) = node_below(slot, caller, function);
+        let mark = tail | folded;
+        atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+        if folded != 0 {
             atomic64(&raw mut (*header()).folded_calls).fetch_add(1, Relaxed);
-        } else {
-            atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
         }
         if (slot.0 + (*slot.private()).limit) <= top as u64 {
             // Too deep for the shadow stack: counted, its time is its caller's.
@@ -254,6 +261,48 @@ unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64
         (&raw mut (*frame).node).write_volatile(node as u64);
         (&raw mut (*frame).start).write_volatile(timed_now());
         (&raw mut (*frame).child).write_volatile(0);
+    }
+}
+
+/// The context of `function` when the activation at `caller` calls it, and how its frame is marked.
+pub unsafe fn node_below(slot: Slot, caller: *mut Frame, function: u32) -> (*mut Node, u64) {
+    // SAFETY: `caller` is a frame of this thread.
+    unsafe {
+        let parent = (*caller).node as *mut Node;
+        if caller == slot.sentinel() || !in_folded(parent) {
+            let node = tree::child(slot, parent, function, 0);
+            if !node.is_null() {
+                return (node, 0);
+            }
+        }
+        let node = tree::folded(function);
+        if (&raw const (*node).children[0]).read_volatile() == 0 {
+            // The hot path follows a child slot without asking whether it is empty: the first one, by which other
+            // threads know that the node is ready, comes last.
+            (&raw mut (*node).function).write_volatile(function);
+            for child in (*node).children.iter_mut().rev() {
+                (&raw mut *child).write_volatile((*slot.shared()).root);
+            }
+        }
+        (node, shm::KEY_FOLDED)
+    }
+}
+
+/// Whether `node` is one of those that stand for all contexts of a function that found no room.
+pub fn in_folded(node: *const Node) -> bool {
+    // SAFETY: the header is mapped.
+    let nodes = unsafe { (*header()).nodes_offset - (*header()).folded_offset };
+    (node as u64).wrapping_sub(tree::folded(0) as u64) < nodes
+}
+
+pub unsafe fn function_of(node: *const Node) -> u32 {
+    // SAFETY: by the caller `node` is one of the tree or a folded one.
+    unsafe {
+        if in_folded(node) {
+            ((node as u64 - tree::folded(0) as u64) / shm::NODE_SIZE) as u32
+        } else {
+            (*node).function
+        }
     }
 }
 
@@ -297,8 +346,7 @@ unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
     // SAFETY: folded nodes are process-wide and only touched atomically; the walk stays within this thread's frames.
     unsafe {
         let node = (*top).node as *mut Node;
-        let function =
-            node.cast::<u8>().offset_from(tree::folded(0).cast()) as u64 / shm::NODE_SIZE;
+        let function = function_of(node);
         atomic64(&raw mut (*node).base).fetch_add(own as u64, Relaxed);
         let min = atomic64((&raw mut (*node).min).cast());
         // A folded node starts as zeros; `i64::MAX - value` is kept, so that zero means "none yet".
@@ -306,16 +354,8 @@ unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
         min.fetch_max(inverted, Relaxed);
         atomic64((&raw mut (*node).max).cast()).fetch_max(own.max(0) as u64, Relaxed);
         let mut frame = top.sub(1);
-        let folded_start = tree::folded(0) as u64;
-        let folded_end = folded_start + (*header()).functions as u64 * shm::NODE_SIZE;
         while frame > slot.sentinel() {
-            let other = (*frame).node;
-            let same = if other >= folded_start && other < folded_end {
-                (other - folded_start) / shm::NODE_SIZE == function
-            } else {
-                (*(other as *const Node)).function as u64 == function
-            };
-            if same {
+            if function_of((*frame).node as *const Node) == function {
                 return;
             }
             frame = frame.sub(1);

@@ -88,6 +88,7 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailMark, true) => (CALL, TW_TAIL_MARK_F),
             (Probe::TailUnknown, false) => (CALL, TW_TAIL_UNKNOWN),
             (Probe::TailUnknown, true) => (CALL, TW_TAIL_UNKNOWN_F),
+            (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
         };
         let start = out.len();
         if let Probe::Entry {
@@ -99,8 +100,12 @@ impl ProbeEncoder for Encoder<'_> {
             put_gate(self.agent, self.gates, function, number, at, out);
         }
         let at = at + (out.len() - start) as u64;
-        // A function that jumps back to its entry may have live data below the stack pointer there.
-        let below_red_zone = matches!(probe, Probe::Entry { loops: true, .. });
+        // A function that jumps back to its entry may have live data below the stack pointer there, and so may the one
+        // that a switch goes to: a context can be that of a signal's victim.
+        let below_red_zone = matches!(
+            probe,
+            Probe::Entry { loops: true, .. } | Probe::Switch { .. }
+        );
         let at = if below_red_zone {
             out.extend_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
             at + 5
@@ -111,10 +116,23 @@ impl ProbeEncoder for Encoder<'_> {
         let displacement = (self.agent + routine).wrapping_sub(at + 5) as u32;
         out.push(opcode);
         out.extend_from_slice(&displacement.to_le_bytes());
-        if let Probe::Entry { function, .. } = probe {
+        let number = match probe {
+            Probe::Entry { function, .. } => Some(self.numbers[function]),
+            Probe::Switch {
+                function,
+                jumps,
+                unwinds,
+            } => Some(
+                (self.numbers[function] & shm::SWITCH_FUNCTION)
+                    | if jumps { shm::SWITCH_JUMPS } else { 0 }
+                    | if unwinds { shm::SWITCH_UNWINDS } else { 0 },
+            ),
+            _ => None,
+        };
+        if let Some(number) = number {
             // nop dword ptr [rax + number]: the probe reads the number behind its return address
             out.extend_from_slice(&[0x0f, 0x1f, 0x80]);
-            out.extend_from_slice(&self.numbers[function].to_le_bytes());
+            out.extend_from_slice(&number.to_le_bytes());
         }
         if below_red_zone {
             out.extend_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]

@@ -234,6 +234,11 @@ impl Emitter<'_, '_> {
                     &relocate::copy(bytes, at).ok_or(EmitError::ForeignPlan { address: at })?,
                 );
             }
+            (Flow::Return | Flow::JumpIndirect, Some(probe @ Probe::Switch { .. })) => {
+                self.probe(probe, keep_flags);
+                self.map_back(at);
+                self.piece(&relocate::copy(bytes, at).ok_or(foreign)?);
+            }
             (Flow::ReturnPop, Some(Probe::Exit)) => {
                 self.probe(Probe::Exit, keep_flags);
                 self.map_back(at);

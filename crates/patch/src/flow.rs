@@ -7,6 +7,18 @@ use crate::targets::Targets;
 use iced_x86::{Decoder, Instruction, Mnemonic, OpKind, Register};
 use thalweg_symbols::FunctionKind;
 
+/// Where a function's exits lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeavesFor {
+    /// Its caller, or a function that returns there in its stead.
+    #[default]
+    Caller,
+    /// Perhaps another stack.
+    OtherStack,
+    /// Perhaps a caller further up.
+    OuterCaller,
+}
+
 /// How a function is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitKind {
@@ -48,6 +60,7 @@ pub(crate) struct Body {
     pub entry: usize,
     /// Index of the instruction before which the entry counts as made: the same, but for Go's check of the stack.
     pub entered: usize,
+    pub leaves_for: LeavesFor,
 }
 
 impl Body {
@@ -135,6 +148,7 @@ pub(crate) fn body_of(
     }
     let mut body = walk.finish(targets);
     body.entered = behind_stack_check(&body, bytes).unwrap_or(body.entry);
+    body.leaves_for = leaves_for(image, &body);
     classify(image, targets, function, &mut body)?;
     Ok(body)
 }
@@ -313,6 +327,92 @@ fn behind_stack_check(body: &Body, bytes: &[u8]) -> Option<usize> {
     (is_jbe && in_line && goes_on && body.entry == 0).then_some(branch + 1)
 }
 
+/// Code that makes another value than one of its own the stack pointer, and then leaves without a further branch:
+///
+/// ```text
+///   mov rsp, [rdx+0xa0] ... ret          swapcontext
+///   mov rsp, rdi ... jmp r8              boost's jump_fcontext
+///   mov rsp, rcx; pop rcx; jmp rcx       the unwinder, once it has found who catches
+/// ```
+///
+/// What switches stacks is written by hand and calls nothing; the unwinder calls a lot, and then leaves as shown.
+fn leaves_for(image: &Image, body: &Body) -> LeavesFor {
+    let calls = |i: &Insn| matches!(i.flow, Flow::Call(_) | Flow::CallIndirect);
+    let calls = body.insns.iter().any(calls);
+    if !calls && body.end - body.start > LONGEST_SWITCH {
+        return LeavesFor::Caller;
+    }
+    for (index, insn) in body.insns.iter().enumerate() {
+        if insn.flow != Flow::Next || insn.len < 3 {
+            continue;
+        }
+        let code = image.code_at(insn.addr);
+        // mov r64, r/m64 and mov r/m64, r64, with any REX prefix that has W.
+        if !matches!(code, Some([0x48..=0x4f, 0x89 | 0x8b, ..])) {
+            continue;
+        }
+        let Some(i) = code.and_then(|c| decode_one(c, insn.addr)) else {
+            continue;
+        };
+        if i.op0_kind() != OpKind::Register || i.op0_register() != Register::RSP {
+            continue;
+        }
+        let foreign = match i.op1_kind() {
+            OpKind::Register => {
+                i.op1_register() != Register::RBP
+                    && !keeps_stack_pointer(image, body, i.op1_register())
+            }
+            OpKind::Memory => !matches!(i.memory_base(), Register::RSP | Register::RBP),
+            _ => false,
+        };
+        if !foreign {
+            continue;
+        }
+        if calls {
+            if matches!(
+                code,
+                Some([0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1, ..] | [0x48, 0x89, 0xcc, 0xc3, ..])
+            ) {
+                return LeavesFor::OuterCaller;
+            }
+            continue;
+        }
+        let straight = body.insns[index..]
+            .windows(2)
+            .find(|pair| pair[0].flow != Flow::Next || pair[0].end() != pair[1].addr);
+        let last = straight.map_or(body.insns[body.insns.len() - 1], |pair| pair[0]);
+        if matches!(last.flow, Flow::Return | Flow::JumpIndirect) {
+            return LeavesFor::OtherStack;
+        }
+    }
+    LeavesFor::Caller
+}
+
+/// No function that switches stacks is longer.
+const LONGEST_SWITCH: u64 = 1024;
+
+/// Does the function copy its own stack pointer to `register` anywhere? Then what it loads from there is its own.
+fn keeps_stack_pointer(image: &Image, body: &Body, register: Register) -> bool {
+    body.insns.iter().any(|insn| {
+        let i = image
+            .code_at(insn.addr)
+            .and_then(|c| decode_one(c, insn.addr));
+        i.is_some_and(|i| {
+            let to_it = i.op_count() == 2
+                && i.op0_kind() == OpKind::Register
+                && i.op0_register() == register;
+            let of_rsp = match i.mnemonic() {
+                Mnemonic::Mov => {
+                    i.op1_kind() == OpKind::Register && i.op1_register() == Register::RSP
+                }
+                Mnemonic::Lea => i.memory_base() == Register::RSP,
+                _ => false,
+            };
+            to_it && of_rsp
+        })
+    })
+}
+
 /// Finds the exits, and refuses what is not understood.
 fn classify(
     image: &Image,
@@ -328,10 +428,15 @@ fn classify(
         let at = insn.addr;
         let kind = match insn.flow {
             Flow::Return => {
-                check_return(image, body, index)?;
+                if body.leaves_for == LeavesFor::Caller {
+                    check_return(image, body, index)?;
+                }
                 ExitKind::Return
             }
             Flow::ReturnPop => ExitKind::ReturnPop,
+            Flow::JumpIndirect if body.leaves_for == LeavesFor::OtherStack => {
+                ExitKind::TailIndirect
+            }
             Flow::JumpIndirect => match indirect(image, targets, function, body, index)? {
                 true => ExitKind::TailIndirect,
                 false => continue,

@@ -146,6 +146,13 @@ pub enum Probe {
     TailMark,
     /// A tail jump whose target is known only now follows: its address has been stored at `[rsp-24]`.
     TailUnknown,
+    /// The function may go on elsewhere than where it was called from: a return or, with `jumps`, an indirect jump follows.
+    /// `unwinds`: further up the same stack; otherwise on any stack. May write to `[rsp-128-..., rsp-128)` only.
+    Switch {
+        function: usize,
+        jumps: bool,
+        unwinds: bool,
+    },
 }
 
 /// Makes the machine code of probes. The controller has the real one, tests have theirs.

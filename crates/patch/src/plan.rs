@@ -1,7 +1,7 @@
 //! Plans a whole module: every function on its own first, then what they owe each other.
 
 use crate::flags::read_before_set;
-use crate::flow::{Body, ExitKind, body_of};
+use crate::flow::{Body, ExitKind, LeavesFor, body_of};
 use crate::image::Image;
 use crate::insn::{Flow, Insn};
 use crate::interface::{
@@ -34,6 +34,7 @@ pub(crate) struct Planned {
     /// Indices of functions whose plans this one needs in force.
     needs: Vec<(usize, Need)>,
     loops: bool,
+    leaves_for: LeavesFor,
     /// Where the entry probe stands.
     entered: u64,
     method: Method,
@@ -392,6 +393,7 @@ impl Planner<'_, '_> {
             spare: Vec::new(),
             needs,
             loops: false,
+            leaves_for: body.leaves_for,
             entered: body.insns[body.entered].addr,
             method: method(body, drafts, fragment),
             stub_bytes: 0,
@@ -602,21 +604,14 @@ fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Op
         });
     }
     for &(at, kind) in &planned.exits {
-        let probe = match kind {
-            ExitKind::Return => Probe::Return,
-            ExitKind::ReturnPop | ExitKind::Thunk | ExitKind::Tail(None) => Probe::Exit,
-            ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) => {
-                if probed[g] {
-                    Probe::TailMark
-                } else {
-                    Probe::Exit
-                }
-            }
-            ExitKind::TailPlt => match plt_slot(image, at) {
-                Some(_) => Probe::TailUnknown,
-                None => Probe::Exit,
+        let elsewhere = entry.filter(|_| planned.leaves_for != LeavesFor::Caller);
+        let probe = match (kind, elsewhere) {
+            (ExitKind::Return | ExitKind::TailIndirect, Some(function)) => Probe::Switch {
+                function,
+                jumps: kind == ExitKind::TailIndirect,
+                unwinds: planned.leaves_for == LeavesFor::OuterCaller,
             },
-            ExitKind::TailIndirect => Probe::TailUnknown,
+            _ => probe_at(image, at, kind, probed),
         };
         let end_of = matches!(kind, ExitKind::FallThrough(_));
         let window = planned.windows.iter_mut().find(|w| {
@@ -629,6 +624,25 @@ fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Op
         if let Some(window) = window {
             window.events.push(Event { at, probe });
         }
+    }
+}
+
+fn probe_at(image: &Image, at: u64, kind: ExitKind, probed: &[bool]) -> Probe {
+    match kind {
+        ExitKind::Return => Probe::Return,
+        ExitKind::ReturnPop | ExitKind::Thunk | ExitKind::Tail(None) => Probe::Exit,
+        ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) => {
+            if probed[g] {
+                Probe::TailMark
+            } else {
+                Probe::Exit
+            }
+        }
+        ExitKind::TailPlt => match plt_slot(image, at) {
+            Some(_) => Probe::TailUnknown,
+            None => Probe::Exit,
+        },
+        ExitKind::TailIndirect => Probe::TailUnknown,
     }
 }
 

@@ -25,6 +25,7 @@ impl ProbeEncoder for Marker {
             Probe::Exit => 4,
             Probe::TailMark => 5,
             Probe::TailUnknown => 6,
+            Probe::Switch { .. } => 7,
         };
         // prefetcht0 [0x70000000 + number]
         out.extend([0x0f, 0x18, 0x0c, 0x25, number, 0, 0, 0x70]);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{checked, random};
 use std::path::{Path, PathBuf};
-use thalweg_patch::{Placement, emit, plan, verify};
+use thalweg_patch::{Placement, Probe, emit, plan, verify};
 use thalweg_symbols::{FunctionKind, Module};
 
 const BIAS: u64 = 0x7f00_0000_0000;
@@ -145,4 +145,69 @@ fn stubs_out_of_reach_are_an_error() {
         encoder: &common::Sample,
     };
     assert!(emit(&module, &plan, &place).is_err());
+}
+
+/// Whether every exit of the one function of `code` goes elsewhere, and if so whether up the same stack.
+fn elsewhere(code: &str) -> Option<bool> {
+    let plan = common::everything(&common::assemble(code));
+    assert_eq!(plan.functions.len(), 1, "{code}: {:?}", plan.skipped);
+    switch_of(&plan.functions[0])
+}
+
+fn switch_of(function: &thalweg_patch::FunctionPlan) -> Option<bool> {
+    let events = function.windows.iter().flat_map(|w| &w.events);
+    let kinds: Vec<Option<bool>> = events
+        .filter_map(|e| match e.probe {
+            Probe::Entry { .. } => None,
+            Probe::Switch { unwinds, .. } => Some(Some(unwinds)),
+            _ => Some(None),
+        })
+        .collect();
+    assert!(kinds.windows(2).all(|pair| pair[0] == pair[1]), "{kinds:?}");
+    kinds.first().copied().flatten()
+}
+
+#[test]
+fn functions_that_switch_stacks_are_known_by_their_code() {
+    let switches = [
+        "f: push rbp; push rbx; mov [rdi], rsp; mov rsp, [rsi]; pop rbx; pop rbp; ret; .p2align 4",
+        "f: mov rax, rsp; mov rsp, rdi; mov r8, [rsp + 0x38]; lea rsp, [rsp + 0x40]; jmp r8; .p2align 4",
+        "f: mov [rdi], rsp; mov rsp, [rdx + 0xa0]; mov rcx, [rdx + 0xa8]; push rcx; xor eax, eax; ret; .p2align 4",
+    ];
+    for code in switches {
+        assert_eq!(elsewhere(code), Some(false), "{code}");
+    }
+    let unwinder = "f: push rbp; mov rbp, rsp; call rax; mov rcx, rax; lea rcx, [rbp + rcx + 8]; mov rbp, [rbp]; mov rsp, rcx; pop rcx; jmp rcx; .p2align 4";
+    assert_eq!(elsewhere(unwinder), Some(true));
+    let others = [
+        "f: mov rax, rsp; and rsp, -32; movaps [rsp - 32], xmm0; mov rsp, rax; ret; .p2align 4",
+        "f: push rbp; mov rbp, rsp; and rsp, -32; mov [rsp], rdi; mov rsp, rbp; pop rbp; ret; .p2align 4",
+        "f: lea r10, [rsp + 8]; and rsp, -32; push [r10 - 8]; lea rsp, [r10 - 8]; ret; .p2align 4",
+        "f: mov rax, rsp; sub rsp, 64; mov [rsp + 56], rax; mov rsp, [rsp + 56]; ret; .p2align 4",
+    ];
+    for code in others {
+        assert_eq!(elsewhere(code), None, "{code}");
+    }
+}
+
+#[test]
+fn few_functions_of_the_c_library_switch_stacks() {
+    let module = Module::load(Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6")).expect("libc");
+    let plan = common::everything(&module);
+    let names: Vec<&str> = plan
+        .functions
+        .iter()
+        .filter(|f| {
+            f.windows
+                .iter()
+                .flat_map(|w| &w.events)
+                .any(|e| matches!(e.probe, Probe::Switch { .. }))
+        })
+        .map(|f| module.functions[f.function].name.as_str())
+        .collect();
+    assert!(
+        names.contains(&"swapcontext") && names.contains(&"setcontext"),
+        "{names:?}"
+    );
+    assert!(names.len() <= 4, "{names:?}");
 }

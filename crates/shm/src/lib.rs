@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N | header | gates | loaded | slot x N | ended | table | blobs | frames x N | growth | nodes |
+//! | slot page x N | header | gates | loaded | slot x N | ended | table | blobs | frames x N | growth | nodes | parked |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -139,7 +139,27 @@ pub struct SharedSlot {
     pub resyncs: u64,
     pub slow_entries: u64,
     pub slow_exits: u64,
+    /// Address of the frame that stands for the stack of the coroutine that the thread is in; 0 on its own stack.
+    pub base: u64,
+    /// 1 while the slow path follows the thread to another stack.
+    pub switching: u32,
+    /// How many of `resumed_by` there are.
+    pub resumers: u32,
+    /// Coroutines that have resumed one another, down to the one that runs.
+    pub resumed_by: [Resumer; RESUMERS],
 }
+
+/// A coroutine that waits for the one that it has resumed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Resumer {
+    /// Where its stack was left.
+    pub sp: u64,
+    /// The context in which it runs itself.
+    pub node: u64,
+}
+
+pub const RESUMERS: usize = 4;
 
 /// `SharedSlot::flags`: the slot belongs to a fork child.
 pub const SLOT_FORKED: u32 = 1;
@@ -264,6 +284,55 @@ pub const NODE_OPEN_AT_END: u32 = 4;
 pub const NODE_MISSES_SHIFT: u32 = 8;
 /// That often, or that many children, and the node gets its extension.
 pub const MISSES_FOR_EXTENSION: u32 = 16;
+
+/// In the word behind the call of a switch probe: the function's number, and what kind of exit it is.
+pub const SWITCH_FUNCTION: u32 = (1 << 28) - 1;
+/// It leaves by a jump, the return address already popped.
+pub const SWITCH_JUMPS: u32 = 1 << 31;
+/// It goes on further up the same stack.
+pub const SWITCH_UNWINDS: u32 = 1 << 30;
+
+/// One activation of a coroutine that nobody runs.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ParkedFrame {
+    pub key: u64,
+    /// Time spent in itself so far.
+    pub own: u64,
+    pub function: u32,
+    pub reserved: u32,
+}
+
+/// How many activations a block holds.
+pub const PARKED_FRAMES: u64 = 41;
+
+/// Part of a parked stack: the outermost activations are in its first block. All but `next`, `count` and `frames` is of
+/// the first block only.
+#[repr(C)]
+pub struct ParkedBlock {
+    /// Where the stack was left, in which process and when.
+    pub sp: u64,
+    pub parked_at: u64,
+    /// Sum of `own`.
+    pub total: u64,
+    pub pid: u32,
+    /// Number of the next block plus one, in a stack or among the free ones.
+    pub next: u32,
+    pub count: u32,
+    pub reserved: u32,
+    /// Innermost first.
+    pub frames: [ParkedFrame; PARKED_FRAMES as usize],
+}
+
+pub const PARKED_BLOCK_SIZE: u64 = 1024;
+pub const PARKED_BLOCKS: u64 = 1 << 16;
+/// Words of the index.
+pub const PARKED_INDEX: u64 = 1 << 17;
+/// Offsets in the store, which starts with the list of free blocks and how many were ever used.
+pub const PARKED_INDEX_OFFSET: u64 = PAGE;
+pub const PARKED_BLOCKS_OFFSET: u64 = PARKED_INDEX_OFFSET + PARKED_INDEX * 8;
+/// The store lies behind the nodes. Only what was used of it exists.
+pub const PARKED_SIZE: u64 = PARKED_BLOCKS_OFFSET + PARKED_BLOCKS * PARKED_BLOCK_SIZE;
 
 pub const MAX_CODE_REGIONS: usize = 128;
 
@@ -475,7 +544,7 @@ impl Layout {
             functions_limit,
             nodes_offset,
             nodes_len,
-            shared_size: nodes_offset + nodes_len,
+            shared_size: nodes_offset + nodes_len + PARKED_SIZE,
         }
     }
 }
@@ -503,6 +572,7 @@ const _: () = {
     assert!(MAX_GATES as u64 * GATE_SIZE <= LOADED_OFFSET - GATES_OFFSET);
     assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
     assert!(size_of::<Ended>() as u64 == ENDED_SIZE);
+    assert!(size_of::<ParkedBlock>() as u64 <= PARKED_BLOCK_SIZE);
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);

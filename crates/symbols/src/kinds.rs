@@ -43,7 +43,7 @@ pub(crate) fn kind(facts: &Facts<'_>) -> FunctionKind {
     if makes_task(facts.code) {
         return FunctionKind::Untouchable(NEW_TASK);
     }
-    if is_long_jump(facts.code) || loads_context(facts.code) {
+    if is_long_jump(facts.code) {
         return FunctionKind::Untouchable(CONTEXT);
     }
     if facts.is_entry || facts.name == Some("_start") {
@@ -69,11 +69,7 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         }
         "__longjmp"
         | "____longjmp_chk"
-        | "setcontext"
-        | "swapcontext"
         | "getcontext"
-        | "__setcontext"
-        | "__swapcontext"
         | "__getcontext"
         | "__start_context"
         | "__push___start_context" => CONTEXT,
@@ -188,11 +184,6 @@ fn is_long_jump(code: &[u8]) -> bool {
             .any(|w| w == [0x4c, 0x89, 0xc4, 0x4c, 0x89, 0xcd, 0xff, 0xe2])
 }
 
-/// glibc's `setcontext` and `swapcontext`: `fldenv (%rcx); ldmxcsr disp32(%rdx)` and then another stack.
-fn loads_context(code: &[u8]) -> bool {
-    code.len() < 1024 && code.windows(5).any(|w| w == [0xd9, 0x21, 0x0f, 0xae, 0x92])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,7 +245,7 @@ mod tests {
             "vfork",
             "__x86_indirect_thunk_rax",
             "_dl_runtime_resolve_xsavec",
-            "swapcontext",
+            "__longjmp",
         ] {
             assert!(
                 matches!(

@@ -1,0 +1,279 @@
+//! Stacks that nobody runs on: the activations of suspended coroutines, kept for all threads, because a coroutine may be
+//! resumed by another one. stacks.rs puts them here at a switch and takes them back at a later one.
+//!
+//! ```text
+//! store | index: a word per stack, (sp, number of its first block + 1) | blocks of 1 KiB, chained |
+//! ```
+//!
+//! Lock-free. A stack is known by the stack pointer at which it was left; a word of the index is taken or given by one
+//! compare-exchange, and who has taken it owns the blocks. Nothing here is searched further than one short run of the
+//! index; where that is full the stack that was left longest ago is forgotten: most likely nobody will come back to it.
+
+use crate::memory::{atomic64, header, region, ticks};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use thalweg_shm as shm;
+use thalweg_shm::{ParkedBlock, ParkedFrame};
+
+/// How many words of the index a stack may be in.
+const RUN: u64 = 16;
+const NUMBER_BITS: u32 = 20;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+const _: () = assert!(shm::PARKED_BLOCKS < 1 << NUMBER_BITS);
+
+/// The first block of a chain, which holds the outermost activations; 0: none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Chain(u32);
+
+fn store() -> u64 {
+    // SAFETY: the header is mapped.
+    unsafe { region() + shm::PRIVATE_SIZE + (*header()).nodes_offset + (*header()).nodes_len }
+}
+
+fn block(number: u32) -> *mut ParkedBlock {
+    (store() + shm::PARKED_BLOCKS_OFFSET + (number as u64 - 1) * shm::PARKED_BLOCK_SIZE)
+        as *mut ParkedBlock
+}
+
+fn index_word(sp: u64, pid: u32, turn: u64) -> *mut u64 {
+    let hash = ((sp >> 3) ^ pid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let at = (hash + turn) % shm::PARKED_INDEX;
+    (store() + shm::PARKED_INDEX_OFFSET + at * 8) as *mut u64
+}
+
+fn number_of(word: u64) -> u32 {
+    (word & NUMBER_MASK) as u32
+}
+
+fn free_list() -> *mut u64 {
+    store() as *mut u64
+}
+
+/// A block that is nobody's, or 0.
+fn take_block() -> u32 {
+    // SAFETY: both words and all blocks lie in the store; a count beside the free block's number keeps a stale `next`
+    // from being believed.
+    unsafe {
+        let free = atomic64(free_list());
+        loop {
+            let head = free.load(Acquire);
+            let number = head as u32;
+            if number == 0 {
+                break;
+            }
+            let next = (&raw const (*block(number)).next).read_volatile();
+            let changed = ((head >> 32) + 1) << 32 | next as u64;
+            if free
+                .compare_exchange(head, changed, AcqRel, Relaxed)
+                .is_ok()
+            {
+                return number;
+            }
+        }
+        let used = atomic64(free_list().add(1));
+        if used.load(Relaxed) >= shm::PARKED_BLOCKS {
+            return 0;
+        }
+        match used.fetch_add(1, Relaxed) {
+            fresh if fresh < shm::PARKED_BLOCKS => fresh as u32 + 1,
+            _ => 0,
+        }
+    }
+}
+
+fn give_block(number: u32) {
+    // SAFETY: as in take_block.
+    unsafe {
+        let free = atomic64(free_list());
+        loop {
+            let head = free.load(Relaxed);
+            (&raw mut (*block(number)).next).write_volatile(head as u32);
+            let changed = ((head >> 32) + 1) << 32 | number as u64;
+            if free
+                .compare_exchange(head, changed, AcqRel, Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// The activations of one stack as they are laid down, innermost first.
+pub struct Parking {
+    sp: u64,
+    pid: u32,
+    head: u32,
+    total: u64,
+    complete: bool,
+}
+
+impl Parking {
+    /// For the stack that process `pid` leaves at `sp`.
+    pub fn new(sp: u64, pid: u32) -> Parking {
+        Parking {
+            sp,
+            pid,
+            head: 0,
+            total: 0,
+            complete: true,
+        }
+    }
+
+    pub fn add(&mut self, frame: ParkedFrame) {
+        if !self.complete {
+            return;
+        }
+        // SAFETY: blocks that were taken are this thread's alone.
+        unsafe {
+            if self.head == 0 || (*block(self.head)).count as u64 == shm::PARKED_FRAMES {
+                let mut fresh = take_block();
+                if fresh == 0 && replace_oldest(self.sp, self.pid, 0) {
+                    fresh = take_block();
+                }
+                if fresh == 0 {
+                    self.complete = false;
+                    Chain(self.head).release();
+                    return;
+                }
+                (*block(fresh)).count = 0;
+                (*block(fresh)).next = self.head;
+                self.head = fresh;
+            }
+            let at = block(self.head);
+            let frames: *mut ParkedFrame = (&raw mut (*at).frames).cast();
+            self.total = self.total.wrapping_add(frame.own);
+            frames.add((*at).count as usize).write(frame);
+            (*at).count += 1;
+        }
+    }
+
+    /// Makes the stack known. Where there was no room for it, it will count as a new one when it is resumed.
+    pub fn finish(self) {
+        if !self.complete || self.head == 0 {
+            return;
+        }
+        let (sp, pid) = (self.sp, self.pid);
+        // SAFETY: the chain is this thread's until its word is in the index.
+        unsafe {
+            let first = block(self.head);
+            (*first).sp = sp;
+            (*first).pid = pid;
+            (*first).total = self.total;
+            (*first).parked_at = ticks();
+            let word = (sp >> 3) << NUMBER_BITS | self.head as u64;
+            // An older stack that was left at the same place is gone: this one lies where it lay.
+            if let Some(old) = take(sp, pid) {
+                old.release();
+            }
+            for _ in 0..4 {
+                for turn in 0..RUN {
+                    let place = atomic64(index_word(sp, pid, turn));
+                    if place.load(Relaxed) == 0
+                        && place.compare_exchange(0, word, AcqRel, Relaxed).is_ok()
+                    {
+                        return;
+                    }
+                }
+                if replace_oldest(sp, pid, word) {
+                    return;
+                }
+            }
+        }
+        Chain(self.head).release();
+    }
+}
+
+/// Forgets the stack that was left longest ago among those that share a run of the index with `sp`; `word` takes its
+/// place. `false`: there was none, or another thread was faster.
+fn replace_oldest(sp: u64, pid: u32, word: u64) -> bool {
+    // SAFETY: all words lie in the index, what they name in the store.
+    unsafe {
+        let mut oldest = index_word(sp, pid, 0);
+        let mut left_at = u64::MAX;
+        for turn in 0..RUN {
+            let place = index_word(sp, pid, turn);
+            let there = atomic64(place).load(Acquire);
+            if there != 0 {
+                let parked_at = (&raw const (*block(number_of(there))).parked_at).read_volatile();
+                if parked_at < left_at {
+                    (oldest, left_at) = (place, parked_at);
+                }
+            }
+        }
+        let victim = atomic64(oldest).load(Acquire);
+        let taken = victim != 0
+            && atomic64(oldest)
+                .compare_exchange(victim, word, AcqRel, Relaxed)
+                .is_ok();
+        if taken {
+            Chain(number_of(victim)).release();
+        }
+        taken
+    }
+}
+
+/// Takes the stack that process `pid` left at `sp` out of the store.
+pub fn take(sp: u64, pid: u32) -> Option<Chain> {
+    for turn in 0..RUN {
+        // SAFETY: the word lies in the index, what it names in the store.
+        unsafe {
+            let place = atomic64(index_word(sp, pid, turn));
+            let word = place.load(Acquire);
+            let number = number_of(word);
+            if number == 0 || word >> NUMBER_BITS != sp >> 3 & (u64::MAX >> NUMBER_BITS) {
+                continue;
+            }
+            let first = block(number);
+            let ours = |at: *mut ParkedBlock| {
+                (&raw const (*at).sp).read_volatile() == sp
+                    && (&raw const (*at).pid).read_volatile() == pid
+            };
+            if !ours(first)
+                || place
+                    .compare_exchange(word, 0, AcqRel, Relaxed)
+                    .is_err()
+            {
+                continue;
+            }
+            let chain = Chain(number);
+            if ours(first) {
+                return Some(chain);
+            }
+            // Between the two looks another stack got the same block and the same word.
+            chain.release();
+        }
+    }
+    None
+}
+
+impl Chain {
+    /// Sum of what the activations have spent in themselves.
+    pub fn total(self) -> u64 {
+        // SAFETY: whoever has a chain owns its blocks.
+        unsafe { (*block(self.0)).total }
+    }
+
+    /// Visits the activations, outermost first, and gives the memory back.
+    pub fn unpack(self, mut visit: impl FnMut(&ParkedFrame)) {
+        let mut number = self.0;
+        while number != 0 {
+            // SAFETY: whoever has a chain owns its blocks; `count` never exceeds what a block holds.
+            unsafe {
+                let at = block(number);
+                let frames: *const ParkedFrame = (&raw const (*at).frames).cast();
+                let mut left = (*at).count as usize;
+                while left > 0 {
+                    left -= 1;
+                    visit(&*frames.add(left));
+                }
+                let next = (*at).next;
+                give_block(number);
+                number = next;
+            }
+        }
+    }
+
+    fn release(self) {
+        self.unpack(|_| ());
+    }
+}
