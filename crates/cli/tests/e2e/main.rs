@@ -9,6 +9,7 @@ mod harmless;
 mod loaded;
 mod real;
 mod references;
+mod stacks;
 mod support;
 mod threads;
 mod transparent;

@@ -23,6 +23,7 @@ pub struct Node {
     pub min: u64,
     pub max: u64,
     pub recursion: u64,
+    pub unwound: u64,
     pub on_stack_at_attach: bool,
     pub folded: bool,
 }
@@ -244,6 +245,7 @@ fn thread(json: &Value, pid: u64, functions: usize) -> Thread {
             min: number(&item["min"]),
             max: number(&item["max"]),
             recursion: number(&item["recursion"]),
+            unwound: item["unwound"].as_u64().unwrap_or(0),
             on_stack_at_attach: item["on_stack_at_attach"].as_bool().unwrap_or(false),
             folded: item["folded"].as_bool().unwrap_or(false),
         });
