@@ -17,23 +17,23 @@
 //!
 //! Nothing here may cost the target more than counts: a module that cannot be instrumented is left alone.
 
+mod regions;
+mod store;
+
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
 
-use thalweg_model as model;
-use thalweg_patch::Patch;
+use thalweg_patch::{ModulePlan, Patch};
 use thalweg_shm as shm;
 
-use crate::agent;
 use crate::attach::lookup;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::ledger::{Ledger, Text};
-use crate::memory::{self, Shared, bytes_of, zeroed};
-use crate::place;
-use crate::prepare::{self, Build, page_up};
+use crate::memory::{self, Shared};
+use crate::prepare::{self, Build};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
 use crate::survey::{self, MappedFile, Surveyed};
@@ -41,8 +41,11 @@ use crate::table::Table;
 use crate::text::Changes;
 use crate::tracee::Stopped;
 
-/// Stubs of loaded modules are put together in mappings of this size.
-const REGION: u64 = 16 << 20;
+use regions::Regions;
+use store::Store;
+pub use store::uncounted;
+pub(crate) use store::{add_catalogs, ledgers};
+
 /// Analysed files that are kept for when they are loaded again.
 const KEPT: usize = 32;
 
@@ -58,14 +61,10 @@ pub struct Modules {
     /// Code that was looked at and has nothing to patch, by process.
     ignored: HashMap<Pid, HashSet<Text>>,
     table: Table,
-    regions: Vec<Region>,
-    /// Entries of `Header::code` in use.
-    noted_regions: usize,
+    regions: Regions,
+    store: Store,
     functions: u32,
     functions_limit: u64,
-    /// Entries of the table of loaded modules in use.
-    entries: usize,
-    growth: Growth,
     analysed: Vec<(FileKey, Surveyed)>,
 }
 
@@ -118,24 +117,6 @@ struct Home {
     region: u64,
 }
 
-/// A mapping for stubs, in one process.
-struct Region {
-    pid: Pid,
-    start: u64,
-    len: u64,
-    used: u64,
-    /// In the header; before it is mapped.
-    noted: bool,
-    mapped: bool,
-}
-
-/// The part of the shared memory for catalogs and ledgers that come later.
-struct Growth {
-    offset: u64,
-    len: u64,
-    used: u64,
-}
-
 /// A module that is about to be instrumented.
 struct Fresh {
     instance: Instance,
@@ -163,27 +144,10 @@ impl Modules {
             instances: Vec::new(),
             ignored: HashMap::new(),
             table: Table::new(build.layout.table_entries, &build.survey.modules),
-            regions: build
-                .code
-                .iter()
-                .map(|region| Region {
-                    pid,
-                    start: region.start,
-                    len: region.len,
-                    used: region.used,
-                    noted: true,
-                    mapped: true,
-                })
-                .collect(),
-            noted_regions: build.code.len(),
+            regions: Regions::at_attach(build, pid),
+            store: Store::new(header),
             functions: header.functions,
             functions_limit: header.functions_limit,
-            entries: header.loaded as usize,
-            growth: Growth {
-                offset: header.growth_offset,
-                len: header.growth_len,
-                used: header.growth_used,
-            },
             analysed: Vec::new(),
         };
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
@@ -279,7 +243,7 @@ impl Modules {
             instance.open = false;
             self.table.remove(shared, instance.low..instance.high)?;
             if let Some(home) = instance.home {
-                set_state(shared, home.entry, shm::LOADED_CLOSED)?;
+                self.store.close(shared, home.entry)?;
             }
         }
         // Those of the attach are in the first ledger for good and need no memory here.
@@ -325,9 +289,17 @@ impl Modules {
             return Ok(surveyed.settle(file).map(|()| (key, surveyed)));
         }
         match survey::survey_file(pid, file, &self.filter) {
-            Ok(surveyed) => Ok(Some((key, surveyed))),
+            Ok(mut surveyed) => {
+                if surveyed.wanted && has_text_relocations(&surveyed) {
+                    surveyed.plan = ModulePlan::default();
+                    surveyed.left_alone = Some(TEXT_RELOCATIONS);
+                }
+                Ok(Some((key, surveyed)))
+            }
             Err(reason) => {
-                self.add_catalog(shared, pid, &survey::catalog([], &[reason]), 0)?;
+                let catalog = survey::catalog([], &[reason]);
+                self.store
+                    .add_catalog(shared, pid, &catalog, self.functions)?;
                 Ok(None)
             }
         }
@@ -345,7 +317,7 @@ impl Modules {
             Some(numbered) => *numbered,
             None => self.number(shared, pid, &key, surveyed)?,
         };
-        if surveyed.plan.functions.is_empty() || has_text_relocations(surveyed) {
+        if surveyed.plan.functions.is_empty() {
             return Ok(None);
         }
         let old = self.old_home(pid, &key, surveyed, maps);
@@ -353,9 +325,9 @@ impl Modules {
         let home = match old {
             Some(home) => home,
             None => {
-                let (region, stubs) = self.room(pid, surveyed, stub_bytes, maps)?;
+                let (region, stubs) = self.regions.room(pid, surveyed, stub_bytes, maps)?;
                 Home {
-                    entry: self.new_entry()?,
+                    entry: self.store.new_entry()?,
                     stubs,
                     stub_bytes,
                     region,
@@ -410,48 +382,13 @@ impl Modules {
         if u64::from(first) + u64::from(count) > self.functions_limit {
             return Err(Error::Other("no numbers left for functions".into()));
         }
-        self.add_catalog(shared, pid, &survey::catalog([surveyed], &[]), count)?;
+        let catalog = survey::catalog([surveyed], &[]);
+        self.store.add_catalog(shared, pid, &catalog, first)?;
         self.functions += count;
         let functions = offset_of!(shm::Header, functions) as u64;
         shared.write(functions, &self.functions.to_le_bytes())?;
         self.numbers.insert(key.clone(), Numbered { first });
         Ok(Numbered { first })
-    }
-
-    fn add_catalog(
-        &mut self,
-        shared: &Shared,
-        pid: Pid,
-        catalog: &model::Profile,
-        functions: u32,
-    ) -> Result<()> {
-        let bytes = model::write(catalog)
-            .map_err(|e| Error::Other(format!("cannot describe a module: {e}")))?;
-        let entry = self.new_entry()?;
-        let offset = self.growth.take(shared, bytes.len() as u64)?;
-        shared.write(offset, &bytes)?;
-        let mut loaded: shm::Loaded = zeroed();
-        loaded.state = shm::LOADED_CLOSED;
-        loaded.pid = pid.0 as u32;
-        loaded.catalog_offset = offset;
-        loaded.catalog_len = bytes.len() as u64;
-        loaded.first_function = self.functions;
-        loaded.functions = functions;
-        self.write_entry(shared, entry, &loaded)
-    }
-
-    fn new_entry(&mut self) -> Result<usize> {
-        if self.entries >= shm::MAX_LOADED {
-            return Err(Error::Other("no room for more modules".into()));
-        }
-        self.entries += 1;
-        Ok(self.entries - 1)
-    }
-
-    fn write_entry(&self, shared: &Shared, entry: usize, loaded: &shm::Loaded) -> Result<()> {
-        shared.write(entry_offset(entry), bytes_of(loaded))?;
-        let count = offset_of!(shm::Header, loaded) as u64;
-        shared.write(count, &(self.entries as u32).to_le_bytes())
     }
 
     /// The place of an instance that was closed, or that another process has: at the same address it will do as it is,
@@ -465,12 +402,11 @@ impl Modules {
     ) -> Option<Home> {
         let stub_bytes = prepare::stub_bytes(surveyed);
         let usable = |i: &Instance| {
-            let region = |home: &Home| self.regions.iter().find(|r| r.start == home.region);
             i.key == *key
                 && (i.pid != pid || !i.open)
                 && i.home.as_ref().is_some_and(|home| {
                     home.stub_bytes >= stub_bytes
-                        && region(home).is_some_and(|r| r.is_in(maps) && r.reaches(surveyed))
+                        && self.regions.serves(home.region, surveyed, maps)
                 })
         };
         let instances = || self.instances.iter().enumerate().filter(|(_, i)| usable(i));
@@ -492,56 +428,13 @@ impl Modules {
         home
     }
 
-    /// A region in reach of the module and an address in it.
-    fn room(
-        &mut self,
-        pid: Pid,
-        surveyed: &Surveyed,
-        bytes: u64,
-        maps: &[Mapping],
-    ) -> Result<(u64, u64)> {
-        let fits = |r: &&mut Region| {
-            let there = r.is_in(maps) || (r.pid == pid && !r.mapped);
-            there && r.len - r.used >= bytes && r.reaches(surveyed)
-        };
-        if let Some(region) = self.regions.iter_mut().find(fits) {
-            let at = region.start + region.used;
-            region.used += bytes;
-            return Ok((region.start, at));
-        }
-        let unnoted = self.regions.iter().filter(|r| !r.noted).count();
-        if self.noted_regions + unnoted >= shm::MAX_CODE_REGIONS {
-            return Err(Error::Other("no room for more stubs".into()));
-        }
-        let head = page_up(agent::IMAGE.len() as u64);
-        let len = REGION.max(head + bytes);
-        let mut taken = maps.to_vec();
-        let planned = self.regions.iter().filter(|r| r.pid == pid);
-        taken.extend(planned.map(|r| prepare::reserved(r.start, r.len)));
-        taken.sort_by_key(|m| m.start);
-        let start = place::find_gap(&taken, surveyed.low, surveyed.high, len)
-            .ok_or_else(|| Error::Other("no room for stubs within reach".into()))?;
-        self.regions.push(Region {
-            pid,
-            start,
-            len,
-            used: head + bytes,
-            noted: false,
-            mapped: false,
-        });
-        Ok((start, start + head))
-    }
-
     /// Ledgers and table, then one stop for all.
     fn instrument(&mut self, shared: &Shared, pid: Pid, fresh: Vec<Fresh>) -> Result<()> {
         for module in &fresh {
-            self.write_ledger(shared, module)?;
+            self.store
+                .put_ledger(shared, module.home.entry, pid, &module.ledger)?;
         }
-        for index in 0..self.regions.len() {
-            if !self.regions[index].noted {
-                self.note_region(shared, index)?;
-            }
-        }
+        self.regions.note(shared)?;
         // Should the stop fail, they are looked at again the next time.
         let texts: Vec<Text> = fresh
             .iter()
@@ -558,7 +451,7 @@ impl Modules {
         if !attached {
             return Ok(());
         }
-        self.map_regions(&mut stopped)?;
+        self.regions.map(&mut stopped, self.base)?;
         let maps = stopped.maps()?;
         for module in fresh {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
@@ -568,49 +461,6 @@ impl Modules {
             }
         }
         stopped.release()
-    }
-
-    fn write_ledger(&mut self, shared: &Shared, module: &Fresh) -> Result<()> {
-        let offset = entry_offset(module.home.entry);
-        let mut loaded: shm::Loaded = shared.read(offset)?;
-        let bytes = module.ledger.encode();
-        // Closed while it is rewritten; nothing is patched by it now.
-        if loaded.ledger_room < bytes.len() as u64 {
-            loaded.ledger_len = 0;
-            loaded.ledger_room = page_up(bytes.len() as u64 * 5 / 4);
-            loaded.ledger_offset = self.growth.take(shared, loaded.ledger_room)?;
-        }
-        shared.write(loaded.ledger_offset, &bytes)?;
-        loaded.state = shm::LOADED_LIVE;
-        loaded.pid = module.instance.pid.0 as u32;
-        loaded.ledger_len = bytes.len() as u64;
-        self.write_entry(shared, module.home.entry, &loaded)
-    }
-
-    fn note_region(&mut self, shared: &Shared, index: usize) -> Result<()> {
-        let region = &self.regions[index];
-        let mut bytes = region.start.to_le_bytes().to_vec();
-        bytes.extend(region.len.to_le_bytes());
-        let place = offset_of!(shm::Header, code) + self.noted_regions * 16;
-        shared.write(place as u64, &bytes)?;
-        self.noted_regions += 1;
-        self.regions[index].noted = true;
-        Ok(())
-    }
-
-    fn map_regions(&mut self, stopped: &mut Stopped) -> Result<()> {
-        let pid = stopped.pid();
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let protection = libc::PROT_READ | libc::PROT_EXEC;
-        let waiting = |r: &&mut Region| r.pid == pid && !r.mapped;
-        for region in self.regions.iter_mut().filter(waiting) {
-            let at = RemoteAddr(region.start);
-            stopped.mmap(at, region.len, protection, flags, -1, 0)?;
-            stopped.madvise(at, region.len, libc::MADV_DONTDUMP)?;
-            stopped.write(at, &agent::image_for(self.base))?;
-            region.mapped = true;
-        }
-        Ok(())
     }
 }
 
@@ -642,39 +492,6 @@ impl Instance {
     }
 }
 
-impl Region {
-    /// Fork children have those that were mapped before.
-    fn is_in(&self, maps: &[Mapping]) -> bool {
-        self.mapped
-            && maps.iter().any(|m| {
-                m.start.0 == self.start
-                    && m.end.0 == self.start + self.len
-                    && m.perms.exec
-                    && m.path.is_none()
-            })
-    }
-
-    fn reaches(&self, surveyed: &Surveyed) -> bool {
-        place::reaches(self.start, self.len, surveyed.low, surveyed.high)
-    }
-}
-
-impl Growth {
-    fn take(&mut self, shared: &Shared, bytes: u64) -> Result<u64> {
-        let bytes = page_up(bytes);
-        if self.used + bytes > self.len {
-            return Err(Error::Other(
-                "no room for what more modules need to be described".into(),
-            ));
-        }
-        let offset = self.offset + self.used;
-        self.used += bytes;
-        let used = offset_of!(shm::Header, growth_used) as u64;
-        shared.write(used, &self.used.to_le_bytes())?;
-        Ok(offset)
-    }
-}
-
 impl ModuleKey {
     fn of(surveyed: &Surveyed) -> ModuleKey {
         let mut hasher = DefaultHasher::new();
@@ -702,7 +519,8 @@ impl FileKey {
     }
 }
 
-/// The loader will change the text of such a module itself, after we have.
+const TEXT_RELOCATIONS: &str = "text relocations: the loader changes its code after it was patched";
+
 fn has_text_relocations(surveyed: &Surveyed) -> bool {
     const DT_TEXTREL: u64 = 22;
     const DT_FLAGS: u64 = 30;
@@ -716,75 +534,4 @@ fn has_text_relocations(surveyed: &Surveyed) -> bool {
             |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
         word(0) == DT_TEXTREL || (word(0) == DT_FLAGS && word(8) & DF_TEXTREL != 0)
     })
-}
-
-fn entry_offset(entry: usize) -> u64 {
-    shm::LOADED_OFFSET + entry as u64 * shm::LOADED_SIZE
-}
-
-fn set_state(shared: &Shared, entry: usize, state: u32) -> Result<()> {
-    let place = entry_offset(entry) + offset_of!(shm::Loaded, state) as u64;
-    shared.write(place, &state.to_le_bytes())
-}
-
-/// The entries of the table of loaded modules that a target carries.
-pub(crate) fn entries(shared: &Shared, header: &shm::Header) -> Result<Vec<shm::Loaded>> {
-    let count = (header.loaded as usize).min(shm::MAX_LOADED);
-    (0..count)
-        .map(|entry| shared.read(entry_offset(entry)))
-        .collect()
-}
-
-/// Adds the names of modules that were loaded later to those that were there at attach.
-pub(crate) fn add_catalogs(
-    profile: &mut model::Profile,
-    shared: &Shared,
-    header: &shm::Header,
-) -> Result<()> {
-    for loaded in entries(shared, header)? {
-        if loaded.catalog_len == 0 || loaded.state == shm::LOADED_NONE {
-            continue;
-        }
-        let bytes = shared.read_vec(loaded.catalog_offset, loaded.catalog_len)?;
-        let more = model::read(&mut &*bytes)
-            .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
-        let modules = profile.modules.len() as u32;
-        profile.modules.extend(more.modules);
-        profile.skipped.extend(more.skipped);
-        // Numbers are given in the order of the entries.
-        for mut function in more.functions {
-            function.module += modules;
-            profile.functions.push(function);
-        }
-    }
-    Ok(())
-}
-
-/// The ledgers of all modules that were ever loaded. They are for places where their files are mapped, no others.
-pub(crate) fn ledgers(shared: &Shared, header: &shm::Header) -> Result<Vec<Ledger>> {
-    let mut ledgers = Vec::new();
-    for loaded in entries(shared, header)? {
-        if loaded.ledger_len > 0 && loaded.state != shm::LOADED_NONE {
-            let bytes = shared.read_vec(loaded.ledger_offset, loaded.ledger_len)?;
-            ledgers.push(Ledger::decode(&bytes)?);
-        }
-    }
-    Ok(ledgers)
-}
-
-/// Files whose code a process has mapped since it was attached and which nobody was there to instrument.
-pub fn uncounted(pid: Pid, shared: &Shared, header: &shm::Header) -> Result<Vec<String>> {
-    let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
-    let mut ledgers = ledgers(shared, header)?;
-    ledgers.push(Ledger::decode(&bytes)?);
-    let known: HashSet<Text> = ledgers.iter().flat_map(|l| l.texts.clone()).collect();
-    let maps = proc::maps(pid)?;
-    let mut names: Vec<String> = survey::group_by_file(&maps)
-        .iter()
-        .filter(|file| !file.texts().iter().any(|text| known.contains(text)))
-        .map(|file| file.name.clone())
-        .collect();
-    names.sort();
-    names.dedup();
-    Ok(names)
 }

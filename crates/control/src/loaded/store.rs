@@ -1,0 +1,187 @@
+//! What a target carries of modules that were loaded after attaching: their names and their ledgers.
+//!
+//! An entry of the table of loaded modules describes one blob of names or one ledger in the growth area. Whoever writes has
+//! the blob in place before the entry says so; whoever reads may do so at any time, and from any process.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+
+use thalweg_model as model;
+use thalweg_shm as shm;
+
+use crate::error::{Error, Result};
+use crate::ledger::{Ledger, Text};
+use crate::memory::{Shared, bytes_of, zeroed};
+use crate::prepare::page_up;
+use crate::proc::{self, Pid};
+use crate::survey;
+
+/// The writing side: how much of table and growth area is used.
+pub(super) struct Store {
+    entries: usize,
+    offset: u64,
+    len: u64,
+    used: u64,
+}
+
+impl Store {
+    pub(super) fn new(header: &shm::Header) -> Store {
+        Store {
+            entries: header.loaded as usize,
+            offset: header.growth_offset,
+            len: header.growth_len,
+            used: header.growth_used,
+        }
+    }
+
+    /// Names of functions, which get the numbers from `first` on.
+    pub(super) fn add_catalog(
+        &mut self,
+        shared: &Shared,
+        pid: Pid,
+        catalog: &model::Profile,
+        first: u32,
+    ) -> Result<()> {
+        let bytes = model::write(catalog)
+            .map_err(|e| Error::Other(format!("cannot describe a module: {e}")))?;
+        let entry = self.new_entry()?;
+        let offset = self.take(shared, bytes.len() as u64)?;
+        shared.write(offset, &bytes)?;
+        let mut loaded: shm::Loaded = zeroed();
+        loaded.state = shm::LOADED_CLOSED;
+        loaded.pid = pid.0 as u32;
+        loaded.catalog_offset = offset;
+        loaded.catalog_len = bytes.len() as u64;
+        loaded.first_function = first;
+        loaded.functions = catalog.functions.len() as u32;
+        self.write(shared, entry, &loaded)
+    }
+
+    pub(super) fn new_entry(&mut self) -> Result<usize> {
+        if self.entries >= shm::MAX_LOADED {
+            return Err(Error::Other("no room for more modules".into()));
+        }
+        self.entries += 1;
+        Ok(self.entries - 1)
+    }
+
+    pub(super) fn put_ledger(
+        &mut self,
+        shared: &Shared,
+        entry: usize,
+        pid: Pid,
+        ledger: &Ledger,
+    ) -> Result<()> {
+        let mut loaded: shm::Loaded = shared.read(entry_offset(entry))?;
+        let bytes = ledger.encode();
+        let room = bytes.len() as u64 <= loaded.ledger_room;
+        let same = room
+            && loaded.ledger_len == bytes.len() as u64
+            && shared.read_vec(loaded.ledger_offset, loaded.ledger_len)? == bytes;
+        if !same {
+            // No ledger while it is being written, should we be killed meanwhile: nothing is patched by it now.
+            loaded.ledger_len = 0;
+            if !room {
+                loaded.ledger_room = page_up(bytes.len() as u64 * 5 / 4);
+                loaded.ledger_offset = self.take(shared, loaded.ledger_room)?;
+            }
+            self.write(shared, entry, &loaded)?;
+            shared.write(loaded.ledger_offset, &bytes)?;
+        }
+        loaded.state = shm::LOADED_LIVE;
+        loaded.pid = pid.0 as u32;
+        loaded.ledger_len = bytes.len() as u64;
+        self.write(shared, entry, &loaded)
+    }
+
+    pub(super) fn close(&self, shared: &Shared, entry: usize) -> Result<()> {
+        let place = entry_offset(entry) + offset_of!(shm::Loaded, state) as u64;
+        shared.write(place, &shm::LOADED_CLOSED.to_le_bytes())
+    }
+
+    fn write(&self, shared: &Shared, entry: usize, loaded: &shm::Loaded) -> Result<()> {
+        shared.write(entry_offset(entry), bytes_of(loaded))?;
+        let count = offset_of!(shm::Header, loaded) as u64;
+        shared.write(count, &(self.entries as u32).to_le_bytes())
+    }
+
+    fn take(&mut self, shared: &Shared, bytes: u64) -> Result<u64> {
+        let bytes = page_up(bytes);
+        if self.used + bytes > self.len {
+            return Err(Error::Other(
+                "no room for what more modules need to be described".into(),
+            ));
+        }
+        let offset = self.offset + self.used;
+        self.used += bytes;
+        let used = offset_of!(shm::Header, growth_used) as u64;
+        shared.write(used, &self.used.to_le_bytes())?;
+        Ok(offset)
+    }
+}
+
+fn entry_offset(entry: usize) -> u64 {
+    shm::LOADED_OFFSET + entry as u64 * shm::LOADED_SIZE
+}
+
+/// The entries of the table of loaded modules that a target carries.
+fn entries(shared: &Shared, header: &shm::Header) -> Result<Vec<shm::Loaded>> {
+    let count = (header.loaded as usize).min(shm::MAX_LOADED);
+    (0..count)
+        .map(|entry| shared.read(entry_offset(entry)))
+        .collect()
+}
+
+/// Adds the names of modules that were loaded later to those that were there at attach.
+pub(crate) fn add_catalogs(
+    profile: &mut model::Profile,
+    shared: &Shared,
+    header: &shm::Header,
+) -> Result<()> {
+    for loaded in entries(shared, header)? {
+        if loaded.catalog_len == 0 || loaded.state == shm::LOADED_NONE {
+            continue;
+        }
+        let bytes = shared.read_vec(loaded.catalog_offset, loaded.catalog_len)?;
+        let more = model::read(&mut &*bytes)
+            .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+        let modules = profile.modules.len() as u32;
+        profile.modules.extend(more.modules);
+        profile.skipped.extend(more.skipped);
+        // Numbers are given in the order of the entries.
+        for mut function in more.functions {
+            function.module += modules;
+            profile.functions.push(function);
+        }
+    }
+    Ok(())
+}
+
+/// The ledgers of all modules that were ever loaded. They are for places where their files are mapped, no others.
+pub(crate) fn ledgers(shared: &Shared, header: &shm::Header) -> Result<Vec<Ledger>> {
+    let mut ledgers = Vec::new();
+    for loaded in entries(shared, header)? {
+        if loaded.ledger_len > 0 && loaded.state != shm::LOADED_NONE {
+            let bytes = shared.read_vec(loaded.ledger_offset, loaded.ledger_len)?;
+            ledgers.push(Ledger::decode(&bytes)?);
+        }
+    }
+    Ok(ledgers)
+}
+
+/// Files whose code a process has mapped since it was attached and which nobody was there to instrument.
+pub fn uncounted(pid: Pid, shared: &Shared, header: &shm::Header) -> Result<Vec<String>> {
+    let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
+    let mut ledgers = ledgers(shared, header)?;
+    ledgers.push(Ledger::decode(&bytes)?);
+    let known: HashSet<Text> = ledgers.iter().flat_map(|l| l.texts.clone()).collect();
+    let maps = proc::maps(pid)?;
+    let mut names: Vec<String> = survey::group_by_file(&maps)
+        .iter()
+        .filter(|file| !file.texts().iter().any(|text| known.contains(text)))
+        .map(|file| file.name.clone())
+        .collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
