@@ -37,7 +37,7 @@ FN void *odd_body(void *seed) {
     return (void *)work((long)seed);
 }
 
-static void begin(pthread_t *thread, void *(*body)(void *), long seed) {
+static inline __attribute__((always_inline)) void begin(pthread_t *thread, void *(*body)(void *), long seed) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 64 << 10);

@@ -7,7 +7,7 @@ use crate::memory::{
     Slot, atomic32, atomic64, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
     thread_name, thread_pointer, ticks, undisturbed,
 };
-use crate::{reuse, tree};
+use crate::{birth, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
@@ -83,6 +83,8 @@ pub struct Newcomer {
     /// The slot that its GS base names: its creator's.
     pub inherited: Slot,
     pub creator: Creator,
+    /// When it began, in ticks.
+    pub start: u64,
     /// By `fork`, as opposed to as a thread.
     pub forked: bool,
 }
@@ -116,6 +118,19 @@ fn claim(owner: u64, sp: u64) -> Option<Slot> {
             return Some(inherited);
         }
         let same_namespace = (*shared).pid == pid || getppid() == (*shared).pid;
+        let forked = recorded == 0;
+        // Without a note the slot that it has inherited is its creator's, unless that has ended and left it to another.
+        let (creator, start) = match birth::of(owner) {
+            Some(noted) if !forked => noted,
+            _ => {
+                let creator = Creator {
+                    pid: (*shared).pid,
+                    tid: (*shared).tid,
+                    functions: [shm::NO_FUNCTION; shm::CREATORS],
+                };
+                (creator, ticks())
+            }
+        };
         let newcomer = Newcomer {
             owner,
             pid,
@@ -128,12 +143,9 @@ fn claim(owner: u64, sp: u64) -> Option<Slot> {
                 atomic32(&raw mut (*header()).namespaces).fetch_add(1, Relaxed) + 1
             },
             inherited,
-            creator: Creator {
-                pid: (*shared).pid,
-                tid: (*shared).tid,
-                functions: [shm::NO_FUNCTION; shm::CREATORS],
-            },
-            forked: recorded == 0,
+            creator,
+            start,
+            forked,
         };
         let Some(slot) = reuse::find(&newcomer) else {
             return go_uncounted();
@@ -149,11 +161,10 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
     // SAFETY: all addresses are in the region, in pages of this slot alone; the creator's are read only.
     unsafe {
         let shared = slot.shared();
-        let now = ticks();
         (*shared).pid = newcomer.pid;
         (*shared).tid = newcomer.tid;
-        (*shared).start = now;
-        (*shared).last = now;
+        (*shared).start = newcomer.start;
+        (*shared).last = newcomer.start;
         (*shared).namespace = newcomer.namespace;
         (*shared).dead_since = 0;
         (*shared).name_step = 1;
@@ -174,7 +185,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
             (*shared).creator_pid = creator.pid;
             (*shared).creator_tid = creator.tid;
             (*shared).creators = creator.functions;
-            (*shared).first_start = now;
+            (*shared).first_start = newcomer.start;
             (*shared).threads = 0;
             let root = tree::make_root(slot);
             atomic64(&raw mut (*shared).root).store(root as u64, Release);
@@ -220,6 +231,7 @@ unsafe fn ask_name(slot: Slot) {
     unsafe {
         let shared = slot.shared();
         thread_name(&raw mut (*shared).name);
+        (*shared).named = ticks();
         (*shared).name_due = match (*shared).tid != (*shared).pid {
             true if (*shared).name_step < NAMED_BY => (*shared).slow_entries + (*shared).name_step,
             _ => u64::MAX,

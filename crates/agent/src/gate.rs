@@ -10,6 +10,7 @@
 //! Nobody is waited for who does not serve: without `gate_server`, without a free entry, or when the heartbeat has stood
 //! still, the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
 
+use crate::birth;
 use crate::memory::{atomic32, getpid, gettid, header, region, syscall};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
@@ -20,6 +21,9 @@ extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
     // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
     unsafe {
         let kind = what >> shm::GATE_KIND_SHIFT;
+        if kind == shm::GATE_KIND_CLONE || kind == shm::GATE_KIND_CLONE3 {
+            return birth::note(kind, &*args, sp);
+        }
         if !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
             return;
         }

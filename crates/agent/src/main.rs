@@ -9,6 +9,7 @@
 #![no_std]
 #![no_main]
 
+mod birth;
 mod claim;
 mod gate;
 mod memory;

@@ -121,7 +121,7 @@ impl<'a> Attendant<'a> {
         for thread in posted {
             match thread.kind {
                 Kind::LinkMap => self.catch_up(thread.pid),
-                Kind::Exec | Kind::Checkpoint => {}
+                Kind::Exec | Kind::Checkpoint | Kind::NewThread(_) => {}
             }
             let _ = self.server.serve(&thread);
         }

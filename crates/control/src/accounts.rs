@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use thalweg_model as model;
 use thalweg_shm as shm;
 
 use crate::error::Result;
@@ -28,8 +29,9 @@ pub struct Account {
     pub flags: u32,
     /// How many threads the tree has had one after the other.
     pub threads: u64,
-    /// As the thread itself knew it.
+    /// As the thread itself knew it, and when that was.
     pub name: String,
+    pub named: u64,
 }
 
 impl Account {
@@ -120,6 +122,7 @@ fn of_slot(index: u64, slot: &shm::SharedSlot) -> Account {
         flags: slot.flags,
         threads: slot.threads.max(1),
         name: text(&slot.name),
+        named: slot.named,
     }
 }
 
@@ -136,6 +139,7 @@ fn of_ended(entry: &shm::Ended) -> Account {
         flags: entry.flags,
         threads: entry.threads.max(1),
         name: text(&entry.name),
+        named: entry.end,
     }
 }
 
@@ -147,4 +151,31 @@ fn known_functions(functions: &[u32]) -> Vec<u32> {
 fn text(name: &[u8; 16]) -> String {
     let len = name.iter().position(|b| *b == 0).unwrap_or(name.len());
     String::from_utf8_lossy(&name[..len]).into_owned()
+}
+
+/// Of the functions that a creator was in, innermost first: the one that wanted a thread, as opposed to those of the
+/// language's libraries that made it. If all of them are such, the outermost.
+pub fn creator_function(profile: &model::Profile, creators: &[u32]) -> Option<u32> {
+    let makes_threads = |function: &u32| {
+        let function = &profile.functions[*function as usize];
+        let module = &profile.modules[function.module as usize].name;
+        let in_c_library = ["libc.so", "libc-2", "libpthread", "ld-musl", "libc.musl"]
+            .iter()
+            .any(|name| module.starts_with(name));
+        let name = function.name.trim_start_matches('_');
+        in_c_library
+            || ["pthread_create", "thrd_create", "clone", "create_thread"]
+                .iter()
+                .any(|maker| name.starts_with(maker))
+            || ["std::thread::", "<std::thread::", "std::sys::"]
+                .iter()
+                .any(|maker| function.name.starts_with(maker))
+    };
+    let known = || {
+        let all = creators.iter().copied();
+        all.filter(|function| (*function as usize) < profile.functions.len())
+    };
+    known()
+        .find(|function| !makes_threads(function))
+        .or(known().last())
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use thalweg_patch::Maker;
 use thalweg_shm as shm;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
@@ -27,6 +28,8 @@ pub enum Kind {
     /// The process becomes another program.
     Exec,
     Checkpoint,
+    /// A thread is made. The agent notes it by itself: nobody waits.
+    NewThread(Maker),
 }
 
 impl Kind {
@@ -35,6 +38,8 @@ impl Kind {
             Kind::LinkMap => shm::GATE_KIND_LINK_MAP,
             Kind::Exec => shm::GATE_KIND_EXEC,
             Kind::Checkpoint => shm::GATE_KIND_CHECKPOINT,
+            Kind::NewThread(Maker::Clone) => shm::GATE_KIND_CLONE,
+            Kind::NewThread(Maker::Clone3) => shm::GATE_KIND_CLONE3,
         }
     }
 
@@ -58,11 +63,15 @@ fn kind_of(function: &Function) -> Option<Kind> {
 
 /// Functions of a module that have a gate: index in `module.functions` and kind.
 pub fn gated(module: &Module) -> Vec<(usize, Kind)> {
+    let new_threads = thalweg_patch::makers(module)
+        .into_iter()
+        .map(|(index, maker)| (index, Kind::NewThread(maker)));
     module
         .functions
         .iter()
         .enumerate()
         .filter_map(|(index, function)| Some((index, kind_of(function)?)))
+        .chain(new_threads)
         .collect()
 }
 

@@ -189,7 +189,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         if !account.is_chosen(&header) {
             continue;
         }
-        let thread = reader.thread(&account)?;
+        let thread = reader.thread(&profile, &account)?;
         let pid = witness.process(account.pid);
         let process = match profile.processes.iter_mut().find(|p| p.pid == pid) {
             Some(process) => process,
@@ -287,7 +287,7 @@ struct Figures {
 }
 
 impl Reader<'_> {
-    fn thread(&mut self, account: &Account) -> Result<model::Thread> {
+    fn thread(&mut self, profile: &model::Profile, account: &Account) -> Result<model::Thread> {
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         let (pid, tid) = (
             self.witness.process(account.pid),
@@ -306,7 +306,7 @@ impl Reader<'_> {
         let mut thread = model::Thread {
             tid,
             name: self.name(account, pid, tid),
-            created_by: self.creator(account),
+            created_by: self.creator(profile, account),
             start_ns: since_attach(account.start),
             end_ns: since_attach(end),
             nodes: Vec::new(),
@@ -387,7 +387,9 @@ impl Reader<'_> {
     /// As the thread was last seen, or as it called itself, or as its process, whose name it began with.
     fn name(&self, account: &Account, pid: u32, tid: u32) -> String {
         let seen = match account.slot {
-            Some(_) => self.witness.name(pid, tid, account.start),
+            Some(_) => self
+                .witness
+                .name(pid, tid, account.named.max(account.start)),
             // Its number may be another thread's by now.
             None => None,
         };
@@ -401,13 +403,12 @@ impl Reader<'_> {
         }
     }
 
-    fn creator(&self, account: &Account) -> Option<model::Creator> {
+    fn creator(&self, profile: &model::Profile, account: &Account) -> Option<model::Creator> {
         let (pid, tid) = account.creator?;
-        let known = |f: &&u32| **f < self.header.functions;
         Some(model::Creator {
             pid: self.witness.process(pid),
             tid: self.witness.thread(pid, tid),
-            function: account.creators.iter().find(known).copied(),
+            function: accounts::creator_function(profile, &account.creators),
         })
     }
 

@@ -336,14 +336,19 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     };
     let gates = gate::gated(&module);
     let mut uncounted = vec![false; module.functions.len()];
-    for &(function, _) in &gates {
-        uncounted[function] = !plan.functions.iter().any(|p| p.function == function);
+    let mut makers = Vec::new();
+    for &(function, kind) in &gates {
+        match kind {
+            gate::Kind::NewThread(_) => makers.push(function),
+            _ => uncounted[function] = !plan.functions.iter().any(|p| p.function == function),
+        }
     }
-    let gate_plan = if uncounted.contains(&true) {
+    let mut gate_plan = if uncounted.contains(&true) {
         thalweg_patch::plan(&module, &uncounted)
     } else {
         ModulePlan::default()
     };
+    gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {

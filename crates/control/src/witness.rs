@@ -26,14 +26,13 @@ pub struct Witness {
     /// The target's numbers for processes and threads -> ours, where they differ.
     processes_outside: HashMap<u32, u32>,
     threads_outside: HashMap<(u32, u32), u32>,
-    looks: u64,
 }
 
 #[derive(Default)]
 struct Seen {
     at: u64,
     name: String,
-    /// The look in which its name was read.
+    /// When its name was read.
     named: u64,
 }
 
@@ -41,7 +40,6 @@ impl Witness {
     /// Looks at the threads of every process that has a slot. Cheap enough to be done ten times a second.
     pub fn look(&mut self, shared: &Shared) -> Result<()> {
         let header = shared.header()?;
-        self.looks += 1;
         let mut inside: Vec<u32> = vec![header.inner_pid];
         inside.extend(accounts::pids(shared, &header)?);
         inside.sort_unstable();
@@ -75,7 +73,7 @@ impl Witness {
                 && let Some(seen) = self.threads.get_mut(&(pid, tid.0 as u32))
             {
                 seen.name = name;
-                seen.named = self.looks;
+                seen.named = now;
             }
         }
         if let Some(seen) = look_at_process(process) {
@@ -89,10 +87,10 @@ impl Witness {
         (seen.at >= start).then_some(seen.at)
     }
 
-    /// The name that a thread was last seen with.
-    pub(crate) fn name(&self, pid: u32, tid: u32, start: u64) -> Option<&str> {
+    /// The name that a thread was last seen with, if that was at `since` or later.
+    pub(crate) fn name(&self, pid: u32, tid: u32, since: u64) -> Option<&str> {
         let seen = self.threads.get(&(pid, tid))?;
-        (seen.at >= start && !seen.name.is_empty()).then_some(seen.name.as_str())
+        (seen.named >= since && !seen.name.is_empty()).then_some(seen.name.as_str())
     }
 
     pub(crate) fn command(&self, pid: u32) -> Option<&[String]> {

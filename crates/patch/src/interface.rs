@@ -19,6 +19,15 @@ impl ModulePlan {
     pub fn stub_size_bound(&self) -> u64 {
         self.stub_bytes
     }
+
+    /// Adds a plan for other functions of the same module.
+    pub fn add(&mut self, other: ModulePlan) {
+        self.functions.extend(other.functions);
+        self.functions.sort_by_key(|plan| plan.function);
+        self.fragments.extend(other.fragments);
+        self.skipped.extend(other.skipped);
+        self.stub_bytes += other.stub_bytes;
+    }
 }
 
 /// The longest code a [`ProbeEncoder`] may produce for one probe.

@@ -21,6 +21,7 @@ mod flow;
 mod image;
 mod insn;
 mod interface;
+mod makers;
 mod plan;
 mod pun;
 mod relocate;
@@ -34,5 +35,6 @@ pub use interface::{
     EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,
     Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, Window,
 };
+pub use makers::{Maker, makers, plan_makers};
 pub use plan::plan;
 pub use verify::verify;

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N | header | gates | loaded | slot x N | ended | table | blobs | frames x N | growth | nodes | parked |
+//! | slot page x N | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | nodes | parked |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -33,7 +33,8 @@ pub const GATES_OFFSET: u64 = PAGE;
 pub const LOADED_OFFSET: u64 = GATES_OFFSET + 2 * PAGE;
 pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
 pub const ENDED_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
-pub const TABLE_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
+pub const BIRTHS_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
+pub const TABLE_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
 
 /// From a thread's GS base to its `SharedSlot`.
 pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
@@ -47,6 +48,10 @@ pub const ENDED_LIMIT: u64 = 16384;
 pub const ENDED_SIZE: u64 = 104;
 /// How many of a creator's functions are noted: those of the C library that made the thread, and the one that wanted it.
 pub const CREATORS: usize = 8;
+
+/// Threads that are being made and have had no event yet: room for the notes of their creators.
+pub const BIRTHS: u64 = 4096;
+pub const BIRTH_SIZE: u64 = 64;
 
 /// How far below its caller's return address a callee's may lie before the slow path looks closer.
 pub const WINDOW: u64 = 1 << 20;
@@ -131,8 +136,9 @@ pub struct SharedSlot {
     /// How many threads, one after the other, the tree has belonged to, and when the first of them began.
     pub threads: u64,
     pub first_start: u64,
-    /// As the kernel knows the thread, at one of its events. It is asked again at the slow event `name_due`.
+    /// As the kernel knew the thread at the counter value `named`. It is asked again at the slow event `name_due`.
     pub name: [u8; 16],
+    pub named: u64,
     pub name_due: u64,
     pub name_step: u64,
     /// Times the slow path had to mend the shadow stack.
@@ -176,6 +182,29 @@ pub const SLOT_STATE: u64 = 3;
 pub const SLOT_TAKEN: u64 = 1;
 /// A thread is just taking it over from one that has ended.
 pub const SLOT_CHANGING: u64 = 2;
+
+/// What a creator notes before it makes a thread.
+#[repr(C)]
+pub struct Birth {
+    /// The thread pointer that the child will have; 0: free, 1: being written or read.
+    pub owner: u64,
+    pub ticks: u64,
+    pub pid: u32,
+    pub tid: u32,
+    /// Its functions, innermost first.
+    pub functions: [u32; CREATORS],
+    pub reserved: u64,
+}
+
+pub const BIRTH_BUSY: u64 = 1;
+
+/// Where the note for a child with this thread pointer is looked for: there and in the `BIRTH_PLACES - 1` that follow.
+pub const fn birth_place(owner: u64) -> u64 {
+    // Thread pointers are far apart, often by a round number of pages.
+    (owner >> 6 ^ owner >> 12 ^ owner >> 20) % BIRTHS
+}
+
+pub const BIRTH_PLACES: u64 = 4;
 
 /// The account of a thread that has ended and whose slot another one has.
 #[repr(C)]
@@ -383,6 +412,9 @@ pub const GATE_KIND_LINK_MAP: u32 = 1;
 /// About to become another program.
 pub const GATE_KIND_EXEC: u32 = 2;
 pub const GATE_KIND_CHECKPOINT: u32 = 3;
+/// About to make a thread. Nobody is waited for: the agent notes who does.
+pub const GATE_KIND_CLONE: u32 = 4;
+pub const GATE_KIND_CLONE3: u32 = 5;
 
 /// A stub tells its gate kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;
@@ -573,6 +605,7 @@ const _: () = {
     assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
     assert!(size_of::<Ended>() as u64 == ENDED_SIZE);
     assert!(size_of::<ParkedBlock>() as u64 <= PARKED_BLOCK_SIZE);
+    assert!(size_of::<Birth>() as u64 == BIRTH_SIZE && (BIRTHS * BIRTH_SIZE).is_multiple_of(PAGE));
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);

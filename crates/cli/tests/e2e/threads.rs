@@ -72,6 +72,13 @@ fn ten_thousand_short_threads_are_all_accounted() {
         for thread in &profile.threads[1..] {
             let creator = thread.created_by.as_ref().expect("somebody made it");
             assert_eq!((creator.pid, creator.tid), (main.pid, main.tid));
+            let function = creator.function.expect("it was noted when it did");
+            assert_eq!(
+                profile.functions[function].name,
+                format!("begin_{}", thread.name),
+                "what thread {} was created by",
+                thread.tid
+            );
             assert!(main.start <= thread.start && thread.start <= thread.end);
             assert!(thread.end <= main.end);
         }

@@ -1,0 +1,135 @@
+//! Who made a thread: noted by the creator right before it does, found by the child at its first event.
+//!
+//! Between the two the creator goes on, may make other threads and may end. What connects a note and its child is the thread
+//! pointer: the creator gives it to the kernel, the child has it.
+
+use crate::claim::{self, Creator};
+use crate::memory::{Slot, atomic64, header, region, ticks};
+use crate::slow;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use thalweg_shm as shm;
+
+const CLONE_SETTLS: u64 = 0x80000;
+
+/// A thread is about to be made; `args` are those of `clone` or `clone3`, whose return address is at `sp`.
+///
+/// # Safety
+/// `args` must be what a function of that kind was just called with.
+pub unsafe fn note(kind: u32, args: &[u64; 6], sp: u64) {
+    // SAFETY: by the caller's promise clone3's arguments are where its caller put them for the kernel to read.
+    unsafe {
+        let (flags, child) = if kind == shm::GATE_KIND_CLONE3 {
+            const FLAGS: usize = 0;
+            const TLS: usize = 7;
+            let fields = args[0] as *const u64;
+            if fields.is_null() || args[1] < (TLS as u64 + 1) * 8 {
+                return;
+            }
+            (*fields.add(FLAGS), *fields.add(TLS))
+        } else {
+            (args[2], args[5])
+        };
+        if flags & CLONE_SETTLS == 0 || child <= shm::BIRTH_BUSY {
+            return;
+        }
+        let Some(slot) = claim::current(sp) else {
+            return;
+        };
+        let Some(birth) = place_for(child) else {
+            return;
+        };
+        (*birth).ticks = ticks();
+        (*birth).pid = (*slot.shared()).pid;
+        (*birth).tid = (*slot.shared()).tid;
+        (*birth).functions = functions(slot, sp);
+        atomic64(&raw mut (*birth).owner).store(child, Release);
+    }
+}
+
+/// What the creator of the thread with this thread pointer has noted, and when it did.
+pub fn of(owner: u64) -> Option<(Creator, u64)> {
+    // SAFETY: the notes are mapped; one that is marked as busy is this thread's alone.
+    unsafe {
+        for birth in places(owner) {
+            let key = atomic64(&raw mut (*birth).owner);
+            if key
+                .compare_exchange(owner, shm::BIRTH_BUSY, AcqRel, Relaxed)
+                .is_ok()
+            {
+                let creator = Creator {
+                    pid: (*birth).pid,
+                    tid: (*birth).tid,
+                    functions: (*birth).functions,
+                };
+                let when = (*birth).ticks;
+                key.store(0, Release);
+                return Some((creator, when));
+            }
+        }
+        None
+    }
+}
+
+fn places(owner: u64) -> impl Iterator<Item = *mut shm::Birth> {
+    let first = region() + shm::PRIVATE_SIZE + shm::BIRTHS_OFFSET;
+    let place = shm::birth_place(owner);
+    (0..shm::BIRTH_PLACES).map(move |step| {
+        (first + (place + step) % shm::BIRTHS * shm::BIRTH_SIZE) as *mut shm::Birth
+    })
+}
+
+/// A note to write, marked as busy: one for the same child (that was never born), a free one, or the oldest.
+unsafe fn place_for(child: u64) -> Option<*mut shm::Birth> {
+    // SAFETY: the notes are mapped.
+    unsafe {
+        let mut best = core::ptr::null_mut();
+        let mut best_age = u64::MAX;
+        for birth in places(child) {
+            let age = match atomic64(&raw mut (*birth).owner).load(Acquire) {
+                shm::BIRTH_BUSY => continue,
+                known if known == child => 0,
+                0 => 1,
+                _ => (*birth).ticks.max(2),
+            };
+            if age < best_age {
+                (best, best_age) = (birth, age);
+            }
+        }
+        if best.is_null() {
+            return None;
+        }
+        let key = atomic64(&raw mut (*best).owner);
+        let before = key.load(Acquire);
+        (before != shm::BIRTH_BUSY
+            && key
+                .compare_exchange(before, shm::BIRTH_BUSY, AcqRel, Relaxed)
+                .is_ok())
+        .then_some(best)
+    }
+}
+
+/// The functions that the thread is in, innermost first. Frames below `sp` were left without an exit.
+unsafe fn functions(slot: Slot, sp: u64) -> [u32; shm::CREATORS] {
+    let mut functions = [shm::NO_FUNCTION; shm::CREATORS];
+    // SAFETY: walks this thread's frames, down to the sentinel; their nodes are in the arena or among the folded ones.
+    unsafe {
+        let mut frame = slot.top();
+        let mut known = functions.iter_mut();
+        while frame > slot.sentinel() {
+            let at = shm::frame_sp((*frame).key);
+            let left = at < sp && sp - at < shm::WINDOW;
+            if (*frame).key != 0 && frame != slot.base() && !left {
+                let Some(place) = known.next() else {
+                    break;
+                };
+                *place = slow::function_of((*frame).node as *const shm::Node);
+                if *place >= (*header()).functions {
+                    *place = shm::NO_FUNCTION;
+                    break;
+                }
+            }
+            frame = frame.sub(1);
+        }
+    }
+    functions
+}
