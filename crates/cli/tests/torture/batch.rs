@@ -1,0 +1,173 @@
+//! Programs that run to their end and print an answer.
+
+use crate::cycles::{self, Generates};
+use crate::row::{Launched, Row};
+use crate::support::in_short_or_long;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, text};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub struct Batch<'a> {
+    pub program: &'a str,
+    pub generates: Generates,
+    /// Its argument is how much to do: 1 for a launched run, more for one that is to be attached to.
+    pub arguments: &'a (dyn Fn(u32) -> Vec<String> + Sync),
+    /// What must be the same in every run, from what it printed.
+    pub answer: &'a (dyn Fn(&Output) -> String + Sync),
+    /// How much makes several seconds.
+    pub long: u32,
+    /// The program's own figure of how fast it was, where it works for a time instead of an amount.
+    pub rate: Option<&'a (dyn Fn(&Output) -> f64 + Sync)>,
+    /// Attach to the child of this name instead of the program itself.
+    pub child: Option<&'a str>,
+}
+
+impl Batch<'_> {
+    #[track_caller]
+    pub fn try_out(&self) {
+        let (launched, slowdown) = self.launch();
+        let cycles = self.attach();
+        Row {
+            program: self.program,
+            launched: &launched,
+            cycles,
+            slowdown,
+        }
+        .write();
+    }
+
+    fn plain(&self, amount: u32) -> Command {
+        let arguments = (self.arguments)(amount);
+        let mut plain = Command::new(&arguments[0]);
+        plain.args(&arguments[1..]);
+        plain
+    }
+
+    #[track_caller]
+    fn check(&self, output: &Output, how: &str) -> String {
+        assert!(
+            output.status.success(),
+            "{} {how}: {}",
+            self.program,
+            text(output)
+        );
+        (self.answer)(output)
+    }
+
+    /// Pairs of a plain and a launched run; the fastest of each are compared.
+    #[track_caller]
+    fn launch(&self) -> (Launched, f64) {
+        let scratch = Scratch::new();
+        let file = scratch.join("launched.thalweg");
+        // Seconds, plain and launched; or seconds for a unit of the program's own.
+        let mut best = (f64::MAX, f64::MAX);
+        let mut last = None;
+        for _ in 0..in_short_or_long(1, 3) {
+            let started = Instant::now();
+            let output = self.plain(1).stdin(Stdio::null()).output();
+            let output = output.expect("the program starts");
+            let took = started.elapsed();
+            best.0 = best.0.min(self.seconds(took, &output));
+            let expected = self.check(&output, "by itself");
+            let output = command()
+                .args(["record", "-q", "--no-report", "-o"])
+                .arg(&file)
+                .arg("--")
+                .args((self.arguments)(1))
+                .stdin(Stdio::null())
+                .output()
+                .expect("thalweg starts");
+            let answer = self.check(&output, "launched under thalweg");
+            assert_eq!(answer, expected, "{} under thalweg", self.program);
+            let launched = Launched::read(&file);
+            best.1 = best.1.min(self.seconds(launched.duration, &output));
+            last = Some(launched);
+        }
+        (last.expect("at least one pair"), best.1 / best.0)
+    }
+
+    fn seconds(&self, took: Duration, output: &Output) -> f64 {
+        self.rate
+            .map_or(took.as_secs_f64(), |rate| 1.0 / rate(output))
+    }
+
+    /// The program runs again and again beside the cycles, and answers the same each time.
+    #[track_caller]
+    fn attach(&self) -> u32 {
+        let output = self.plain(self.long).stdin(Stdio::null()).output();
+        let expected = self.check(&output.expect("the program starts"), "by itself");
+        let running = AtomicU32::new(0);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let mut child = self.plain(self.long);
+                    let child = child.stdin(Stdio::null()).stdout(Stdio::piped());
+                    let child = child.stderr(Stdio::piped()).spawn();
+                    let child = child.expect("the program starts");
+                    running.store(child.id(), Ordering::Relaxed);
+                    let output = child.wait_with_output().expect("the program ends");
+                    running.store(0, Ordering::Relaxed);
+                    let answer = self.check(&output, "while attached to");
+                    assert_eq!(answer, expected, "{} while attached to", self.program);
+                }
+            });
+            let survived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                cycles::survive(cycles::count(), self.generates, || {
+                    self.victim(&running, || work.is_finished())
+                })
+            }));
+            over.store(true, Ordering::Relaxed);
+            if let Err(panic) = work.join() {
+                std::panic::resume_unwind(panic);
+            }
+            survived.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// A process that is past its start.
+    fn victim(&self, running: &AtomicU32, gave_up: impl Fn() -> bool) -> u32 {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            let root = running.load(Ordering::Relaxed);
+            let pid = match self.child {
+                Some(name) => descendant(root, name),
+                None => Some(root).filter(|&pid| pid != 0),
+            };
+            if let Some(pid) = pid {
+                std::thread::sleep(Duration::from_millis(200));
+                if cycles::lives(pid) {
+                    return pid;
+                }
+            }
+            assert!(!gave_up(), "{} failed", self.program);
+            assert!(Instant::now() < deadline, "{} hangs", self.program);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A child of the process, by its name.
+pub fn descendant(root: u32, name: &str) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")).ok()?;
+    children.split_whitespace().find_map(|child| {
+        let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
+        (comm.trim_end() == name).then(|| child.parse().ok())?
+    })
+}
+
+/// Everything that the program wrote to its standard output.
+pub fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The words of what it wrote, without any figure: times differ.
+pub fn without_figures(output: &Output) -> String {
+    let all = [&output.stdout[..], &output.stderr[..]].concat();
+    let all = String::from_utf8_lossy(&all).into_owned();
+    let words = all.split_whitespace();
+    let words = words.filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    words.collect::<Vec<_>>().join(" ")
+}
