@@ -167,9 +167,9 @@ pub fn creator_function(profile: &model::Profile, creators: &[u32]) -> Option<u3
             || ["pthread_create", "thrd_create", "clone", "create_thread"]
                 .iter()
                 .any(|maker| name.starts_with(maker))
-            || ["std::thread::", "<std::thread::", "std::sys::"]
+            || ["std::thread::", "std::sys::"]
                 .iter()
-                .any(|maker| function.name.starts_with(maker))
+                .any(|maker| name.trim_start_matches('<').starts_with(maker))
     };
     let known = || {
         let all = creators.iter().copied();
