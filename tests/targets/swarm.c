@@ -3,6 +3,7 @@
 //   swarm crowd N K         N threads that all live at the same time
 //   swarm pool N K          4 workers do N tasks of K calls
 //   swarm bare N K          N threads of a bare clone() that have their creator's thread pointer
+//   swarm hold N, free N K  N threads that wait; and do their work
 // Without arguments it reads such lines and answers each with the number of calls.
 #define _GNU_SOURCE
 #include "target.h"
@@ -19,7 +20,7 @@ static long calls_each;
 static pthread_barrier_t barrier;
 static atomic_long tasks_left, done;
 
-FN long leaf(long x) { return x * 3 + 1; }
+FN long leaf(long x) { KEEP; return x * 3 + 1; }
 
 FN long work(long seed) {
     for (long i = 0; i < calls_each; i++)
@@ -74,6 +75,29 @@ FN void crowd(long count) {
     for (long i = 0; i < count; i++) begin(&threads[i], crowd_body, i);
     for (long i = 0; i < count; i++) pthread_join(threads[i], NULL);
     free(threads);
+}
+
+static pthread_t held[4000];
+static long holding;
+
+FN void *held_body(void *seed)
+{
+    pthread_barrier_wait(&barrier);
+    return (void *)work((long)seed);
+}
+
+FN void hold(long count)
+{
+    pthread_barrier_init(&barrier, NULL, count + 1);
+    for (holding = 0; holding < count; holding++)
+        begin(&held[holding], held_body, holding);
+}
+
+FN void let_go(void)
+{
+    pthread_barrier_wait(&barrier);
+    while (holding > 0)
+        pthread_join(held[--holding], NULL);
 }
 
 FN void task(long number) { work(number); }
@@ -141,6 +165,15 @@ static long run(const char *mode, long a, long b, long c)
     if (!strcmp(mode, "bare")) {
         bare(a);
         return (a + (a + 1) / 2) * b;
+    }
+    if (!strcmp(mode, "hold")) {
+        CHECK(a <= 4000);
+        hold(a);
+        return 0;
+    }
+    if (!strcmp(mode, "free")) {
+        let_go();
+        return a * b;
     }
     fprintf(stderr, "usage: swarm [chain N WIDTH K | crowd N K | pool N K | bare N K]\n");
     exit(2);

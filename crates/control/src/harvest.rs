@@ -18,7 +18,7 @@ pub use crate::witness::Witness;
 /// What a status line shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// All that were seen, and how many of them are known to have ended.
+    /// All that were seen, and how many of them have ended.
     pub threads: u64,
     pub ended: u64,
     pub calls: u64,
@@ -40,9 +40,12 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
         calls: header.folded_calls,
         ..Totals::default()
     };
+    let mut processes = HashSet::from([header.pid]);
     for account in accounts::all(shared)? {
         totals.threads += account.threads;
-        totals.ended += account.threads - u64::from(account.slot.is_some());
+        if header.inner_pid == header.pid {
+            processes.insert(account.pid);
+        }
         nodes.walk(account.root, |_, node, _| {
             totals.calls += node.calls;
             totals.contexts += 1;
@@ -53,6 +56,10 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
         totals.slow_events += slot.slow_entries + slot.slow_exits;
         totals.resyncs += slot.resyncs;
     }
+    let living = |pid: &u32| proc::tasks(Pid(*pid as i32)).map_or(0, |tasks| tasks.len() as u64);
+    totals.ended = totals
+        .threads
+        .saturating_sub(processes.iter().map(living).sum());
     totals.memory = used;
     Ok(totals)
 }
@@ -185,10 +192,12 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         command_name,
         alive: HashMap::new(),
     };
+    let mut unseen = 0;
     for account in accounts::all(shared)? {
         if !account.is_chosen(&header) {
             continue;
         }
+        unseen += u64::from(!witness.knows_thread(account.pid, account.tid));
         let thread = reader.thread(&profile, &account)?;
         let pid = witness.process(account.pid);
         let process = match profile.processes.iter_mut().find(|p| p.pid == pid) {
@@ -212,6 +221,11 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     }
     reader.add_folded(&mut profile)?;
     add_notes(&mut profile, &header);
+    if header.inner_pid != header.pid && unseen > 0 {
+        profile.notes.push(format!(
+            "{unseen} threads ended before they were seen from outside: their numbers are those of the target's PID namespace"
+        ));
+    }
     Ok(profile)
 }
 

@@ -102,11 +102,16 @@ impl Witness {
         self.processes_outside.get(&inner).copied().unwrap_or(inner)
     }
 
+    /// Our number for a thread; its own where it was never seen from outside.
     pub(crate) fn thread(&self, inner_pid: u32, inner_tid: u32) -> u32 {
         self.threads_outside
             .get(&(inner_pid, inner_tid))
             .copied()
             .unwrap_or(inner_tid)
+    }
+
+    pub(crate) fn knows_thread(&self, inner_pid: u32, inner_tid: u32) -> bool {
+        self.threads_outside.contains_key(&(inner_pid, inner_tid))
     }
 
     /// Finds our numbers for the target's processes and threads.

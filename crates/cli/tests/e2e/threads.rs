@@ -7,6 +7,7 @@ use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{Recorded, export, record, succeed};
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::Duration;
 
 fn swarm() -> Program {
@@ -208,4 +209,84 @@ fn what_is_read_while_threads_end_never_goes_back() {
         leaves <= 10 * threads,
         "{leaves} calls of {threads} threads"
     );
+}
+
+/// Made by the function that wanted them, whatever the C library looks like.
+#[test]
+fn creators_are_known_in_every_kind_of_executable() {
+    for (compiler, flag) in [
+        ("gcc", "-static"),
+        ("gcc", "-fcf-protection=full"),
+        ("clang", "-O1"),
+    ] {
+        let program = Build::new("swarm")
+            .source("swarm.c")
+            .compiler(compiler)
+            .flag("-O2")
+            .flag(flag)
+            .finish();
+        let arguments = ["chain", "40", "8", "5"];
+        let profile = record(&["--no-report", "-q"], &program, &arguments).profile;
+        assert_eq!(profile.threads.len(), 41);
+        for thread in &profile.threads[1..] {
+            let creator = thread.created_by.as_ref().expect("somebody made it");
+            let function = creator.function.map(|f| profile.functions[f].name.as_str());
+            let wanted = format!("begin_{}", thread.name);
+            assert_eq!(function, Some(wanted.as_str()), "{compiler} {flag}");
+        }
+    }
+}
+
+#[test]
+fn thousands_of_threads_are_attached_to_and_left_alone() {
+    let program = swarm();
+    let mut live = Live::ready(&program.path, &[]);
+    let before = live.text();
+    assert_eq!(live.ask("hold 2500"), "0");
+    assert_eq!(live.threads().len(), 2_501);
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    succeed(&["attach", &live.id()]);
+    assert_eq!(live.ask("free 2500 3"), "7500");
+    let output = file.to_str().expect("text");
+    succeed(&["detach", &live.id(), "-q", "-o", output]);
+    live.assert_healthy();
+    assert_restored(&before, &live.text());
+    let profile = export(&file);
+    assert_calls(&profile, &[("leaf", 7_500), ("work", 2_500)]);
+    assert_eq!(threads(&profile), 2_501);
+}
+
+/// Inside the target's namespace its threads have other numbers than outside.
+#[test]
+fn targets_in_a_pid_namespace_are_one_process() {
+    let program = swarm();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    let allowed = command.arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        println!("no new PID namespaces here");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    let mut live = Live::spawn(command.arg(&program.path));
+    assert_eq!(live.line(), "ready");
+    let children = format!("/proc/{0}/task/{0}/children", live.pid());
+    let children = std::fs::read_to_string(children).expect("unshare lives");
+    let pid = children.trim();
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let output = file.to_str().expect("text");
+    succeed(&["attach", pid]);
+    assert_eq!(live.ask("chain 100 4 10"), "1000");
+    succeed(&["detach", pid, "-q", "-o", output]);
+    let profile = export(&file);
+    assert_calls(&profile, &[("leaf", 1_000)]);
+    assert_eq!(threads(&profile), 101);
+    for thread in &profile.threads {
+        assert_eq!(thread.pid.to_string(), pid);
+        let creator = thread.created_by.as_ref();
+        assert!(creator.is_none_or(|creator| creator.tid.to_string() == pid));
+    }
 }
