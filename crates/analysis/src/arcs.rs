@@ -143,6 +143,47 @@ mod tests {
     use crate::fixture::{self, A, B, MAIN};
     use proptest::prelude::*;
 
+    /// start 0.1 -> main 1 -> a 10 -> { b 20 -> d, c 30 -> d }, 40 calls of d from each, 30 and 10 of its 40 seconds: an
+    /// even split by calls would give b 40 and c 50. In tenths of a second.
+    #[test]
+    fn two_callers_of_one_function_have_what_their_own_calls_took() {
+        const NAMES: [&str; 6] = ["start", "main", "a", "b", "c", "d"];
+        let node = |parent, function, calls, base, cum| thalweg_model::Node {
+            parent,
+            function,
+            calls,
+            base,
+            cum,
+            ..thalweg_model::Node::default()
+        };
+        let mut profile = fixture::chain(&[(MAIN, 1)]);
+        profile.functions = NAMES.map(|_| profile.functions[0].clone()).to_vec();
+        profile.processes[0].threads[0].nodes = vec![
+            node(None, 0, 1, 1, 1011),
+            node(Some(0), 1, 1, 10, 1010),
+            node(Some(1), 2, 1, 100, 1000),
+            node(Some(2), 3, 1, 200, 500),
+            node(Some(3), 5, 40, 300, 300),
+            node(Some(2), 4, 1, 300, 400),
+            node(Some(5), 5, 40, 100, 100),
+        ];
+        let stanzas = stanzas(&profile);
+        let cum: Vec<u64> = stanzas.iter().map(|stanza| stanza.own.cum).collect();
+        assert_eq!(cum, [1011, 1010, 1000, 500, 400, 400]);
+        let parents: Vec<(Caller, u64, u64)> = stanzas[5]
+            .parents
+            .iter()
+            .map(|arc| (arc.other, arc.calls, arc.cum))
+            .collect();
+        assert_eq!(
+            parents,
+            [
+                (Caller::Function(3), 40, 300),
+                (Caller::Function(4), 40, 100)
+            ]
+        );
+    }
+
     #[test]
     fn a_ring_of_two_shares_out_its_time_once() {
         // a 10 -> b 20 -> a 30 -> main 40, a called from outside.

@@ -47,7 +47,7 @@ pub fn combine(mut profile: Profile) -> Profile {
     let left = threads(&profile).count();
     if left < threads_before {
         profile.notes.push(format!(
-            "{threads_before} threads were combined into {left}, by the function and the thread that made them"
+            "the accounts of {threads_before} threads were combined into {left}, by the function and the thread that made them"
         ));
     }
     profile
@@ -127,19 +127,15 @@ struct Layers {
     thread: Option<Thread>,
     extremes: Vec<Extremes>,
     table: Option<PairTable>,
-    members: u64,
-    same_name: bool,
 }
 
 impl Layers {
     fn add(&mut self, thread: Thread) {
-        self.members += 1;
         let Some(whole) = &mut self.thread else {
-            self.same_name = true;
             self.thread = Some(thread);
             return;
         };
-        self.same_name &= whole.name == thread.name;
+        whole.others = whole.others.saturating_add(thread.others).saturating_add(1);
         whole.start_ns = whole.start_ns.min(thread.start_ns);
         whole.end_ns = whole.end_ns.max(thread.end_ns);
         whole.folded_calls = whole.folded_calls.saturating_add(thread.folded_calls);
@@ -157,13 +153,6 @@ impl Layers {
         let mut thread = self.thread.expect("a class has a member");
         for (node, extremes) in thread.nodes.iter_mut().zip(&self.extremes) {
             (node.min, node.max) = (extremes.min.unwrap_or(0), extremes.max);
-        }
-        if self.members > 1 {
-            let name = match self.same_name {
-                true => std::mem::take(&mut thread.name),
-                false => format!("{}...", thread.name),
-            };
-            thread.name = format!("{name} ({} threads)", self.members);
         }
         thread
     }
@@ -210,7 +199,7 @@ mod tests {
         let combined = combine(profile);
         let threads: Vec<&Thread> = threads(&combined).map(|(_, thread)| thread).collect();
         assert_eq!(threads.len(), 2);
-        assert_eq!(threads[1].name, "worker (3 threads)");
+        assert_eq!((threads[1].name.as_str(), threads[1].others), ("worker", 2));
         assert_eq!(threads[1].created_by.unwrap().tid, threads[0].tid);
         let calls: Vec<(u32, u64, u64)> = threads[1]
             .nodes

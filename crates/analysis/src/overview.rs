@@ -57,8 +57,9 @@ impl Overview {
         let graph = Graph::of(profile);
         let lineage = Lineage::of(profile);
         let mut threads_by_level = vec![0; lineage.depth() as usize];
-        for (number, _) in (0..).map(ThreadNumber).zip(threads(profile)) {
-            threads_by_level[lineage.level(number) as usize] += 1;
+        for (number, (_, thread)) in (0..).map(ThreadNumber).zip(threads(profile)) {
+            let threads: &mut u64 = &mut threads_by_level[lineage.level(number) as usize];
+            *threads = threads.saturating_add(thread.others).saturating_add(1);
         }
         let rows = flat(profile);
         let mut widest: Vec<(u32, u32)> = rows.iter().map(|r| (r.function, r.threads)).collect();

@@ -135,7 +135,11 @@ pub fn print_threads(
         cells.extend([
             Cell::new(count(thread.nodes.len() as u64)),
             Cell::new(busiest),
-            Cell::new(printable(&thread.name)).tail(made_in(profile, row.origin)),
+            Cell::new(printable(&thread.name)).tail(format!(
+                "{}{}",
+                others(thread),
+                made_in(profile, row.origin)
+            )),
         ]);
         table.row(cells);
     }
@@ -149,6 +153,13 @@ pub fn print_threads(
         )?;
     }
     Ok(())
+}
+
+fn others(thread: &Thread) -> String {
+    match thread.others {
+        0 => String::new(),
+        others => format!(" and {}", counted(others, "other", "others")),
+    }
 }
 
 pub fn print_threads_json(
@@ -180,6 +191,7 @@ pub fn print_threads_json(
         contexts: usize,
         busiest: Option<u32>,
         folded_calls: u64,
+        others: u64,
     }
     let rows = rows(profile, order);
     let shown = limit.unwrap_or(rows.len()).min(rows.len());
@@ -198,6 +210,7 @@ pub fn print_threads_json(
         contexts: row.thread.nodes.len(),
         busiest: row.busiest,
         folded_calls: row.thread.folded_calls,
+        others: row.thread.others,
     });
     finish(
         out,
