@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
 use thalweg_control::filter::{BadPattern, Filter};
+use thalweg_control::proc::Pid;
 use thalweg_model::Profile;
 
 use crate::commands::{
     attach, bench, checkpoint, completions, detach, diff, export, man, merge, probe, record,
     report, status, summary, threads,
 };
+use crate::live;
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
 pub const DEFAULT_FILE: &str = "profile.thalweg";
@@ -100,6 +102,10 @@ pub struct InputArgs {
     /// The same, for those who like options
     #[arg(short, long, value_name = "FILE")]
     pub input: Option<PathBuf>,
+
+    /// A process that thalweg is attached to, instead of a file: what it has counted so far
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["file", "input"])]
+    pub pid: Option<u32>,
 }
 
 impl InputArgs {
@@ -109,6 +115,9 @@ impl InputArgs {
     }
 
     pub fn read(&self) -> anyhow::Result<Profile> {
+        if let Some(pid) = self.pid {
+            return live::read(Pid(pid as i32));
+        }
         let path = self.path();
         if self.file.is_none() && self.input.is_none() && !path.exists() {
             bail!(

@@ -15,6 +15,7 @@ use thalweg_control::harvest::{self, Totals, Witness};
 use thalweg_control::loaded::Modules;
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::{Pid, Tid};
+use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, MeasureArgs};
@@ -222,6 +223,16 @@ fn with_prefix(number: f64) -> String {
         n if n >= 1e3 => format!("{:.1} k ", n / 1e3),
         n => format!("{n:.0} "),
     }
+}
+
+/// What an attached process has counted so far; it goes on counting.
+pub fn read(pid: Pid) -> anyhow::Result<Profile> {
+    let (shared, _) = detach::attached(pid)?;
+    let mut witness = Witness::default();
+    witness.look(&shared)?;
+    let mut profile = harvest::harvest(&shared, &witness, None)?;
+    lines::complete(&mut profile, lines::Lookup::default());
+    Ok(profile)
 }
 
 /// Writes the profile and, unless told not to, the summary to standard error.

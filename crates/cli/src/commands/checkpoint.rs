@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_control::harvest::{self, Witness};
 use thalweg_control::proc::Pid;
-use thalweg_control::{detach, lines};
 use thalweg_model::OutputFile;
 
 use crate::args::DEFAULT_FILE;
@@ -29,11 +27,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
     let output = OutputFile::create(&args.output)?;
-    let (shared, _) = detach::attached(pid)?;
-    let mut witness = Witness::default();
-    witness.look(&shared)?;
-    let mut profile = harvest::harvest(&shared, &witness, None)?;
-    lines::complete(&mut profile, lines::Lookup::default());
+    let profile = live::read(pid)?;
     live::save(&profile, output, !args.quiet)?;
     Ok(ExitCode::SUCCESS)
 }
