@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
+mod analysis;
 mod programs;
 mod table;
 
@@ -26,13 +27,17 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, cpython, lua, sqlite)
+    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
     /// End with status 1 when a goal is missed
     #[arg(long)]
     check: bool,
+
+    /// Analyse this profile and print the seconds of each step: what the workload `analysis` runs
+    #[arg(long, value_name = "FILE", hide = true)]
+    analyse: Option<PathBuf>,
 }
 
 /// How often the slow profilers run at most.
@@ -63,6 +68,10 @@ impl Variant {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.analyse {
+        analysis::analyse(file)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let bench = Bench::new(args.rounds)?;
     let mut table = Table::default();
     if "calls".contains(&args.only) {
@@ -72,6 +81,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if program.name.contains(&args.only) {
             bench.program(program, &mut table)?;
         }
+    }
+    if "analysis".contains(&args.only) {
+        bench.analysis(&mut table)?;
     }
     table.print();
     Ok(if args.check && table.missed() > 0 {
