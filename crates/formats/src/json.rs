@@ -21,6 +21,8 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use thalweg_model::{Creator, NodeFlags, Process, Profile, Thread};
 
+use crate::each::Each;
+
 pub const SCHEMA: &str = "thalweg.profile/1";
 
 /// Writes the whole profile and a final line break. Many small writes: give it something buffered.
@@ -28,20 +30,6 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut out, &Document::of(profile))?;
     out.write_all(b"\n")?;
     out.flush()
-}
-
-/// A JSON array whose elements are made one by one while it is written.
-struct Each<F>(F);
-
-impl<F, I> Serialize for Each<F>
-where
-    F: Fn() -> I,
-    I: IntoIterator,
-    I::Item: Serialize,
-{
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq((self.0)())
-    }
 }
 
 #[derive(Serialize)]

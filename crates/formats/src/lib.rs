@@ -1,6 +1,20 @@
 //! Profiles for other tools: one file per format.
 //!
-//! End of the way of the data: [`Profile`](thalweg_model::Profile) -> formats -> whatever reads them.
+//! End of the way of the data: [`Profile`](thalweg_model::Profile) -> formats -> whatever reads them; and back, in `import`.
 #![forbid(unsafe_code)]
 
+pub mod callgrind;
+pub mod csv;
+mod each;
+pub mod firefox;
+pub mod folded;
+pub mod graph;
+pub mod import;
 pub mod json;
+pub mod otlp;
+pub mod parquet;
+pub mod pprof;
+mod protobuf;
+pub mod speedscope;
+pub mod stacks;
+mod table;

@@ -1,0 +1,129 @@
+//! Callgrind's format, for KCachegrind and `callgrind_annotate`: functions, and who called whom at which cost.
+//!
+//! It holds pairs of caller and callee, no deeper contexts. The cost of a pair is the callee's time in calls by that caller,
+//! outermost calls only, so that what its callers brought in adds up to the inclusive time of each function. What nobody
+//! was seen to call is called by `START`.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+
+use thalweg_analysis::{Caller, Edge, edges, flat};
+use thalweg_model::Profile;
+
+pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
+    let timed = profile.meta.timed;
+    let rows = flat(profile);
+    let own = |base: u64, calls: u64| if timed { base } else { calls };
+    let total: u64 = rows.iter().fold(0, |sum: u64, row| {
+        sum.saturating_add(own(row.base, row.calls))
+    });
+
+    writeln!(out, "# callgrind format")?;
+    writeln!(out, "version: 1")?;
+    writeln!(out, "creator: thalweg-{}", line(&profile.meta.version))?;
+    if let Some(process) = profile.processes.first() {
+        writeln!(out, "pid: {}", process.pid)?;
+    }
+    writeln!(out, "cmd: {}", line(&profile.meta.command.join(" ")))?;
+    writeln!(out, "part: 1")?;
+    writeln!(out, "positions: line")?;
+    if timed {
+        writeln!(out, "event: ns : Time in ns")?;
+        writeln!(out, "events: ns")?;
+    } else {
+        writeln!(out, "event: Calls : Calls")?;
+        writeln!(out, "events: Calls")?;
+    }
+    writeln!(out, "summary: {total}\n")?;
+
+    let mut by_caller = edges(profile);
+    by_caller.sort_by_key(|edge| (start_last(edge.caller), edge.callee));
+    let mut calls = by_caller.iter().peekable();
+    let mut writer = Writer {
+        profile,
+        named: [HashSet::new(), HashSet::new(), HashSet::new()],
+        files: HashMap::new(),
+        out,
+    };
+    for row in &rows {
+        let at = profile.functions[row.function as usize].line;
+        writer.function(["ob", "fl", "fn"], row.function)?;
+        writeln!(writer.out, "{at} {}", own(row.base, row.calls))?;
+        let caller = (false, row.function);
+        while let Some(edge) = calls.next_if(|edge| start_last(edge.caller) == caller) {
+            writer.call(edge, at)?;
+        }
+        writeln!(writer.out)?;
+    }
+    writeln!(writer.out, "ob=\nfl=???\nfn=START")?;
+    for edge in calls {
+        writer.call(edge, 0)?;
+    }
+    writeln!(writer.out, "\ntotals: {total}")?;
+    writer.out.flush()
+}
+
+/// A key that sorts callers by their number, and what has no caller last.
+fn start_last(caller: Caller) -> (bool, u32) {
+    match caller {
+        Caller::Function(function) => (false, function),
+        Caller::Outside | Caller::Unknown => (true, 0),
+    }
+}
+
+struct Writer<'a, W> {
+    profile: &'a Profile,
+    /// Numbers of objects, files and functions whose name was written: from then on the number stands for it.
+    named: [HashSet<u64>; 3],
+    files: HashMap<&'a str, u64>,
+    out: W,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    fn function(&mut self, keys: [&str; 3], number: u32) -> io::Result<()> {
+        let profile = self.profile;
+        let function = &profile.functions[number as usize];
+        let module = &profile.modules[function.module as usize];
+        let object = match module.path.as_str() {
+            "" => &module.name,
+            path => path,
+        };
+        let file = function.file.as_deref().unwrap_or("???");
+        let new_file = self.files.len() as u64;
+        let file_number = *self.files.entry(file).or_insert(new_file);
+        let parts = [
+            (u64::from(function.module), object),
+            (file_number, file),
+            (u64::from(number), function.name.as_str()),
+        ];
+        for ((key, (number, name)), named) in keys.iter().zip(parts).zip(&mut self.named) {
+            if named.insert(number) {
+                writeln!(self.out, "{key}=({number}) {}", line(name))?;
+            } else {
+                writeln!(self.out, "{key}=({number})")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, edge: &Edge, at: u32) -> io::Result<()> {
+        self.function(["cob", "cfi", "cfn"], edge.callee)?;
+        let profile = self.profile;
+        let cost = match profile.meta.timed {
+            true => edge.cum,
+            false => edge.calls,
+        };
+        // Readers take a cost after no calls for the caller's own. What was on the stack at attach was called, unseen.
+        let calls = edge.calls.max(1);
+        let line = profile.functions[edge.callee as usize].line;
+        writeln!(self.out, "calls={calls} {line}\n{at} {cost}")
+    }
+}
+
+/// Text that stays on its line, and is some.
+fn line(text: &str) -> String {
+    match text.replace(char::is_control, " ").trim() {
+        "" => "???".to_string(),
+        text => text.to_string(),
+    }
+}

@@ -1,0 +1,20 @@
+//! The call graph as a river: time flows from the start to where it is spent.
+//!
+//! ```text
+//! profile -> river (what is shown) -> draw, with thalweg-layout -> scene -> svg | png
+//!                                  -> dot
+//! ```
+
+pub mod dot;
+mod draw;
+mod font;
+pub mod png;
+mod river;
+mod scene;
+pub mod svg;
+mod width;
+
+pub use draw::{Look, draw};
+pub use river::{Bank, Choice, GOOD_SIZE, River, Stream, river};
+pub use scene::Scene;
+pub use width::Width;

@@ -1,0 +1,68 @@
+//! What the formats that know stacks, and no trees, have in common: each context as the chain of functions above it.
+
+use thalweg_model::{Node, Profile, Thread};
+
+/// Such formats spell out every stack from top to bottom, so a deep recursion takes the square of its depth.
+const MOST_FRAMES: u64 = 400_000_000;
+
+/// The profile's stacks written out would fill any disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this profile is too deep for a format of stacks: written out they have {frames} frames; \
+     firefox, callgrind, csv, parquet and json hold it"
+)]
+pub struct TooDeep {
+    frames: u64,
+}
+
+pub fn check_depth(profile: &Profile) -> Result<(), TooDeep> {
+    let mut frames = 0u64;
+    let mut levels = Vec::new();
+    for thread in profile
+        .processes
+        .iter()
+        .flat_map(|process| &process.threads)
+    {
+        levels.clear();
+        for node in &thread.nodes {
+            let level: u64 = 1 + node.parent.map_or(0, |parent| levels[parent as usize]);
+            levels.push(level);
+            frames = frames.saturating_add(level);
+        }
+    }
+    if frames > MOST_FRAMES {
+        return Err(TooDeep { frames });
+    }
+    Ok(())
+}
+
+/// The functions of a context, the innermost first.
+pub fn innermost_first<'a>(thread: &'a Thread, node: &'a Node) -> impl Iterator<Item = u32> + 'a {
+    std::iter::successors(Some(node), |node| {
+        node.parent.map(|parent| &thread.nodes[parent as usize])
+    })
+    .map(|node| node.function)
+}
+
+/// The functions of a context, the outermost first.
+pub fn outermost_first(thread: &Thread, node: &Node) -> Vec<u32> {
+    let mut stack: Vec<u32> = innermost_first(thread, node).collect();
+    stack.reverse();
+    stack
+}
+
+/// The one figure of formats that have one: time in the function itself, or its calls where nothing was timed.
+pub fn own_weight(profile: &Profile, node: &Node) -> u64 {
+    match profile.meta.timed {
+        true => node.base,
+        false => node.calls,
+    }
+}
+
+/// A name for a thread that a person recognises; two threads may have the same.
+pub fn thread_name(thread: &Thread) -> String {
+    match thread.name.is_empty() {
+        true => format!("thread {}", thread.tid),
+        false => thread.name.clone(),
+    }
+}

@@ -1,0 +1,116 @@
+//! A profile as one table, a row per context: what CSV and Parquet both write.
+//!
+//! | column | |
+//! |---|---|
+//! | `pid`, `tid`, `thread` | process, thread, its name |
+//! | `node`, `parent` | number of the context in its thread; that of its caller, empty for a root |
+//! | `level`, `recursion` | depth in the tree, from 0; how often the same function stands above |
+//! | `function`, `module`, `address`, `file`, `line` | what was called |
+//! | `calls`, `base_ns`, `cum_ns`, `elapsed_ns`, `min_ns`, `max_ns` | the figures; times are empty where nothing was timed |
+//! | `open`, `folded`, `on_stack_at_attach` | what is special about it |
+
+use thalweg_model::{Node, NodeFlags, Profile};
+
+/// A cell, borrowed from the profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    Number(Option<u64>),
+    Text(Option<&'a str>),
+    Truth(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number that may be missing.
+    Number,
+    /// Text that may be missing.
+    Text,
+    Truth,
+}
+
+pub struct Column {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub cell: for<'a> fn(&Row<'a>) -> Cell<'a>,
+}
+
+/// One context with all that its columns come from.
+pub struct Row<'a> {
+    profile: &'a Profile,
+    pid: u32,
+    tid: u32,
+    thread: &'a str,
+    number: u32,
+    level: u32,
+    node: &'a Node,
+}
+
+impl<'a> Row<'a> {
+    fn function(&self) -> &'a thalweg_model::Function {
+        &self.profile.functions[self.node.function as usize]
+    }
+
+    fn time(&self, ns: u64) -> Cell<'static> {
+        Cell::Number(Some(ns).filter(|_| self.profile.meta.timed))
+    }
+
+    fn flag(&self, flag: NodeFlags) -> Cell<'static> {
+        Cell::Truth(self.node.flags.contains(flag))
+    }
+}
+
+macro_rules! columns {
+    ($($name:literal $kind:ident |$row:ident| $cell:expr;)*) => {
+        pub const COLUMNS: &[Column] = &[
+            $(Column { name: $name, kind: Kind::$kind, cell: |$row| $cell }),*
+        ];
+    };
+}
+
+columns! {
+    "pid" Number |row| Cell::Number(Some(row.pid.into()));
+    "tid" Number |row| Cell::Number(Some(row.tid.into()));
+    "thread" Text |row| Cell::Text(Some(row.thread));
+    "node" Number |row| Cell::Number(Some(row.number.into()));
+    "parent" Number |row| Cell::Number(row.node.parent.map(u64::from));
+    "level" Number |row| Cell::Number(Some(row.level.into()));
+    "recursion" Number |row| Cell::Number(Some(row.node.recursion.into()));
+    "function" Text |row| Cell::Text(Some(&row.function().name));
+    "module" Text |row| Cell::Text(Some(&row.profile.modules[row.function().module as usize].name));
+    "address" Number |row| Cell::Number(Some(row.function().address));
+    "file" Text |row| Cell::Text(row.function().file.as_deref());
+    "line" Number |row| Cell::Number(Some(row.function().line.into()).filter(|&line| line > 0));
+    "calls" Number |row| Cell::Number(Some(row.node.calls));
+    "base_ns" Number |row| row.time(row.node.base);
+    "cum_ns" Number |row| row.time(row.node.cum);
+    "elapsed_ns" Number |row| row.time(row.node.elapsed);
+    "min_ns" Number |row| row.time(row.node.min);
+    "max_ns" Number |row| row.time(row.node.max);
+    "open" Truth |row| row.flag(NodeFlags::OPEN);
+    "folded" Truth |row| row.flag(NodeFlags::FOLDED);
+    "on_stack_at_attach" Truth |row| row.flag(NodeFlags::ON_STACK_AT_ATTACH);
+}
+
+/// The rows of each thread, thread after thread.
+pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
+    profile.processes.iter().flat_map(move |process| {
+        process.threads.iter().map(move |thread| {
+            let mut rows: Vec<Row> = Vec::with_capacity(thread.nodes.len());
+            for (number, node) in (0..).zip(&thread.nodes) {
+                let level = node
+                    .parent
+                    .map_or(0, |parent| rows[parent as usize].level + 1);
+                rows.push(Row {
+                    profile,
+                    pid: process.pid,
+                    tid: thread.tid,
+                    thread: &thread.name,
+                    number,
+                    level,
+                    node,
+                });
+            }
+            rows
+        })
+    })
+}
