@@ -42,6 +42,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Diff(args) => commands::diff::run(args),
         Command::Merge(args) => commands::merge::run(args),
         Command::Export(args) => commands::export::run(args),
+        Command::Import(args) => commands::import::run(args),
+        Command::Graph(args) => commands::graph::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Completions(args) => commands::completions::run(args),

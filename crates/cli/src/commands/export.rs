@@ -1,14 +1,17 @@
 //! `thalweg export`: write a profile in a format that other tools read.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
-use thalweg_formats::json;
+use thalweg_formats::{
+    callgrind, csv, firefox, folded, json, otlp, parquet, pprof, speedscope, stacks,
+};
 use thalweg_model::{OutputFile, Profile};
 
+use super::graph;
 use crate::args::InputArgs;
 
 /// Write a profile in a format that other tools read
@@ -21,7 +24,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    #[arg(long, value_enum)]
+    #[arg(short, long, value_enum)]
     pub format: Format,
 }
 
@@ -29,23 +32,81 @@ pub struct Args {
 pub enum Format {
     /// The stable contract, schema thalweg.profile/1
     Json,
+    /// Gzipped profile.proto: go tool pprof and most continuous profilers
+    Pprof,
+    /// KCachegrind and callgrind_annotate
+    Callgrind,
+    /// One line per stack: flame graph scripts
+    Folded,
+    /// speedscope.app
+    Speedscope,
+    /// profiler.firefox.com
+    Firefox,
+    /// A table with a row per calling context
+    Csv,
+    /// The same table for duckdb, pandas, Spark
+    Parquet,
+    /// OpenTelemetry profiles, one ProfilesData message
+    Otlp,
+    /// The call graph as a picture; 'thalweg graph' has more to choose from
+    Svg,
+    /// The call graph for graphviz
+    Dot,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let profile = args.input.read()?;
+    check(args.format, &profile)?;
     match args.output {
         Some(path) => {
             OutputFile::create(path)?.save_with(|file| write(args.format, &profile, file))?
         }
-        None => write(args.format, &profile, io::stdout().lock())
-            .context("cannot write to standard output")?,
+        None => {
+            if args.format.is_binary() && io::stdout().is_terminal() {
+                bail!("this format is binary and would garble the terminal: name a file with -o");
+            }
+            write(args.format, &profile, io::stdout()).context("cannot write to standard output")?
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Format {
+    fn is_binary(self) -> bool {
+        matches!(self, Format::Pprof | Format::Parquet | Format::Otlp)
+    }
+}
+
+/// Refuses, before anything is written, what the format cannot hold.
+fn check(format: Format, profile: &Profile) -> anyhow::Result<()> {
+    match format {
+        Format::Pprof | Format::Folded | Format::Speedscope | Format::Otlp => {
+            stacks::check_depth(profile)?
+        }
+        Format::Firefox => firefox::check_times(profile)?,
+        Format::Json
+        | Format::Callgrind
+        | Format::Csv
+        | Format::Parquet
+        | Format::Svg
+        | Format::Dot => {}
+    }
+    Ok(())
 }
 
 fn write(format: Format, profile: &Profile, out: impl Write) -> io::Result<()> {
     let out = BufWriter::new(out);
     match format {
         Format::Json => json::write(profile, out),
+        Format::Pprof => pprof::write(profile, out),
+        Format::Callgrind => callgrind::write(profile, out),
+        Format::Folded => folded::write(profile, out),
+        Format::Speedscope => speedscope::write(profile, out),
+        Format::Firefox => firefox::write(profile, out),
+        Format::Csv => csv::write(profile, out),
+        Format::Parquet => parquet::write(profile, out),
+        Format::Otlp => otlp::write(profile, out),
+        Format::Svg => graph::write_default(profile, graph::Format::Svg, out),
+        Format::Dot => graph::write_default(profile, graph::Format::Dot, out),
     }
 }

@@ -7,6 +7,8 @@ pub mod completions;
 pub mod detach;
 pub mod diff;
 pub mod export;
+pub mod graph;
+pub mod import;
 pub mod man;
 pub mod merge;
 pub mod probe;
