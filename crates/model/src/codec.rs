@@ -83,7 +83,19 @@ impl<'a> Decoder<'a> {
         Ok(self.raw(1)?[0])
     }
 
+    /// Most numbers are small, and a large profile has a hundred million: one byte is read without ado.
+    #[inline]
     pub fn number(&mut self) -> Result<u64, ReadError> {
+        match self.bytes {
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.bytes = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Result<u64, ReadError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

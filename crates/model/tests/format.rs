@@ -166,3 +166,69 @@ fn indices_that_lead_nowhere_are_refused_before_writing() {
         Err(Invalid::ModuleOfFunction { .. })
     ));
 }
+
+/// The sections that files of the first version had.
+const FIRST_SECTIONS: std::ops::RangeInclusive<u8> = 1..=6;
+
+/// Tag and bytes, head included, of each section of a body. All tags are below 128, so a tag is one byte.
+fn sections(body: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut sections = Vec::new();
+    let mut rest = body;
+    while !rest.is_empty() {
+        let digits = 1 + rest[1..].iter().take_while(|byte| **byte >= 0x80).count();
+        let length = (1..=digits).fold(0, |sum, at| {
+            sum | usize::from(rest[at] & 0x7f) << (7 * (at - 1))
+        });
+        let (section, after) = rest.split_at(1 + digits + length);
+        sections.push((section[0], section));
+        rest = after;
+    }
+    sections
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_file_from_before_a_section_was_added_is_read_without_it(profile in any_profile()) {
+        let body = body_of(&write(&profile).unwrap());
+        let first: Vec<u8> = sections(&body)
+            .into_iter()
+            .filter(|(tag, _)| FIRST_SECTIONS.contains(tag))
+            .flat_map(|(_, bytes)| bytes.to_vec())
+            .collect();
+        let mut old = read(&mut file_of(&first).as_slice()).unwrap();
+        for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
+            let threads = std::mem::take(&mut old.threads);
+            old.clone_from(new);
+            old.threads = threads;
+            for (old, new) in old.threads.iter_mut().zip(&new.threads) {
+                old.others = new.others;
+                for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
+                    old.unwound = new.unwound;
+                }
+            }
+        }
+        prop_assert_eq!(old, profile);
+    }
+}
+
+/// Written by the first version, and never again.
+#[test]
+fn the_oldest_file_there_is_can_be_read() {
+    let bytes = include_bytes!("files/first.thalweg");
+    let profile = read(&mut &bytes[..]).unwrap();
+    assert_eq!(profile.meta.command, ["./fib", "20"]);
+    let [first, second] = &profile.processes[0].threads[..] else {
+        panic!("{:?}", profile.processes)
+    };
+    assert_eq!((first.nodes.len(), second.nodes.len()), (23, 1));
+    let deepest = &first.nodes[20];
+    assert_eq!(profile.functions[deepest.function as usize].name, "fib");
+    assert_eq!(
+        (deepest.calls, deepest.base, deepest.recursion),
+        (1 << 19, 40 << 19, 19)
+    );
+    assert_eq!(second.created_by.map(|creator| creator.tid), Some(41));
+    assert_eq!(profile.skipped[0].reason, "entry code");
+}
