@@ -12,8 +12,8 @@ use thalweg_control::proc::Pid;
 use thalweg_model::Profile;
 
 use crate::commands::{
-    attach, bench, checkpoint, completions, detach, diff, export, man, merge, probe, record,
-    report, status, summary, threads,
+    attach, bench, checkpoint, completions, detach, diff, export, graph, import, man, merge, probe,
+    record, report, status, summary, threads,
 };
 use crate::live;
 
@@ -45,6 +45,8 @@ pub enum Command {
     Diff(diff::Args),
     Merge(merge::Args),
     Export(export::Args),
+    Import(import::Args),
+    Graph(graph::Args),
     Bench(bench::Args),
     #[command(hide = true)]
     Man(man::Args),
