@@ -1,5 +1,4 @@
-/* What loading.c loads: a constructor, a destructor, calls by lazy binding, and a function chosen by IFUNC. Built with
- * different values of FORM it is different libraries with the same layout. */
+/* What loading.c loads: a constructor, a destructor, calls by lazy binding, and a function chosen by IFUNC. */
 #include "target.h"
 
 static int state;
