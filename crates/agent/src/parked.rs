@@ -16,7 +16,7 @@ use thalweg_shm::{ParkedBlock, ParkedFrame};
 
 /// How many words of the index a stack may be in.
 const RUN: u64 = 16;
-const NUMBER_BITS: u32 = 20;
+const NUMBER_BITS: u32 = shm::PARKED_NUMBER_BITS;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 const _: () = assert!(shm::PARKED_BLOCKS < 1 << NUMBER_BITS);
 

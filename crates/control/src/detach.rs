@@ -15,6 +15,7 @@ use std::time::Duration;
 use thalweg_shm as shm;
 
 use crate::attach::lookup;
+use crate::coroutines;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::ledger::Ledger;
@@ -298,6 +299,23 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> 
     let mut frames = sigframe::Frames::of(stopped)?;
     let mut pinned = false;
     let mut inside = false;
+    let mut own_stacks = HashMap::new();
+    for tid in stopped.threads().to_vec() {
+        let gs_base = stopped.regs(tid)?.gs_base;
+        if let Some(running) = coroutines::running(&detached.shared, &detached.header, gs_base) {
+            frames.add_end(running.end);
+            own_stacks.insert(tid, running.own);
+        }
+    }
+    // A coroutine that was left in the middle of a handler may go on there on any thread.
+    let mut parked_inside = false;
+    for stack in coroutines::parked(&detached.shared, &detached.header) {
+        frames.add_end(stack.end);
+        frames.translate(stopped, stack.start, back)?;
+        let saved = frames.saved_pcs(stopped, stack.start);
+        parked_inside |= saved.iter().any(|&(_, pc)| in_stubs(pc));
+    }
+    pinned |= parked_inside;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
         if let Some(home) = lookup(back, regs.rip) {
@@ -307,14 +325,18 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> 
             inside = true;
             continue;
         }
-        frames.translate(stopped, regs.rsp, back)?;
-        let returns_into_stub = frames
-            .saved_pcs(stopped, regs.rsp)
-            .iter()
-            .any(|&(_, pc)| in_stubs(pc));
+        let mut returns_into_stub = false;
+        for rsp in [Some(regs.rsp), own_stacks.get(&tid).copied()]
+            .into_iter()
+            .flatten()
+        {
+            frames.translate(stopped, rsp, back)?;
+            let saved = frames.saved_pcs(stopped, rsp);
+            returns_into_stub |= saved.iter().any(|&(_, pc)| in_stubs(pc));
+        }
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
-        if ours && !returns_into_stub {
+        if ours && !returns_into_stub && !parked_inside {
             regs.gs_base = 0;
             if regs.fs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE {
                 regs.fs_base = 0;

@@ -11,6 +11,7 @@ mod accounts;
 pub mod agent;
 pub mod attach;
 pub mod clock;
+mod coroutines;
 pub mod detach;
 pub mod error;
 pub mod filter;

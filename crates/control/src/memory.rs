@@ -35,6 +35,8 @@ unsafe impl Contract for shm::Node {}
 unsafe impl Contract for shm::Gate {}
 // SAFETY: as above.
 unsafe impl Contract for shm::Loaded {}
+// SAFETY: as above.
+unsafe impl Contract for shm::ParkedBlock {}
 
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}

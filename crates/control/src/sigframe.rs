@@ -36,6 +36,8 @@ pub struct Frames {
     maps: Vec<Mapping>,
     /// Words met on stacks that point to code: whether that is a restorer.
     known: HashMap<u64, bool>,
+    /// Where stacks end that do not end with their mapping.
+    ends: Vec<u64>,
 }
 
 impl Frames {
@@ -43,7 +45,13 @@ impl Frames {
         Ok(Frames {
             maps: stopped.maps()?,
             known: HashMap::new(),
+            ends: Vec::new(),
         })
+    }
+
+    /// A stack that is less than `WINDOW` deep ends at `end`.
+    pub fn add_end(&mut self, end: u64) {
+        self.ends.push(end);
     }
 
     /// Rewrites saved program counters that `pairs` translates.
@@ -116,12 +124,17 @@ impl Frames {
         is
     }
 
-    /// From `start` to the end of the stack's mapping, at most `SEARCHED` bytes.
+    /// From `start` to the end of the stack or of its mapping, at most `SEARCHED` bytes.
     fn read_stack(&self, stopped: &Stopped, start: u64) -> Vec<u8> {
         let Some(mapping) = mapping_at(&self.maps, start) else {
             return Vec::new();
         };
-        let mut stack = vec![0; (mapping.end.0 - start).min(SEARCHED) as usize];
+        let nearest = self.ends.iter().filter(|&&end| end > start).min();
+        let end = match nearest {
+            Some(&end) if end - start <= thalweg_shm::WINDOW => end.min(mapping.end.0),
+            _ => mapping.end.0,
+        };
+        let mut stack = vec![0; (end - start).min(SEARCHED) as usize];
         match stopped.read(RemoteAddr(start), &mut stack) {
             Ok(()) => stack,
             Err(_) => Vec::new(),

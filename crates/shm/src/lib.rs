@@ -355,6 +355,8 @@ pub struct ParkedBlock {
 
 pub const PARKED_BLOCK_SIZE: u64 = 1024;
 pub const PARKED_BLOCKS: u64 = 1 << 16;
+/// A word of the index is `(sp >> 3) << PARKED_NUMBER_BITS`, and the number of the first block plus one.
+pub const PARKED_NUMBER_BITS: u32 = 20;
 /// Words of the index.
 pub const PARKED_INDEX: u64 = 1 << 17;
 /// Offsets in the store, which starts with the list of free blocks and how many were ever used.
