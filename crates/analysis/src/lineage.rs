@@ -89,7 +89,7 @@ impl Makers {
             // Of several that had the number, the last that had begun by then.
             let begun = |number: &&u32| all[**number as usize].1.start_ns <= thread.start_ns;
             let others = || candidates.iter().filter(|number| !is(number));
-            let maker = others().filter(begun).next_back().or(others().next())?;
+            let maker = others().rfind(begun).or(others().next())?;
             return Some(Origin {
                 maker: ThreadNumber(*maker),
                 function: creator.function,
