@@ -3,8 +3,9 @@
 //! Signals are blocked meanwhile, so that no handler finds a thread that has half a slot. System calls are made here and
 //! nowhere else on the way of an event; a thread comes here once, and now and then for its name.
 
+use crate::gate::tw_slow_gate;
 use crate::memory::{
-    Slot, atomic32, atomic64, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
+    Slot, atomic32, atomic64, flags, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
     thread_name, thread_pointer, ticks, undisturbed,
 };
 use crate::{birth, reuse, tree};
@@ -28,6 +29,10 @@ pub fn current(sp: u64) -> Option<Slot> {
                 ask_name(slot);
             }
             return Some(slot);
+        }
+        if (*slot.private()).owner == 0 && flags() & shm::HEADER_FOLLOW == 0 {
+            stray(slot, sp);
+            return None;
         }
         if (*header()).full_until != 0 && ticks() < (*header()).full_until {
             return go_uncounted();
@@ -151,8 +156,34 @@ fn claim(owner: u64, sp: u64) -> Option<Slot> {
             return go_uncounted();
         };
         open(slot, &newcomer);
+        if newcomer.forked {
+            announce(sp);
+        }
         Some(slot)
     }
+}
+
+/// A fork child that nobody counts. Most of them are about to become another program; one that stays says so once.
+///
+/// # Safety
+/// `inherited` must be the slot of the thread that forked, as the child sees it.
+unsafe fn stray(inherited: Slot, sp: u64) {
+    // SAFETY: the page is this process's own. Threads of it may count at the same time: then it is announced a little
+    // later, or twice.
+    unsafe {
+        let strayed = &raw mut (*inherited.private()).strayed;
+        let events = strayed.read_volatile() + 1;
+        strayed.write_volatile(events);
+        if events == shm::STRAY_EVENTS {
+            announce(sp);
+        }
+    }
+}
+
+/// Waits until the controller, if there is one, knows this process.
+fn announce(sp: u64) {
+    let what = shm::GATE_KIND_BIRTH << shm::GATE_KIND_SHIFT | shm::GATE_NO_FUNCTION;
+    tw_slow_gate(what, &[0; 6], sp);
 }
 
 /// # Safety

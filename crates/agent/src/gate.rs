@@ -17,7 +17,7 @@ use thalweg_shm as shm;
 
 /// `what`: kind and function of the gate; `args`: the six argument registers; `sp`: address of the return address.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
+pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
     // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
     unsafe {
         let kind = what >> shm::GATE_KIND_SHIFT;

@@ -10,10 +10,8 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thalweg_control::attach::Options;
-use thalweg_control::gate::{Kind, Server};
+use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
-use thalweg_control::loaded::Modules;
-use thalweg_control::memory::Shared;
 use thalweg_control::proc::{Pid, Tid};
 use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
@@ -25,12 +23,15 @@ pub fn options(
     filter: &FilterArgs,
     measure: &MeasureArgs,
     threads: &[u32],
+    follow: bool,
 ) -> anyhow::Result<Options> {
     Ok(Options {
         filter: filter.build()?,
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
         memory: measure.memory,
+        follow,
+        gates_suffice: false,
     })
 }
 
@@ -87,85 +88,25 @@ impl Interrupts {
     }
 }
 
-/// Serves threads of the target that wait at gates, while a recording runs: code that they load is instrumented.
-pub struct Attendant<'a> {
-    shared: &'a Shared,
-    server: Server<'a>,
-    modules: &'a mut Modules,
-    failures: Vec<String>,
-}
-
-impl<'a> Attendant<'a> {
-    pub fn start(shared: &'a Shared, modules: &'a mut Modules) -> anyhow::Result<Attendant<'a>> {
-        Ok(Attendant {
-            shared,
-            server: Server::start(shared)?,
-            modules,
-            failures: Vec::new(),
-        })
-    }
-
-    /// For what was loaded between the attach and the start.
-    pub fn catch_up(&mut self, pid: Pid) {
-        if let Err(error) = self.modules.follow(self.shared, pid) {
-            self.failures.push(error.to_string());
-        }
-    }
-
-    /// Instead of sleeping.
-    pub fn attend(&mut self, patience: Duration) {
-        let posted = match self.server.wait(patience) {
-            Ok(posted) => posted,
-            // The memory is damaged or gone: nothing to attend to.
-            Err(_) => return std::thread::sleep(patience),
-        };
-        for thread in posted {
-            match thread.kind {
-                Kind::LinkMap => self.catch_up(thread.pid),
-                Kind::Exec | Kind::Checkpoint | Kind::NewThread(_) => {}
-            }
-            let _ = self.server.serve(&thread);
-        }
-    }
-
-    /// Nobody waits any more. What went wrong, for the profile's notes.
-    pub fn finish(self) -> Vec<String> {
-        let count = self.failures.len();
-        let first = self.failures.into_iter().next();
-        let note = |first| {
-            format!(
-                "code loaded later could not be counted {count} times; the first time because: {first}"
-            )
-        };
-        first.map(note).into_iter().collect()
-    }
-}
-
-/// Keeps an eye on a recording: who is alive, and a line with figures on a terminal.
-pub struct Watch<'a> {
-    shared: &'a Shared,
-    pub witness: Witness,
+/// A line with figures on a terminal while a recording goes on.
+pub struct Watch {
     line: ProgressBar,
     started: Instant,
-    looked: Option<Instant>,
     counted: Option<(Instant, Totals)>,
     /// Reading all trees takes time itself; big ones are read less often.
     next_count: Instant,
     ns_per_call: f64,
 }
 
-impl<'a> Watch<'a> {
-    pub fn new(shared: &'a Shared, quiet: bool, timed: bool) -> Watch<'a> {
+impl Watch {
+    pub fn new(quiet: bool, timed: bool) -> Watch {
         let line = ProgressBar::with_draw_target(None, target(quiet));
         line.set_style(
             ProgressStyle::with_template("{spinner} {wide_msg}").expect("a valid template"),
         );
         Watch {
-            shared,
-            witness: Witness::default(),
             line,
             started: Instant::now(),
-            looked: None,
             counted: None,
             next_count: Instant::now() + Duration::from_millis(500),
             ns_per_call: thalweg_control::clock::probe_cost_ns(timed),
@@ -173,26 +114,21 @@ impl<'a> Watch<'a> {
     }
 
     /// To be called often; does something only when it is time to.
-    pub fn tick(&mut self) {
-        if self
-            .looked
-            .is_none_or(|at| at.elapsed() > Duration::from_millis(100))
-        {
-            // A look that fails (the target is just ending) costs a name, no figure.
-            let _ = self.witness.look(self.shared);
-            self.looked = Some(Instant::now());
-        }
+    pub fn tick(&mut self, family: &Family) {
         if !self.line.is_hidden() && Instant::now() > self.next_count {
             let before = Instant::now();
-            if let Ok(totals) = harvest::totals(self.shared) {
-                self.show(totals);
-            }
+            self.show(family.living(), family.totals());
             self.next_count =
                 Instant::now() + (before.elapsed() * 20).max(Duration::from_millis(500));
         }
     }
 
-    fn show(&mut self, totals: Totals) {
+    /// A sentence above the line.
+    pub fn say(&self, text: &str) {
+        self.line.suspend(|| eprintln!("{text}"));
+    }
+
+    fn show(&mut self, processes: usize, totals: Totals) {
         let (since, before) = self.counted.unwrap_or((self.started, Totals::default()));
         let seconds = since.elapsed().as_secs_f64().max(1e-3);
         let rate = totals.calls.saturating_sub(before.calls) as f64 / seconds;
@@ -200,7 +136,7 @@ impl<'a> Watch<'a> {
         // Of the time of all threads together: one that waits has overhead 0.
         let overhead = rate * self.ns_per_call / 1e9 * 100.0;
         self.line.set_message(format!(
-            "{:.1} s  {} threads  {}calls/s  about {overhead:.0} % of one CPU spent in probes  {}contexts  {:.1} MB",
+            "{:.1} s  {processes} processes  {} threads  {}calls/s  about {overhead:.0} % of one CPU spent in probes  {}contexts  {:.1} MB",
             self.started.elapsed().as_secs_f64(),
             totals.threads,
             with_prefix(rate),
@@ -209,10 +145,11 @@ impl<'a> Watch<'a> {
         ));
         self.line.tick();
     }
+}
 
-    pub fn finish(self) -> Witness {
+impl Drop for Watch {
+    fn drop(&mut self) {
         self.line.finish_and_clear();
-        self.witness
     }
 }
 

@@ -40,6 +40,10 @@ pub struct Options {
     pub timed: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
+    /// Count fork children too, and where a controller lives, the programs that they become.
+    pub follow: bool,
+    /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
+    pub gates_suffice: bool,
 }
 
 /// A target that carries the instrumentation.
@@ -124,13 +128,24 @@ pub fn instrument(
     command: Vec<String>,
     progress: Progress,
 ) -> Result<Attached> {
-    let started = Moment::now();
-    check_machine()?;
     let pid = launched.pid();
+    let stopped = launched.stopped().ok_or_else(|| gone(pid))?;
+    instrument_stopped(stopped, options, command, Moment::now(), progress)
+}
+
+/// The same for any process that stands there. `started`: some moment, the longer ago the better the clock is known.
+pub(crate) fn instrument_stopped(
+    stopped: &mut Stopped,
+    options: &Options,
+    command: Vec<String>,
+    started: Moment,
+    progress: Progress,
+) -> Result<Attached> {
+    check_machine()?;
+    let pid = stopped.pid();
     let survey = Survey::of_process(pid, &options.filter, progress)?;
     let measure = measure(options, true);
     let build = Build::new(pid, survey, meta(command, false, options), measure)?;
-    let stopped = launched.stopped().ok_or_else(|| gone(pid))?;
     let (shared, header) = match map(&build, stopped) {
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,
@@ -148,6 +163,8 @@ fn measure(options: &Options, launched: bool) -> Measure {
         memory: options.memory,
         launched,
         chosen: !options.threads.is_empty(),
+        follow: options.follow,
+        gates_suffice: options.gates_suffice,
     }
 }
 
@@ -282,7 +299,7 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     // In this order, each step leaves what a later controller recognises and knows how to take back: first the file, then
     // its header, then one mapping of the file over the whole room.
     let header = build.header(pid, base.0);
-    let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC)?;
+    let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
     let result = (|| {
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
         let io = |source| Error::Io {

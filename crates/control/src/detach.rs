@@ -136,6 +136,30 @@ pub fn tidy(pid: Pid) -> Result<bool> {
     Ok(true)
 }
 
+/// Takes everything out of one fork child; the others that carry the same memory stay attached. `false`: something still
+/// points into the stubs, which stay mapped.
+pub(crate) fn detach_child(pid: Pid) -> Result<bool> {
+    proc::preflight(pid)?;
+    let Some((mapping, shared, header)) = memory::find(pid)? else {
+        return Err(not_attached(pid));
+    };
+    check(&header, &mapping, pid)?;
+    let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
+    let mut undo = Undo::new(&shared, Ledger::decode(&bytes)?)?;
+    let mut detached = Detached {
+        pid,
+        shared,
+        header,
+        members: vec![],
+        identity: memory::Identity::of(&mapping),
+        longest_stop_ns: 0,
+        foreign: vec![],
+    };
+    let pinned = restore(&mut detached, pid, &mut undo)?;
+    detached.members.push((pid, pinned));
+    detached.unmap()
+}
+
 /// The shared memory of an attached process, for those who only read.
 pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
     proc::preflight(pid)?;

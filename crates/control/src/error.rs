@@ -98,6 +98,12 @@ pub enum Error {
     )]
     NotPermitted { pid: Pid, source: io::Error },
 
+    /// The filters leave nothing.
+    #[error(
+        "no function of process {pid} is left to profile: loosen -F, -N, --lib or --no-lib, or see `thalweg probe -p {pid} --skipped`; if only programs that it starts are meant, give --follow"
+    )]
+    NothingToProfile { pid: Pid },
+
     // ---- while stopped ----------------------------------------------------------------------------------------
     /// A thread did not stop in time; everything has been released.
     #[error(

@@ -25,11 +25,16 @@ use crate::proc::{self, Pid, Tid};
 pub enum Kind {
     /// The loader's list of objects changes or has changed.
     LinkMap,
-    /// The process becomes another program.
+    /// The process becomes another program: `execve`, `execveat`, `fexecve`.
     Exec,
+    ExecAt,
+    ExecFile,
     Checkpoint,
     /// A thread is made. The agent notes it by itself: nobody waits.
     NewThread(Maker),
+    /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
+    /// children are not counted: one that has lived for a while, and is to be left clean.
+    Birth,
 }
 
 impl Kind {
@@ -37,14 +42,18 @@ impl Kind {
         match self {
             Kind::LinkMap => shm::GATE_KIND_LINK_MAP,
             Kind::Exec => shm::GATE_KIND_EXEC,
+            Kind::ExecAt => shm::GATE_KIND_EXEC_AT,
+            Kind::ExecFile => shm::GATE_KIND_EXEC_FILE,
             Kind::Checkpoint => shm::GATE_KIND_CHECKPOINT,
             Kind::NewThread(Maker::Clone) => shm::GATE_KIND_CLONE,
             Kind::NewThread(Maker::Clone3) => shm::GATE_KIND_CLONE3,
+            Kind::Birth => shm::GATE_KIND_BIRTH,
         }
     }
 
     fn of(number: u32) -> Option<Kind> {
-        [Kind::LinkMap, Kind::Exec, Kind::Checkpoint]
+        use Kind::*;
+        [LinkMap, Exec, ExecAt, ExecFile, Checkpoint, Birth]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -57,6 +66,9 @@ fn kind_of(function: &Function) -> Option<Kind> {
     }
     match function.linkage_name.as_deref()? {
         "_dl_debug_state" | "dl_debug_state" => Some(Kind::LinkMap),
+        "execve" | "__execve" => Some(Kind::Exec),
+        "execveat" | "__execveat" => Some(Kind::ExecAt),
+        "fexecve" | "__fexecve" => Some(Kind::ExecFile),
         _ => None,
     }
 }

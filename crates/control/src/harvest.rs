@@ -30,6 +30,21 @@ pub struct Totals {
     pub resyncs: u64,
 }
 
+impl Totals {
+    pub fn plus(self, other: Totals) -> Totals {
+        Totals {
+            threads: self.threads + other.threads,
+            calls: self.calls + other.calls,
+            contexts: self.contexts + other.contexts,
+            memory: self.memory + other.memory,
+            folded: self.folded + other.folded,
+            slow_events: self.slow_events + other.slow_events,
+            resyncs: self.resyncs + other.resyncs,
+            ended: self.ended + other.ended,
+        }
+    }
+}
+
 /// Sums over all trees, read while they grow.
 pub fn totals(shared: &Shared) -> Result<Totals> {
     let header = shared.header()?;
@@ -381,15 +396,16 @@ impl Reader<'_> {
         if account.slot.is_none() {
             return account.last;
         }
-        if self.is_alive(pid, tid) {
+        let process_end = self.witness.end(pid);
+        if process_end.is_none() && self.is_alive(pid, tid) {
             return self.end_ticks;
         }
         let seen = self.witness.last_seen(pid, tid, account.start).unwrap_or(0);
         // A first thread ends with its process, whose end the controller waits for.
-        let with_process = if tid == self.header.pid {
-            self.end_ticks
-        } else {
-            0
+        let with_process = match process_end {
+            Some(end) if tid == pid => end,
+            None if tid == self.header.pid => self.end_ticks,
+            _ => 0,
         };
         account
             .last

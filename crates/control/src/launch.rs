@@ -9,8 +9,8 @@
 //! The child is seized, not traced by its own wish (PTRACE_TRACEME), so that it has the very interface of a process that
 //! was attached to. Standard input, output and error are ours, untouched. If we die, the kernel lets it run.
 
-mod loader;
-mod program;
+pub(crate) mod loader;
+pub(crate) mod program;
 
 pub(crate) use loader::list_state;
 
@@ -172,25 +172,51 @@ impl Launched {
         if self.status.is_some() {
             return Ok(self.status);
         }
+        if !self.is_collectable(flags)? {
+            return Ok(None);
+        }
         let mut raw = 0;
         // SAFETY: `raw` is writable.
-        match unsafe { libc::waitpid(self.pid.0, &mut raw, flags) } {
-            0 => {}
-            -1 => {
-                let source = io::Error::last_os_error();
-                if source.kind() != io::ErrorKind::Interrupted {
-                    return Err(Error::Other(format!(
-                        "cannot wait for process {}: {source}",
-                        self.pid
-                    )));
-                }
-            }
-            _ if libc::WIFEXITED(raw) || libc::WIFSIGNALED(raw) => {
-                self.status = Some(ExitStatus::from_raw(raw));
-            }
-            _ => {}
+        if unsafe { libc::waitpid(self.pid.0, &mut raw, 0) } == self.pid.0 {
+            self.status = Some(ExitStatus::from_raw(raw));
         }
         Ok(self.status)
+    }
+}
+
+impl Launched {
+    /// Whether the child has ended. Looks without collecting: another thread of ours may be following it through an
+    /// execve, and the stops on the way are not ours to take.
+    fn is_collectable(&self, flags: i32) -> Result<bool> {
+        let flags = flags | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: a structure of plain integers, filled by the call.
+        let (result, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let id = self.pid.0 as libc::id_t;
+            (libc::waitid(libc::P_PID, id, &mut info, flags), info)
+        };
+        if result != 0 {
+            let source = io::Error::last_os_error();
+            return match source.kind() {
+                io::ErrorKind::Interrupted => Ok(false),
+                // Collected by the thread that followed it, a moment ago.
+                _ if tracee::child_status(self.pid).is_some() => Ok(false),
+                _ => Err(Error::Other(format!(
+                    "cannot wait for process {}: {source}",
+                    self.pid
+                ))),
+            };
+        }
+        // SAFETY: filled by waitid, or zero.
+        let someone = unsafe { info.si_pid() } == self.pid.0;
+        let ended = matches!(
+            info.si_code,
+            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+        );
+        if someone && !ended {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(someone && ended)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Middle of the way of the data: it takes modules (symbols) and plans (patch) to the target, and shared-memory trees
 //! back to a profile (model).
 //!
-//! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees.
+//! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees; `family` follows forks and execs.
 //! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
 //! (all that was changed). Everything that stops or changes a process happens on one OS thread.
 
@@ -14,6 +14,7 @@ pub mod clock;
 mod coroutines;
 pub mod detach;
 pub mod error;
+pub mod family;
 pub mod filter;
 pub mod gate;
 mod handed_on;

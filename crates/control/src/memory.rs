@@ -133,6 +133,23 @@ impl Shared {
         }
     }
 
+    /// Forbids all further writing, which the kernel does only when nobody has the memory mapped for it: `Some(true)`.
+    /// `None`: cannot be asked.
+    pub fn seal(&self) -> Option<bool> {
+        use std::os::fd::AsRawFd;
+        let Shared::File { file, .. } = self else {
+            return None;
+        };
+        // SAFETY: numbers only.
+        let result =
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
+        match std::io::Error::last_os_error().raw_os_error() {
+            _ if result == 0 => Some(true),
+            Some(libc::EBUSY) => Some(false),
+            _ => None,
+        }
+    }
+
     pub fn header(&self) -> Result<shm::Header> {
         self.read(0)
     }

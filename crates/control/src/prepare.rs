@@ -29,6 +29,10 @@ pub struct Measure {
     pub launched: bool,
     /// Only some threads are reported.
     pub chosen: bool,
+    /// Fork children are counted.
+    pub follow: bool,
+    /// Worth the while even if no function is counted.
+    pub gates_suffice: bool,
 }
 
 /// Room that is kept free behind the stubs. Only address space, and fork children inherit it.
@@ -62,10 +66,9 @@ pub struct Build {
 impl Build {
     pub fn new(pid: Pid, survey: Survey, meta: model::Meta, measure: Measure) -> Result<Build> {
         let functions = survey.planned();
-        if functions == 0 {
-            return Err(Error::Other(format!(
-                "no function of process {pid} is left to profile: loosen -F, -N, --lib or --no-lib, or see `thalweg probe -p {pid} --skipped`"
-            )));
+        let leads_on = measure.gates_suffice && survey.has_gates();
+        if functions == 0 && !leads_on {
+            return Err(Error::NothingToProfile { pid });
         }
         let numbers = survey.numbers();
         let mut catalog = survey.catalog();
@@ -189,6 +192,10 @@ impl Build {
             0
         } | if self.measure.launched {
             shm::HEADER_LAUNCHED
+        } else {
+            0
+        } | if self.measure.follow {
+            shm::HEADER_FOLLOW
         } else {
             0
         } | if self.measure.chosen {

@@ -118,6 +118,12 @@ impl Survey {
         self.modules.iter().map(|m| m.plan.functions.len()).sum()
     }
 
+    /// Whether there is a function at which the controller hears of another program.
+    pub fn has_gates(&self) -> bool {
+        let gates = self.modules.iter().flat_map(|m| &m.gates);
+        gates.into_iter().any(|(_, kind)| *kind == gate::Kind::Exec)
+    }
+
     /// Function numbers by module and index in the module; `u32::MAX` where none is given.
     pub fn numbers(&self) -> Vec<Vec<u32>> {
         let mut next = 0;

@@ -6,6 +6,7 @@
 //! remote.rs   system calls made by a thread of the target     Stopped::syscall, mmap, ...
 //! seccomp.rs  whether a filter of the target allows them
 //! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
+//! exec.rs     one thread, followed through an execve         Stopped::through_exec
 //! step.rs     single steps out of a range of code             Stopped::step_out
 //! own_thread.rs  let all threads go at the same moment           on_own_thread
 //! urgency.rs  being scheduled before the target's threads meanwhile
@@ -23,6 +24,7 @@
 //! The kernel takes ptrace requests only from the thread that seized: hence everything here is `!Send`.
 
 mod cave;
+mod exec;
 mod own_thread;
 mod reaper;
 mod remote;

@@ -26,6 +26,8 @@ pub struct Witness {
     /// The target's numbers for processes and threads -> ours, where they differ.
     processes_outside: HashMap<u32, u32>,
     threads_outside: HashMap<(u32, u32), u32>,
+    /// Processes whose end was seen, and when.
+    ends: HashMap<u32, u64>,
 }
 
 #[derive(Default)]
@@ -52,6 +54,16 @@ impl Witness {
             self.look_at_threads(Pid(self.process(inner) as i32), now);
         }
         Ok(())
+    }
+
+    /// A process has ended, or has become another program.
+    pub fn ended(&mut self, pid: Pid, ticks: u64) {
+        self.ends.insert(pid.0 as u32, ticks);
+    }
+
+    /// When a process ended, in ticks, if somebody saw it.
+    pub(crate) fn end(&self, pid: u32) -> Option<u64> {
+        self.ends.get(&pid).copied()
     }
 
     fn look_at_threads(&mut self, process: Pid, now: u64) {

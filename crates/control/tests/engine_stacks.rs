@@ -33,6 +33,8 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         threads: vec![],
         timed: true,
         memory,
+        follow: false,
+        gates_suffice: false,
     };
     attach::attach(target.pid(), &options, &|_, _, _| {})
 }

@@ -81,6 +81,8 @@ pub struct PrivateSlot {
     pub table_mask: u64,
     /// Address of the node arena.
     pub nodes: u64,
+    /// In a fork child that is not counted: its events so far.
+    pub strayed: u64,
     /// Stacks beside the thread's main one that were found to be its own, by `stack_place`: the megabyte they lie in.
     pub stacks: [u64; KNOWN_STACKS],
 }
@@ -417,6 +419,11 @@ pub const GATE_KIND_CHECKPOINT: u32 = 3;
 /// About to make a thread. Nobody is waited for: the agent notes who does.
 pub const GATE_KIND_CLONE: u32 = 4;
 pub const GATE_KIND_CLONE3: u32 = 5;
+/// A fork child: with its slot, where children are counted; after `STRAY_EVENTS` events, where they are not.
+pub const GATE_KIND_BIRTH: u32 = 6;
+/// As `GATE_KIND_EXEC`, with the program given by a directory and a path, or by a descriptor.
+pub const GATE_KIND_EXEC_AT: u32 = 7;
+pub const GATE_KIND_EXEC_FILE: u32 = 8;
 
 /// A stub tells its gate kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;
@@ -534,6 +541,12 @@ pub const HEADER_FSGSBASE: u32 = 2;
 pub const HEADER_LAUNCHED: u32 = 4;
 /// Only threads that were chosen at attach are reported: new ones are not.
 pub const HEADER_CHOSEN: u32 = 8;
+
+/// Fork children are counted.
+pub const HEADER_FOLLOW: u32 = 16;
+
+/// An uncounted fork child that has made so many events is no mere step towards an exec: it asks to be left clean.
+pub const STRAY_EVENTS: u64 = 64;
 
 /// Where things lie in one target, all relative to the start of the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

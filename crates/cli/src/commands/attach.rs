@@ -20,6 +20,10 @@ pub struct Args {
     #[arg(short, long = "thread", value_name = "TID")]
     pub threads: Vec<u32>,
 
+    /// Count its fork children too (what they become by exec, only `record --follow` can)
+    #[arg(long)]
+    pub follow: bool,
+
     #[command(flatten)]
     pub filter: FilterArgs,
 
@@ -32,7 +36,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = live::options(&args.filter, &args.measure, &args.threads)?;
+    let options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);
     let pid = Pid(args.pid as i32);

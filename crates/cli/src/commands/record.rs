@@ -8,20 +8,22 @@ use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
 use thalweg_control::attach::{self, Attached, Options};
-use thalweg_control::harvest::{self, Witness};
+use thalweg_control::family::Family;
 use thalweg_control::launch::Launched;
-use thalweg_control::memory::Shared;
-use thalweg_control::proc::{self, Pid};
-use thalweg_control::{clock, detach, lines, memory};
+use thalweg_control::lines;
+use thalweg_control::proc::Pid;
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
-use crate::live::{self, AnalysisBar, Attendant, Interrupts, Watch};
+use crate::live::{self, AnalysisBar, Interrupts, Watch};
 
 /// Record a command, or a running process, from start to end, and report
 ///
 /// The target's standard streams stay its own: thalweg writes to standard error only, and returns the status of
 /// the command it launched (128 + the signal when one killed it). Ctrl-C detaches, saves and reports.
+///
+/// Processes that a launched command starts are recorded too, whatever programs they become, each with trees of its own;
+/// the recording ends when all of them have ended.
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("target").required(true).args(["pid", "command"]))]
 pub struct Args {
@@ -36,6 +38,15 @@ pub struct Args {
     /// Detach after this long: 500ms, 10s, 2m
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
+
+    /// With -p: record the processes that it starts, too, and the programs that they become. With a command this is
+    /// so anyway, and allows for filters that match nothing in the command itself
+    #[arg(long, conflicts_with = "no_follow")]
+    pub follow: bool,
+
+    /// Record the launched command alone, not the processes that it starts
+    #[arg(long)]
+    pub no_follow: bool,
 
     /// Where to write the profile
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
@@ -65,7 +76,12 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = live::options(&args.filter, &args.measure, &args.threads)?;
+    let follow = match args.pid {
+        Some(_) => args.follow,
+        None => !args.no_follow,
+    };
+    let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
+    options.gates_suffice = args.follow;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
@@ -83,17 +99,12 @@ fn record_process(
     interrupts: &Interrupts,
 ) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(args.quiet);
-    let mut attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
+    let attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
-    let mut attendant = Attendant::start(&attached.shared, &mut attached.modules)?;
-    attendant.catch_up(pid);
-    let target = proc::preflight(pid);
-    let alive = || target.as_ref().is_ok_and(|target| target.is_alive());
     let lines = lines::Lookup::begin(attached.pid);
-    let ended = watch(&attached.shared, args, interrupts, attendant, || {
-        Ok(!alive())
-    });
-    finish(&attached, ended?, args, output, lines)?;
+    let mut family = Family::begin(attached, options)?;
+    watch(&mut family, args, interrupts, |_, _| Ok(()))?;
+    finish(family, args, output, lines)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,34 +115,49 @@ fn record_command(
     interrupts: &Interrupts,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
-    let mut attached = match prepare(&mut launched, args, options) {
+    let attached = match prepare(&mut launched, args, options) {
         Ok(attached) => attached,
         Err(error) => {
             launched.abandon();
             return Err(error);
         }
     };
-    let attendant = Attendant::start(&attached.shared, &mut attached.modules)?;
     let lines = lines::Lookup::begin(attached.pid);
+    let mut family = Family::begin(attached, options)?;
     launched.release()?;
     let mut status = None;
-    let mut ended = watch(&attached.shared, args, interrupts, attendant, || {
+    let reason = watch(&mut family, args, interrupts, |family, watch| {
+        if status.is_some() {
+            return Ok(());
+        }
         status = launched.try_wait()?;
-        Ok(status.is_some())
+        if let Some(status) = status {
+            family.first_ended(status);
+            // Its region is harvested at this moment, if it was the last.
+            let patience = Instant::now() + Duration::from_millis(300);
+            while !family.is_over() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if family.living() > 0 && !args.quiet {
+                watch.say(&format!(
+                    "the command has ended; {} that it started go on and are recorded until they end, or until Ctrl-C",
+                    processes(family.living())
+                ));
+            }
+        }
+        Ok(())
     })?;
-    if ended.reason == Reason::Interrupted {
+    if reason == Reason::Interrupted {
         // Ctrl-C went to the target too, which as a rule ends now by itself.
         let patience = Instant::now() + Duration::from_millis(500);
-        while status.is_none() && Instant::now() < patience {
+        while !family.is_over() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
-            status = launched.try_wait()?;
-        }
-        if status.is_some() {
-            ended.reason = Reason::TargetEnded;
-            ended.ticks = clock::ticks();
+            if status.is_none() {
+                status = launched.try_wait()?;
+            }
         }
     }
-    finish(&attached, ended, args, output, lines)?;
+    finish(family, args, output, lines)?;
     let status = match status {
         Some(status) => status,
         None => launched.wait()?,
@@ -141,6 +167,13 @@ fn record_command(
         .or_else(|| status.signal().map(|signal| 128 + signal))
         .unwrap_or(1);
     Ok(ExitCode::from(code as u8))
+}
+
+fn processes(number: usize) -> String {
+    match number {
+        1 => "one process".into(),
+        n => format!("{n} processes"),
+    }
 }
 
 fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::Result<Attached> {
@@ -161,86 +194,50 @@ fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::R
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    TargetEnded,
+    AllEnded,
     TimeIsUp,
     Interrupted,
 }
 
-struct Ended {
-    reason: Reason,
-    ticks: u64,
-    witness: Witness,
-    notes: Vec<String>,
-}
-
-/// Waits until the target ends, the time is up, or somebody asks us to stop.
+/// Waits until all processes have ended, the time is up, or somebody asks us to stop.
 fn watch(
-    shared: &Shared,
+    family: &mut Family,
     args: &Args,
     interrupts: &Interrupts,
-    mut attendant: Attendant,
-    mut target_ended: impl FnMut() -> anyhow::Result<bool>,
-) -> anyhow::Result<Ended> {
+    mut each_time: impl FnMut(&mut Family, &Watch) -> anyhow::Result<()>,
+) -> anyhow::Result<Reason> {
     let started = Instant::now();
-    let mut watch = Watch::new(shared, args.quiet, !args.measure.no_clock);
-    let reason = loop {
-        if target_ended()? {
-            break Reason::TargetEnded;
+    let mut watch = Watch::new(args.quiet, !args.measure.no_clock);
+    loop {
+        each_time(family, &watch)?;
+        if family.is_over() {
+            return Ok(Reason::AllEnded);
         }
         if interrupts.any() {
-            break Reason::Interrupted;
+            return Ok(Reason::Interrupted);
         }
         let left = args
             .duration
             .map(|all| all.saturating_sub(started.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            break Reason::TimeIsUp;
+            return Ok(Reason::TimeIsUp);
         }
-        watch.tick();
+        watch.tick(family);
         // Short runs end without delay, long ones are not polled hard.
         let nap =
             (started.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20));
-        attendant.attend(left.map_or(nap, |left| nap.min(left)));
-    };
-    Ok(Ended {
-        reason,
-        ticks: clock::ticks(),
-        witness: watch.finish(),
-        notes: attendant.finish(),
-    })
+        std::thread::sleep(left.map_or(nap, |left| nap.min(left)));
+    }
 }
 
-/// Detaches if there is still something to detach from, then reads, saves and reports.
+/// Detaches from whatever still lives, then saves and reports.
 fn finish(
-    attached: &Attached,
-    mut ended: Ended,
+    family: Family,
     args: &Args,
     output: OutputFile,
     lines: lines::Lookup,
 ) -> anyhow::Result<()> {
-    let (pid, shared) = (attached.pid, &attached.shared);
-    let mut detached = None;
-    // A target that has ended, or that has become another program by exec, has nothing of ours left.
-    if memory::carriers(attached.identity).contains(&pid) {
-        let _ = ended.witness.look(shared);
-        match detach::detach(pid) {
-            Ok(done) => {
-                ended.ticks = clock::ticks();
-                detached = Some(done);
-            }
-            Err(error) if memory::carriers(attached.identity).contains(&pid) => {
-                return Err(error.into());
-            }
-            Err(_) => {}
-        }
-    }
-    let harvested = harvest::harvest(shared, &ended.witness, Some(ended.ticks));
-    if let Some(detached) = detached {
-        detached.unmap()?;
-    }
-    detach::detach_orphans(attached.identity);
-    let mut profile = harvested?;
-    profile.notes.append(&mut ended.notes);
+    let mut profile = family.close()?;
     lines::complete(&mut profile, lines);
     live::save(&profile, output, !args.quiet && !args.no_report)
 }

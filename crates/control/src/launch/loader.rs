@@ -19,7 +19,7 @@ const RT_CONSISTENT: u32 = 0;
 /// More than enough calls of `_dl_debug_state`: two are usual.
 const MOST_VISITS: usize = 64;
 
-pub(super) fn run_to_ready(stopped: &mut Stopped) -> Result<()> {
+pub(crate) fn run_to_ready(stopped: &mut Stopped) -> Result<()> {
     let auxv = proc::auxv(stopped.pid())?;
     let value = |kind| {
         auxv.iter()

@@ -135,6 +135,20 @@ impl Stopped {
 }
 
 impl Seized {
+    /// A process in our hand that is in the middle of its execve: it will stand before its first instruction.
+    pub(super) fn at_exec(pid: Pid) -> Seized {
+        let mut seized = Seized {
+            pid,
+            standing: Vec::new(),
+            awaited: vec![pid.into()],
+            first_stop: None,
+            execed: false,
+            urgency: None,
+        };
+        seized.stands(pid.into(), Event::Exec);
+        seized
+    }
+
     /// `Ok(false)`: the thread has ended.
     fn seize(&mut self, tid: Tid) -> Result<bool> {
         // A refusal may be about a thread that was ending, whose id another has by the time we look: the thread that

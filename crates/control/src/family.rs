@@ -1,0 +1,221 @@
+//! All processes of a recording: the first one, those it forks, and the programs that any of them becomes.
+//!
+//! ```text
+//! region   one shared memory and the processes that carry it: a program that was started, and its fork children,
+//!          which have slots and trees of their own in the same memory          family/region.rs, one OS thread each
+//! exec     a process leaves its region and, if it can be followed, begins another           family/exec.rs
+//! life     one process from the moment we know of it to its end                             family/life.rs
+//! program  what a process is about to become                                                family/program.rs
+//! ```
+//!
+//! A region is harvested as soon as nobody carries it any more, and its trees join the one profile. Nobody is held: between
+//! two gates every process runs untraced, and if we die they all run on.
+
+mod exec;
+mod life;
+mod program;
+mod region;
+
+use std::collections::{BTreeMap, HashSet};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use thalweg_model::{End, Merger, Profile};
+
+use crate::attach::{Attached, Options};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::harvest::{self, Totals};
+use crate::memory::Shared;
+use crate::proc::Pid;
+
+/// The processes of one recording, each looked after by the thread of its region.
+pub struct Family {
+    common: Arc<Common>,
+    first: Pid,
+    status: Option<ExitStatus>,
+}
+
+/// What all regions share.
+struct Common {
+    options: Options,
+    /// Some time ago, so that the clock's rate is known at once.
+    began: Moment,
+    /// When the first region was attached.
+    origin_ns: u64,
+    closing: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    merger: Merger,
+    threads: Vec<JoinHandle<()>>,
+    /// Regions that somebody carries, and processes on their way from one to the next.
+    busy: usize,
+    /// Processes that are alive, by region.
+    regions: BTreeMap<usize, (Shared, usize)>,
+    next_region: usize,
+    /// Programs that were not followed: why, and how often.
+    refused: BTreeMap<String, u32>,
+    failed: Vec<Error>,
+}
+
+impl Family {
+    /// Looks after a process that was just instrumented and, if the options say so, after all that come from it. A launched
+    /// one must not run before this has returned: it would pass its first gates unseen.
+    pub fn begin(first: Attached, options: &Options) -> Result<Family> {
+        let header = first.shared.header()?;
+        let common = Arc::new(Common {
+            options: Options {
+                gates_suffice: true,
+                ..options.clone()
+            },
+            began: Moment::now(),
+            origin_ns: header.attach_monotonic_ns,
+            closing: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
+        let pid = first.pid;
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+        common.spawn(move |common| {
+            region::tend(common, first, || {
+                let _ = ready.send(());
+            });
+        })?;
+        let _ = is_ready.recv();
+        Ok(Family {
+            common,
+            first: pid,
+            status: None,
+        })
+    }
+
+    /// Whether every process has ended.
+    pub fn is_over(&self) -> bool {
+        self.common.lock().busy == 0
+    }
+
+    /// How many processes are alive.
+    pub fn living(&self) -> usize {
+        let state = self.common.lock();
+        state.regions.values().map(|(_, living)| living).sum()
+    }
+
+    /// What the first process's parent, who is its only sure witness, knows about its end.
+    pub fn first_ended(&mut self, status: ExitStatus) {
+        self.status = Some(status);
+    }
+
+    /// Sums over all that lives.
+    pub fn totals(&self) -> Totals {
+        let state = self.common.lock();
+        let each = state.regions.values();
+        each.filter_map(|(shared, _)| harvest::totals(shared).ok())
+            .fold(Totals::default(), Totals::plus)
+    }
+
+    /// Detaches from every process that still lives, and gives all that was counted.
+    pub fn close(self) -> Result<Profile> {
+        use std::os::unix::process::ExitStatusExt;
+        self.common.closing.store(true, Ordering::SeqCst);
+        // A thread that is joined may have begun another one.
+        loop {
+            let thread = self.common.lock().threads.pop();
+            let Some(thread) = thread else { break };
+            if thread.join().is_err() {
+                return Err(Error::Other(
+                    "a thread that looked after a process has failed".into(),
+                ));
+            }
+        }
+        let mut state = std::mem::take(&mut *self.common.lock());
+        if let Some(error) = state.failed.pop() {
+            return Err(error);
+        }
+        let mut profile = state.merger.finish();
+        profile.processes.sort_by_key(|process| process.start_ns);
+        let ours: HashSet<u32> = profile.processes.iter().map(|p| p.pid).collect();
+        for process in &mut profile.processes {
+            process.parent = process.parent.filter(|parent| ours.contains(parent));
+        }
+        if let Some(status) = self.status {
+            let last = profile
+                .processes
+                .iter_mut()
+                .rfind(|process| process.pid == self.first.0 as u32);
+            if let Some(process) = last
+                && process.end == End::Unknown
+            {
+                process.end = life::end_of(status.into_raw());
+            }
+        }
+        for (reason, times) in state.refused {
+            let often = match times {
+                1 => String::new(),
+                _ => format!(" ({times} times)"),
+            };
+            profile.notes.push(format!("not followed: {reason}{often}"));
+        }
+        Ok(profile)
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        // The regions see it and leave.
+        self.common.closing.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Common {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Runs `work` on a thread of its own, until whose end the family is not over.
+    fn spawn(self: &Arc<Self>, work: impl FnOnce(&Arc<Common>) + Send + 'static) -> Result<()> {
+        self.lock().busy += 1;
+        let common = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name("process".into())
+            .spawn(move || {
+                /// Also when `work` panics.
+                struct Busy(Arc<Common>);
+                impl Drop for Busy {
+                    fn drop(&mut self) {
+                        self.0.lock().busy -= 1;
+                    }
+                }
+                let busy = Busy(common);
+                work(&busy.0);
+            });
+        let mut state = self.lock();
+        // Those that are through need not be kept: a long recording may see very many.
+        state.threads.retain(|thread| !thread.is_finished());
+        match thread {
+            Ok(thread) => {
+                state.threads.push(thread);
+                Ok(())
+            }
+            Err(error) => {
+                state.busy -= 1;
+                Err(Error::Other(format!("cannot start a thread: {error}")))
+            }
+        }
+    }
+
+    fn refuse(&self, reason: String) {
+        *self.lock().refused.entry(reason).or_default() += 1;
+    }
+
+    fn fail(&self, error: Error) {
+        self.lock().failed.push(error);
+    }
+}

@@ -1,0 +1,360 @@
+//! One region: serves its gates, notes births and ends of its processes, and harvests it when nobody carries it any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use thalweg_model::{End, Process, Profile};
+use thalweg_shm as shm;
+
+use super::life::Life;
+use super::program::{self, Call, Verdict};
+use super::{Common, exec};
+use crate::accounts;
+use crate::attach::Attached;
+use crate::clock;
+use crate::detach;
+use crate::error::Result;
+use crate::gate::{Kind, Posted, Server};
+use crate::harvest::{self, Witness};
+use crate::loaded::Modules;
+use crate::memory::{self, Identity, Shared};
+use crate::proc::{Pid, RemoteAddr};
+
+/// How often names are read, and it is asked who has left by an execve that no gate has seen.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a gate stays closed while the thread before it is being stopped.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+struct Region<'a> {
+    common: &'a Arc<Common>,
+    shared: &'a Shared,
+    /// The process that began it; the others are its fork children.
+    pid: Pid,
+    identity: Identity,
+    modules: Modules,
+    lives: Vec<Life>,
+    witness: Witness,
+    leave: Sender<(Pid, u64)>,
+    left: Receiver<(Pid, u64)>,
+    /// Why code that was loaded later could not be counted.
+    unloaded: Vec<String>,
+    began: Instant,
+    looked: Option<Instant>,
+}
+
+/// Until nobody carries the region any more, or the family is closed. `ready` is called when the gates are served.
+pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce()) {
+    let Attached {
+        pid,
+        shared,
+        identity,
+        modules,
+        ..
+    } = attached;
+    let number = {
+        let mut state = common.lock();
+        let number = state.next_region;
+        state.next_region += 1;
+        if let Ok(shared) = shared.try_clone() {
+            state.regions.insert(number, (shared, 1));
+        }
+        number
+    };
+    let (leave, left) = mpsc::channel();
+    let mut region = Region {
+        common,
+        lives: vec![Life::new(pid)],
+        shared: &shared,
+        pid,
+        identity,
+        modules,
+        witness: Witness::default(),
+        leave,
+        left,
+        began: Instant::now(),
+        looked: None,
+        unloaded: Vec::new(),
+    };
+    // Without it (the memory cannot be mapped here) nobody waits at a gate.
+    let mut server = Server::start(&shared).ok();
+    if shared
+        .header()
+        .is_ok_and(|header| header.flags & shm::HEADER_LAUNCHED == 0)
+    {
+        // What it loaded between the attach and now.
+        region.catch_up(pid);
+    }
+    ready();
+    let harvested = loop {
+        if common.is_closing() {
+            drop(server);
+            break region.leave_alive();
+        }
+        region.serve(&mut server);
+        region.look();
+        let living = region.lives.iter().filter(|l| l.end.is_none()).count();
+        if let Some((_, count)) = common.lock().regions.get_mut(&number) {
+            *count = living;
+        }
+        if living == 0 && !common.options.follow {
+            // Its children are not ours to wait for.
+            drop(server);
+            break region.leave_alive();
+        }
+        if living == 0 {
+            // Our own mapping would count as somebody's.
+            drop(server);
+            if region.is_forsaken() {
+                break region.harvest(None);
+            }
+            region.find_carriers();
+            server = Server::start(&shared).ok();
+        }
+    };
+    let later = shared.header().map_or(0, |header| {
+        header.attach_monotonic_ns.saturating_sub(common.origin_ns)
+    });
+    common.lock().regions.remove(&number);
+    match harvested {
+        Ok(profile) => common.lock().merger.add(profile, later),
+        Err(error) => common.fail(error),
+    }
+}
+
+impl Region<'_> {
+    /// Short lives are seen to end without delay, long ones are not polled hard.
+    fn nap(&self) -> Duration {
+        (self.began.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20))
+    }
+
+    fn serve(&mut self, server: &mut Option<Server>) {
+        let Some(server) = server else {
+            std::thread::sleep(self.nap());
+            return;
+        };
+        let Ok(posted) = server.wait(self.nap()) else {
+            // The target has scribbled over its own memory: nothing that is posted there makes sense.
+            std::thread::sleep(self.nap());
+            return;
+        };
+        for mut posted in posted {
+            posted.pid = self.ours(posted.pid.0 as u32);
+            match posted.kind {
+                Kind::Birth => self.birth(server, &posted),
+                Kind::LinkMap => self.catch_up(posted.pid),
+                Kind::Exec => self.exec(&posted, Call::Execve),
+                Kind::ExecAt => self.exec(&posted, Call::Execveat),
+                Kind::ExecFile => self.exec(&posted, Call::Fexecve),
+                Kind::Checkpoint | Kind::NewThread(_) => {}
+            }
+            // Of a gate that cannot be opened its thread tires by itself.
+            let _ = server.serve(&posted);
+        }
+    }
+
+    /// Returns when the thread may go on: it is held by then, or left alone.
+    fn exec(&mut self, posted: &Posted, call: Call) {
+        if self.common.is_closing() || !self.common.options.follow {
+            return;
+        }
+        let (pid, tid) = (posted.pid, posted.tid);
+        // In another namespace the id is another process's, or nobody's. (A vfork child carries its parent's memory.)
+        if !self.carries(pid) {
+            self.common
+                .refuse("a program of a process in another process-id namespace".into());
+            return;
+        }
+        let Some(path) = program::named(pid, &posted.args, call) else {
+            return;
+        };
+        match program::judge(pid, &path) {
+            Verdict::Absent => {}
+            Verdict::Refuse(reason) => self.common.refuse(reason),
+            Verdict::Follow => {
+                let (stand, stands) = mpsc::sync_channel(1);
+                let left = self.leave.clone();
+                let name = program::shown(pid, &path);
+                let spawned = self.common.spawn(move |common| {
+                    exec::follow(common, pid, tid, &name, stand, left);
+                });
+                if spawned.is_ok() {
+                    let _ = stands.recv_timeout(PATIENCE);
+                }
+            }
+        }
+    }
+
+    /// A fork child. Where children are not wanted it is one that has come to stay, and is let go as it would be without us.
+    fn birth(&mut self, server: &mut Server, posted: &Posted) {
+        if self.common.options.follow {
+            return self.meet(posted.pid);
+        }
+        // It cannot leave the probe while it waits here.
+        let _ = server.serve(posted);
+        if self.carries(posted.pid) {
+            // What fails (it may become another program this moment) costs it some time, no more.
+            let _ = detach::detach_child(posted.pid);
+        }
+    }
+
+    /// Instruments what a process has loaded since.
+    fn catch_up(&mut self, pid: Pid) {
+        if let Err(error) = self.modules.follow(self.shared, pid) {
+            self.unloaded.push(error.to_string());
+        }
+    }
+
+    fn carries(&self, pid: Pid) -> bool {
+        let start = self
+            .shared
+            .header()
+            .map_or(0, |header| header.base + shm::PRIVATE_SIZE);
+        memory::carries(pid, self.identity, RemoteAddr(start))
+    }
+
+    /// Our number for a process that calls itself `inner`, where it is in another namespace.
+    fn ours(&self, inner: u32) -> Pid {
+        Pid(self.witness.process(inner) as i32)
+    }
+
+    /// A process of ours that we did not know.
+    fn meet(&mut self, pid: Pid) {
+        if !self.lives.iter().any(|life| life.pid == pid) {
+            self.lives.push(Life::new(pid));
+        }
+    }
+
+    /// Who was born, who has ended, who has become another program.
+    fn look(&mut self) {
+        let shared = self.shared;
+        for (pid, ticks) in self.left.try_iter() {
+            if let Some(life) = self.lives.iter_mut().find(|life| life.pid == pid) {
+                life.replaced(ticks);
+            }
+        }
+        self.lives.iter_mut().for_each(Life::look);
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        // A look that fails (a process is just ending) costs a name, no figure.
+        let _ = self.witness.look(shared);
+        // Those that were born while nobody served.
+        let pids = shared
+            .header()
+            .and_then(|header| accounts::pids(shared, &header));
+        for pid in pids.unwrap_or_default() {
+            self.meet(self.ours(pid));
+        }
+        for index in 0..self.lives.len() {
+            let Life { pid, ref end, .. } = self.lives[index];
+            if end.is_none() && !self.carries(pid) {
+                // Or it ended just now.
+                self.lives[index].look();
+                self.lives[index].replaced(clock::ticks());
+            }
+        }
+    }
+
+    /// Whether no process has the region mapped any more, not even one that was born this moment.
+    fn is_forsaken(&self) -> bool {
+        match self.shared.seal() {
+            Some(sealed) => sealed,
+            None => memory::carriers(self.identity).is_empty(),
+        }
+    }
+
+    fn find_carriers(&mut self) {
+        for pid in memory::carriers(self.identity) {
+            self.meet(pid);
+        }
+    }
+
+    /// Everybody out: restores all processes that carry the region, then reads it.
+    fn leave_alive(&mut self) -> Result<Profile> {
+        self.look();
+        let _ = self.witness.look(self.shared);
+        let identity = self.identity;
+        let first = self.pid;
+        let carriers = memory::carriers(identity);
+        let mut detached = None;
+        let target = carriers
+            .iter()
+            .find(|pid| **pid == first)
+            .or(carriers.first());
+        if let Some(&pid) = target {
+            match detach::detach(pid) {
+                Ok(done) => detached = Some(done),
+                Err(error) if memory::carriers(identity).contains(&pid) => return Err(error),
+                // Ended, or another program by now.
+                Err(_) => {}
+            }
+        }
+        let now = clock::ticks();
+        self.look();
+        for life in &mut self.lives {
+            life.end.get_or_insert((now, End::Running));
+        }
+        let harvested = self.harvest(Some(now));
+        if let Some(detached) = detached {
+            detached.unmap()?;
+        }
+        detach::detach_orphans(identity);
+        harvested
+    }
+
+    /// `ended`: when the last process was let go; otherwise when it ended.
+    fn harvest(&mut self, ended: Option<u64>) -> Result<Profile> {
+        let shared = self.shared;
+        let ends = self.lives.iter().filter_map(|life| life.end);
+        let last = ended.or(ends.map(|(ticks, _)| ticks).max());
+        for life in &self.lives {
+            if let Some((ticks, _)) = life.end {
+                self.witness.ended(life.pid, ticks);
+            }
+        }
+        let mut profile = harvest::harvest(shared, &self.witness, last)?;
+        if let Some(first) = self.unloaded.first() {
+            profile.notes.push(format!(
+                "code loaded later could not be counted {} times; the first time because: {first}",
+                self.unloaded.len()
+            ));
+        }
+        let began = shared.header()?.attach_ticks;
+        let hz = profile.meta.clock_hz;
+        let ns = |ticks: u64| (ticks.saturating_sub(began) as f64 * 1e9 / hz) as u64;
+        let lives: HashMap<u32, &Life> = self
+            .lives
+            .iter()
+            .map(|life| (life.pid.0 as u32, life))
+            .collect();
+        let command = profile.meta.command.clone();
+        for process in &mut profile.processes {
+            let life = lives.get(&process.pid);
+            process.start_ns = first_start(process);
+            process.end_ns = match life.and_then(|life| life.end) {
+                Some((ticks, _)) => ns(ticks),
+                None => process.threads.iter().map(|t| t.end_ns).max().unwrap_or(0),
+            };
+            process.end = life
+                .and_then(|life| life.end)
+                .map_or(End::Unknown, |(_, end)| end);
+            if process.end == End::Replaced {
+                // What was read of it may be its next program's.
+                process.command.clone_from(&command);
+            }
+            if process.parent.is_none() {
+                process.parent = life.and_then(|life| life.parent);
+            }
+        }
+        Ok(profile)
+    }
+}
+
+fn first_start(process: &Process) -> u64 {
+    let starts = process.threads.iter().map(|thread| thread.start_ns);
+    starts.min().unwrap_or(0)
+}
