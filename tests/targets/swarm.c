@@ -3,17 +3,22 @@
 //   swarm crowd N K         N threads that all live at the same time
 //   swarm pool N K          4 workers do N tasks of K calls
 //   swarm bare N K          N threads of a bare clone() that have their creator's thread pointer
+//   swarm alarmed N K       N threads, 8 at a time, under a storm of signals whose handler calls leaf() too
+//   swarm family N K        N child processes, one after the other
 //   swarm hold N, free N K  N threads that wait; and do their work
 // Without arguments it reads such lines and answers each with the number of calls.
 #define _GNU_SOURCE
 #include "target.h"
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static long calls_each;
@@ -119,6 +124,47 @@ FN void pool(long count) {
     for (long i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
+FN void on_alarm(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < 3; i++) {
+        leaf(i);
+        atomic_fetch_add(&done, 1);
+    }
+}
+
+// Handlers run in the first moments of a thread too: some are sent to it right after it is made.
+FN void alarmed(long count)
+{
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    pthread_t threads[8];
+    for (long made = 0; made < count; made += 8) {
+        for (long i = 0; i < 8; i++) {
+            begin(&threads[i], even_body, i);
+            if (i % 2)
+                pthread_kill(threads[i], SIGALRM);
+        }
+        for (long i = 0; i < 8; i++)
+            pthread_join(threads[i], NULL);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+}
+
+FN void family(long count)
+{
+    for (long i = 0; i < count; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            work(i);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    }
+}
+
 // No errno, no stack protector: the thread pointer is its creator's.
 FN int bare_body(void *seed) {
     work((long)seed);
@@ -166,6 +212,14 @@ static long run(const char *mode, long a, long b, long c)
         bare(a);
         return (a + (a + 1) / 2) * b;
     }
+    if (!strcmp(mode, "alarmed")) {
+        alarmed(a);
+        return (a + 7) / 8 * 8 * b + done;
+    }
+    if (!strcmp(mode, "family")) {
+        family(a);
+        return a * b;
+    }
     if (!strcmp(mode, "hold")) {
         CHECK(a <= 4000);
         hold(a);
@@ -175,7 +229,7 @@ static long run(const char *mode, long a, long b, long c)
         let_go();
         return a * b;
     }
-    fprintf(stderr, "usage: swarm [chain N WIDTH K | crowd N K | pool N K | bare N K]\n");
+    fprintf(stderr, "usage: swarm [chain N WIDTH K | crowd N K | pool N K | bare N K | ...]\n");
     exit(2);
 }
 

@@ -198,14 +198,13 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*shared).last = newcomer.start;
         (*shared).namespace = newcomer.namespace;
         (*shared).dead_since = 0;
-        (*shared).name_step = 1;
-        ask_name(slot);
         if newcomer.forked {
             (*shared).flags |= shm::SLOT_FORKED;
         }
         let creator = &newcomer.creator;
         if (*shared).root != 0 {
-            // Handed on: what is not the same for all of its threads is unknown.
+            // Handed on: what is not the same for all of its threads is unknown, and the name stays the first one's.
+            (*shared).name_due = u64::MAX;
             if ((*shared).creator_pid, (*shared).creator_tid) != (creator.pid, creator.tid) {
                 (*shared).creator_tid = 0;
             }
@@ -218,6 +217,8 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
             (*shared).creators = creator.functions;
             (*shared).first_start = newcomer.start;
             (*shared).threads = 0;
+            (*shared).name_step = 1;
+            ask_name(slot);
             let root = tree::make_root(slot);
             atomic64(&raw mut (*shared).root).store(root as u64, Release);
         }

@@ -37,23 +37,33 @@ pub unsafe fn find(newcomer: &Newcomer) -> Option<Slot> {
         let used = atomic32(&raw mut (*header()).next_slot)
             .load(Relaxed)
             .min(shm::SLOTS as u32);
-        let (looks, rest) = match is_crowded() {
-            true => (LOOKS_IF_CROWDED, 0),
-            false => (LOOKS, REST),
+        let (looks, terms) = match is_crowded() {
+            true => (LOOKS_IF_CROWDED, Terms { rest: 0, kin: true }),
+            false => (
+                LOOKS,
+                Terms {
+                    rest: REST,
+                    kin: true,
+                },
+            ),
         };
         let looks = looks.min(used);
         let hand = atomic32(&raw mut (*header()).hand);
         for _ in 0..looks {
             let index = hand.fetch_add(1, Relaxed) as u64 % used.max(1) as u64;
-            if let Some(slot) = take_over(Slot::number(index), newcomer, now, rest) {
+            if let Some(slot) = take_over(Slot::number(index), newcomer, now, &terms) {
                 return Some(slot);
             }
         }
         if let Some(slot) = fresh() {
             return Some(slot);
         }
+        let any = Terms {
+            rest: 0,
+            kin: false,
+        };
         for index in 0..shm::SLOTS {
-            if let Some(slot) = take_over(Slot::number(index), newcomer, now, 0) {
+            if let Some(slot) = take_over(Slot::number(index), newcomer, now, &any) {
                 return Some(slot);
             }
         }
@@ -78,8 +88,16 @@ unsafe fn fresh() -> Option<Slot> {
     unsafe { draw(&raw mut (*header()).next_slot, shm::SLOTS).map(Slot::number) }
 }
 
-/// The slot, if its thread has ended at least `rest` ago, emptied for the newcomer.
-unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, rest: u64) -> Option<Slot> {
+/// Which slots are good enough.
+struct Terms {
+    /// Their threads ended this long ago.
+    rest: u64,
+    /// Trees are handed on only between threads that the same functions made.
+    kin: bool,
+}
+
+/// The slot, if its thread has ended and it is good enough, emptied for the newcomer.
+unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) -> Option<Slot> {
     // SAFETY: what is read before the exchange may change; it is believed only if the exchange succeeds.
     unsafe {
         let shared = slot.shared();
@@ -96,8 +114,12 @@ unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, rest: u64) -> Opt
             (*shared).dead_since = now;
         }
         let rested = now.saturating_sub((*shared).dead_since);
-        if rested < rest || heir(slot, newcomer).is_none() {
-            return None;
+        let is_kin = (*shared).creators == newcomer.creator.functions;
+        match heir(slot, newcomer) {
+            _ if rested < terms.rest => return None,
+            None => return None,
+            Some(Heir::Newcomer) if terms.kin && !is_kin => return None,
+            Some(_) => {}
         }
         let changing = seen & !shm::SLOT_STATE | shm::SLOT_CHANGING;
         state

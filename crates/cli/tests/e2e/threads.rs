@@ -151,6 +151,30 @@ fn threads_of_a_bare_clone_have_accounts_of_their_own() {
     }
 }
 
+/// A handler may run probes before its thread has a slot, and while it gets one.
+#[test]
+fn handlers_in_the_first_moments_of_a_thread_are_counted_once() {
+    for memory in ["256MB", "1MB"] {
+        let options = ["--no-report", "-q", "--memory", memory];
+        let recorded = record(&options, &swarm(), &["alarmed", "2000", "20"]);
+        let words = String::from_utf8_lossy(&recorded.stdout).into_owned();
+        let calls = words.split(' ').next().and_then(|n| n.parse().ok());
+        assert_calls(
+            &recorded.profile,
+            &[("leaf", calls.expect("a number")), ("even_body", 2_000)],
+        );
+        assert_eq!(threads(&recorded.profile), 2_001);
+    }
+}
+
+#[test]
+fn child_processes_that_have_ended_leave_their_slots_to_others() {
+    let profile = recorded(&[], "family 4300 3").profile;
+    assert_calls(&profile, &[("leaf", 12_900), ("work", 4_300)]);
+    let pids: BTreeSet<u64> = profile.threads.iter().map(|thread| thread.pid).collect();
+    assert_eq!(pids.len(), 4_301, "more than can live at a time");
+}
+
 #[test]
 fn nobody_need_be_there_while_threads_come_and_go() {
     let scratch = Scratch::new();
