@@ -9,6 +9,7 @@ mod harmless;
 mod loaded;
 mod real;
 mod references;
+mod reports;
 mod stacks;
 mod support;
 mod threads;

@@ -1,0 +1,203 @@
+//! What the reports say of real recordings: time is charged to the caller that used it, sums hold in every stanza, merged
+//! and compared profiles add up.
+
+use crate::support::build::Build;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, refuse, succeed, text};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Records a program into a file that lives as long as the scratch folder.
+#[track_caller]
+fn record_into(scratch: &Scratch, name: &str, program: &Path, arguments: &[&str]) -> PathBuf {
+    let file = scratch.join(name);
+    let output = command()
+        .args(["record", "--no-report", "-q", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(program)
+        .args(arguments)
+        .output()
+        .expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    file
+}
+
+#[track_caller]
+fn json(arguments: &[&str], file: &Path) -> Value {
+    let mut all = arguments.to_vec();
+    all.push(file.to_str().expect("UTF-8"));
+    all.push("--json");
+    serde_json::from_str(&succeed(&all)).expect("JSON")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn stanza<'a>(arcs: &'a Value, name: &str) -> &'a Value {
+    let stanzas = arcs["stanzas"].as_array().expect("stanzas");
+    let found = stanzas.iter().find(|stanza| stanza["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} has no stanza"))
+}
+
+fn arc<'a>(stanza: &'a Value, side: &str, name: &str) -> &'a Value {
+    let arcs = stanza[side].as_array().expect("arcs");
+    let found = arcs.iter().find(|arc| arc["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not among the {side} of {}", stanza["name"]))
+}
+
+fn arc_of_child<'a>(arcs: &'a Value, caller: &str) -> &'a Value {
+    arc(stanza(arcs, caller), "children", "D")
+}
+
+/// gprof gives both callers half of D's time, since both call it 40 times.
+#[test]
+fn a_callees_time_goes_to_the_caller_that_used_it() {
+    let scratch = Scratch::new();
+    let program = Build::simple("shared_time.c");
+    let file = record_into(&scratch, "shared.thalweg", &program.path, &[]);
+
+    let arcs = json(&["report", "--arcs"], &file);
+    let d = stanza(&arcs, "D");
+    assert_eq!(number(&d["calls"]), 80);
+    let (by_b, by_c) = (arc(d, "parents", "B"), arc(d, "parents", "C"));
+    assert_eq!((number(&by_b["calls"]), number(&by_c["calls"])), (40, 40));
+    let whole = number(&d["cum"]);
+    assert_eq!(number(&by_b["cum"]) + number(&by_c["cum"]), whole);
+    // Each caller has what its own calls took, not a share by their number: what the one context has in the tree.
+    let tree = json(&["report", "--tree"], &file);
+    let rows = tree["threads"][0]["rows"].as_array().expect("rows");
+    for (caller, arc) in [("B", by_b), ("C", by_c)] {
+        let at = rows.iter().position(|row| row["name"] == caller);
+        let below = &rows[at.unwrap_or_else(|| panic!("{caller} is not in the tree")) + 1];
+        assert_eq!((&below["name"], &below["cum"]), (&d["name"], &arc["cum"]));
+        let child = arc_of_child(&arcs, caller);
+        assert_eq!(child["cum"], arc["cum"]);
+    }
+
+    // How it is split, in calls, which no load of the machine moves: 75 and 25 ticks a call.
+    let callers = json(&["report", "--callers", "tick"], &file);
+    let rows = callers["functions"][0]["tree"]["rows"]
+        .as_array()
+        .expect("rows");
+    let calls_by = |name: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["name"] == name && row["level"] == 2);
+        number(&row.unwrap_or_else(|| panic!("{name} is not above D"))["calls"])
+    };
+    assert_eq!((calls_by("B"), calls_by("C")), (3000, 1000));
+}
+
+/// (1) to (3): the parents' calls, base and cum are those of self; (4): the children's cum is self's less its base.
+#[test]
+fn the_four_sums_hold_in_every_stanza_of_a_real_program() {
+    let scratch = Scratch::new();
+    let script = crate::support::build::targets().join("real/work.lua");
+    let script = script.to_str().expect("UTF-8");
+    let file = record_into(&scratch, "lua.thalweg", Path::new("lua5.4"), &[script]);
+    let arcs = json(&["report", "--arcs"], &file);
+    let stanzas = arcs["stanzas"].as_array().expect("stanzas");
+    assert!(stanzas.len() > 100, "{} functions", stanzas.len());
+    for stanza in stanzas {
+        let name = &stanza["name"];
+        let sum = |side: &str, figure: &str| {
+            let arcs = stanza[side].as_array().expect("arcs");
+            arcs.iter().map(|arc| number(&arc[figure])).sum::<u64>()
+        };
+        for figure in ["calls", "base", "cum"] {
+            assert_eq!(
+                sum("parents", figure),
+                number(&stanza[figure]),
+                "{figure} of {name}"
+            );
+        }
+        assert_eq!(
+            sum("children", "cum"),
+            number(&stanza["cum"]) - number(&stanza["base"]),
+            "children of {name}"
+        );
+    }
+}
+
+#[test]
+fn merged_and_combined_profiles_have_the_calls_of_all() {
+    let scratch = Scratch::new();
+    let program = Build::simple("shared_time.c");
+    let files: Vec<PathBuf> = ["one", "two", "three"]
+        .iter()
+        .map(|name| record_into(&scratch, name, &program.path, &[]))
+        .collect();
+    let calls = |file: &Path, name: &str| {
+        let flat = json(&["report", "--flat", "-F", &format!("^{name}$")], file);
+        number(&flat["functions"][0]["calls"])
+    };
+    let merge = |options: &[&str], output: &str| {
+        let output = scratch.join(output);
+        let mut arguments = vec!["merge", "-q", "-o", output.to_str().expect("UTF-8")];
+        arguments.extend(files.iter().map(|file| file.to_str().expect("UTF-8")));
+        arguments.extend(options);
+        succeed(&arguments);
+        output
+    };
+    let merged = merge(&[], "merged");
+    assert_eq!(number(&json(&["summary"], &merged)["threads"]), 3);
+    assert_eq!((calls(&merged, "D"), calls(&merged, "tick")), (240, 12000));
+    assert_eq!(
+        json(&["report", "--context", "B -> D"], &merged)["contexts"][0]["threads"]
+            .as_array()
+            .map(Vec::len),
+        Some(3)
+    );
+
+    let combined = merge(&["--combine"], "combined");
+    let threads = json(&["threads"], &combined);
+    assert_eq!(threads["threads"].as_array().map(Vec::len), Some(1));
+    assert_eq!(number(&threads["threads"][0]["others"]), 2);
+    assert_eq!(
+        (calls(&combined, "D"), calls(&combined, "tick")),
+        (240, 12000)
+    );
+
+    let pruned = merge(&["--combine", "--min-coverage", "1"], "pruned");
+    let (before, after) = (json(&["summary"], &merged), json(&["summary"], &pruned));
+    assert_eq!(before["calls"], after["calls"]);
+    assert_eq!(before["time"], after["time"]);
+    assert!(number(&after["contexts"]) < number(&before["contexts"]) / 3);
+    assert_eq!(calls(&pruned, "tick"), 12000);
+}
+
+#[test]
+fn a_profile_differs_from_itself_in_nothing_and_from_another_in_what_changed() {
+    let scratch = Scratch::new();
+    let program = Build::simple("recursion.c");
+    let before = record_into(&scratch, "before", &program.path, &[]);
+    let other = Build::simple("shared_time.c");
+    let after = record_into(&scratch, "after", &other.path, &[]);
+    let (before, after) = (
+        before.to_str().expect("UTF-8"),
+        after.to_str().expect("UTF-8"),
+    );
+    for view in [&["--all"][..], &["--all", "--contexts"]] {
+        let mut arguments = vec!["diff", before, before, "--json"];
+        arguments.extend(view);
+        let same: Value = serde_json::from_str(&succeed(&arguments)).expect("JSON");
+        let rows = same["rows"].as_array().expect("rows");
+        assert!(!rows.is_empty());
+        assert!(
+            rows.iter()
+                .all(|row| row["calls"]["change"] == 0.0 && row["base"]["change"] == 0.0)
+        );
+    }
+    let changed = succeed(&["diff", before, after, "--json", "-F", "^tick$"]);
+    let changed: Value = serde_json::from_str(&changed).expect("JSON");
+    assert_eq!(changed["rows"][0]["calls"]["change"], 4000.0);
+    assert!(refuse(&["diff", before]).contains("diff"));
+    refuse(&["merge", before, "/no/such/file", "-o", "/dev/null"]);
+    assert!(
+        refuse(&["report", before, "--callers", "no_such_function"]).contains("no_such_function")
+    );
+}
