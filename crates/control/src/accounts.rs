@@ -177,5 +177,5 @@ pub fn creator_function(profile: &model::Profile, creators: &[u32]) -> Option<u3
     };
     known()
         .find(|function| !makes_threads(function))
-        .or(known().last())
+        .or(known().next_back())
 }

@@ -155,7 +155,7 @@ pub fn print_threads(
     Ok(())
 }
 
-fn others(thread: &Thread) -> String {
+pub(super) fn others(thread: &Thread) -> String {
     match thread.others {
         0 => String::new(),
         others => format!(" and {}", counted(others, "other", "others")),

@@ -10,6 +10,7 @@ use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
 use super::style::{Paint, Style};
 use super::text::{TIME_WIDTH, count, counted, cut, printable, share, time, time_inline};
+use super::threads::others;
 use super::{LeftOut, Selection, SortKey};
 
 /// Without this a tree of a real program has more rows than anyone reads.
@@ -209,6 +210,7 @@ fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String
     if !thread.name.is_empty() {
         title.push_str(&format!(" {}", printable(&thread.name)));
     }
+    title.push_str(&others(thread));
     if profile.processes.len() > 1 || process.pid != thread.tid {
         title.push_str(&format!(" of process {}", process.pid));
     }
