@@ -1,10 +1,11 @@
 //! The target's code before it is touched: which files it has mapped, what functions they hold, what would be patched.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use thalweg_model as model;
 use thalweg_patch::ModulePlan;
@@ -17,8 +18,9 @@ use crate::ledger::Text;
 use crate::proc::{self, Mapping, Pid};
 
 /// One module of the target, analysed and planned.
+#[derive(Clone)]
 pub struct Surveyed {
-    pub module: Module,
+    pub module: Arc<Module>,
     pub plan: ModulePlan,
     /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
     pub gates: Vec<(usize, gate::Kind)>,
@@ -279,17 +281,66 @@ pub(crate) fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileR
     let fail = |reason: String| (file.name.clone(), reason);
     let text = file.code();
     let path = text.path.clone().unwrap_or_default();
-    let mut data = Vec::new();
-    proc::file_of(pid, text)
-        .and_then(|handle| read_all(handle, &path, &mut data))
-        .map_err(|e| fail(e.to_string()))?;
-    let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path))
-        .map_err(|e| fail(e.to_string()))?;
-    let mut surveyed = plan_module(module, path, 0, filter);
+    let handle = proc::file_of(pid, text).map_err(|e| fail(e.to_string()))?;
+    let key = FileKey::of(&handle, &path, filter);
+    let known = key.as_ref().and_then(|key| kept().get(key).cloned());
+    let mut surveyed = match known {
+        Some(surveyed) => surveyed,
+        None => {
+            let mut data = Vec::new();
+            read_all(handle, &path, &mut data).map_err(|e| fail(e.to_string()))?;
+            let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path))
+                .map_err(|e| fail(e.to_string()))?;
+            let surveyed = plan_module(module, path, 0, filter);
+            if let Some(key) = key {
+                let mut all = kept();
+                if all.len() >= KEPT {
+                    all.clear();
+                }
+                all.insert(key, surveyed.clone());
+            }
+            surveyed
+        }
+    };
     surveyed
         .settle(file)
         .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
     Ok(surveyed)
+}
+
+/// Analysed files, for the next process that maps them: all those of a shell script need the same libc.
+static ANALYSED: LazyLock<Mutex<HashMap<FileKey, Surveyed>>> = LazyLock::new(Mutex::default);
+/// A libc takes some megabytes.
+const KEPT: usize = 64;
+
+/// One file at one moment, as one filter sees it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct FileKey {
+    dev: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    path: PathBuf,
+    filter: String,
+}
+
+impl FileKey {
+    fn of(file: &File, path: &Path, filter: &Filter) -> Option<FileKey> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = file.metadata().ok()?;
+        Some(FileKey {
+            dev: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            path: path.to_path_buf(),
+            filter: format!("{filter:?}"),
+        })
+    }
+}
+
+fn kept() -> MutexGuard<'static, HashMap<FileKey, Surveyed>> {
+    ANALYSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Surveyed {
@@ -358,7 +409,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {
-        module,
+        module: Arc::new(module),
         plan,
         gates,
         gate_plan,

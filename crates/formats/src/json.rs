@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Fields may be added, never changed. Those added to the above so far: `meta`, `modules` and `notes` of a profile; `start`,
-//! `end`, `folded_calls` and `threads` (how many it stands for) of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
+//! `end` and `ended` of a process; `start`, `end`, `folded_calls` and `threads` (how many it stands for) of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
 //! `folded` and `open` of a node.
 //!
 //! Everything is written as it is met: the text of a million nodes never stands in memory.
@@ -19,7 +19,7 @@
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_model::{Creator, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, End, NodeFlags, Process, Profile, Thread};
 
 use crate::each::Each;
 
@@ -155,13 +155,46 @@ fn process(process: &Process) -> impl Serialize + '_ {
         pid: u32,
         parent: Option<u32>,
         command: &'a [String],
+        start: u64,
+        end: u64,
+        ended: Ended,
         threads: T,
     }
     Wire {
         pid: process.pid,
         parent: process.parent,
         command: &process.command,
+        start: process.start_ns,
+        end: process.end_ns,
+        ended: Ended::of(process.end),
         threads: Each(|| process.threads.iter().map(thread)),
+    }
+}
+
+/// `{"how":"exited","status":0}`, `{"how":"killed","signal":9}`, or `how` alone.
+#[derive(Serialize)]
+struct Ended {
+    how: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<u8>,
+}
+
+impl Ended {
+    fn of(end: End) -> Ended {
+        let (how, status, signal) = match end {
+            End::Unknown => ("unknown", None, None),
+            End::Running => ("running", None, None),
+            End::Exited(status) => ("exited", Some(status), None),
+            End::Killed(signal) => ("killed", None, Some(signal)),
+            End::Replaced => ("replaced", None, None),
+        };
+        Ended {
+            how,
+            status,
+            signal,
+        }
     }
 }
 

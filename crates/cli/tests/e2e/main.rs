@@ -7,6 +7,7 @@ mod exact;
 mod filters;
 mod harmless;
 mod loaded;
+mod processes;
 mod real;
 mod references;
 mod reports;
