@@ -325,8 +325,12 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> 
     let mut inside = false;
     let mut own_stacks = HashMap::new();
     for tid in stopped.threads().to_vec() {
-        let gs_base = stopped.regs(tid)?.gs_base;
-        if let Some(running) = coroutines::running(&detached.shared, &detached.header, gs_base) {
+        let regs = stopped.regs(tid)?;
+        let known = coroutines::running(&detached.shared, &detached.header, regs.gs_base);
+        // Nothing follows the thread any more once the text is restored: it may have left the coroutine since.
+        if let Some(running) = known
+            && running.end.wrapping_sub(regs.rsp) <= shm::WINDOW
+        {
             frames.add_end(running.end);
             own_stacks.insert(tid, running.own);
         }
