@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Nobody is waited for who does not serve: without `gate_server`, without a free entry, or when the heartbeat has stood
-//! still, the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
+//! still (then until the controller is back), the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
 
 use crate::birth;
 use crate::memory::{atomic32, getpid, gettid, header, region, syscall};
@@ -57,7 +57,10 @@ pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
 
 unsafe fn is_served() -> bool {
     // SAFETY: the header is mapped.
-    unsafe { atomic32(&raw mut (*header()).gate_server).load(Acquire) != 0 }
+    unsafe {
+        let server = atomic32(&raw mut (*header()).gate_server).load(Acquire);
+        server != 0 && server != shm::GATE_DESERTED
+    }
 }
 
 /// The loader also calls before it begins to change its list: not worth a wait.
@@ -111,6 +114,12 @@ unsafe fn wait(word: *mut u32, posted: u32) {
                 silent += 1;
             }
             if silent >= shm::GATE_PATIENCE {
+                // Killed or stopped. Once is enough: nobody waits until it is back.
+                let server = atomic32(&raw mut (*header()).gate_server);
+                let seen = server.load(Relaxed);
+                if seen != 0 {
+                    let _ = server.compare_exchange(seen, shm::GATE_DESERTED, AcqRel, Relaxed);
+                }
                 return;
             }
         }

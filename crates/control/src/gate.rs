@@ -131,18 +131,25 @@ impl<'a> Server<'a> {
             sequence,
             served: [None; shm::MAX_GATES],
         };
-        server.set(
-            offset_of!(shm::Header, gate_server) as u64,
-            std::process::id(),
-        )?;
+        server.open()?;
         Ok(server)
+    }
+
+    fn open(&self) -> Result<()> {
+        let place = offset_of!(shm::Header, gate_server) as u64;
+        self.set(place, std::process::id())
     }
 
     /// Threads that wait now; if there are none, those that come within `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<Vec<Posted>> {
         let deadline = Instant::now() + patience;
         loop {
-            let sequence = self.shared.header()?.gate_sequence;
+            let header = self.shared.header()?;
+            if header.gate_server == shm::GATE_DESERTED {
+                // We were stopped for a while, and somebody lost his patience.
+                self.open()?;
+            }
+            let sequence = header.gate_sequence;
             let posted = self.posted()?;
             let left = deadline.saturating_duration_since(Instant::now());
             if !posted.is_empty() || left.is_zero() {
@@ -236,6 +243,11 @@ impl Drop for Server<'_> {
             let _ = heart.join();
         }
     }
+}
+
+/// Whether threads wait at gates for a controller.
+pub fn is_served(header: &shm::Header) -> bool {
+    ![0, shm::GATE_DESERTED].contains(&header.gate_server)
 }
 
 /// From now on nobody waits at a gate; those who do go on within a tenth of a second.

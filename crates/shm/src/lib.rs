@@ -432,6 +432,8 @@ pub const GATE_NO_FUNCTION: u32 = (1 << GATE_KIND_SHIFT) - 1;
 /// How long a thread waits at a stretch, and how many such waits without a heartbeat tell it that nobody serves.
 pub const GATE_WAIT_NS: u64 = 100_000_000;
 pub const GATE_PATIENCE: u32 = 20;
+/// `Header::gate_server` once a thread has waited in vain: nobody waits until the controller is back.
+pub const GATE_DESERTED: u32 = u32::MAX;
 
 pub const MAX_LOADED: usize = 4096;
 pub const LOADED_SIZE: u64 = 64;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use thalweg_control::proc::Pid;
-use thalweg_control::{clock, detach, harvest, loaded};
+use thalweg_control::{clock, detach, gate, harvest, loaded};
 
 use crate::report::{bytes, count};
 
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         resyncs: totals.resyncs,
         memory_bytes: totals.memory,
         memory_limit: header.nodes_len,
-        served: header.gate_server != 0,
+        served: gate::is_served(&header),
         uncounted_modules: loaded::uncounted(pid, &shared, &header)?,
     };
     let mut out = std::io::stdout().lock();
