@@ -27,7 +27,7 @@ pub struct Args {
     pub limit: Option<usize>,
 
     /// Leave out contexts of a tree below this share of the whole: of all time, or of all calls when nothing was timed
-    /// [default: 0.5 for text without -n]
+    /// [default: 0.5 for text without -n]; of --arcs, put arcs below this share of their function into one row
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub min_percent: Option<f64>,
 
@@ -133,6 +133,11 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
             selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
         }
         View::Tree | View::Around(..) if !json => selection.prune_for_reading(),
+        View::Arcs if !json => {
+            selection
+                .min_percent
+                .get_or_insert(report::LEAST_ARC_PERCENT);
+        }
         _ => {}
     }
     let selection = &selection;

@@ -15,6 +15,9 @@ use super::table::{Align, Cell, Table};
 use super::text::{TIME_WIDTH, count, printable, share, time};
 use super::{LeftOut, Selection};
 
+/// Arcs below this share of their function share a row, unless told otherwise.
+pub const LEAST_ARC_PERCENT: f64 = 0.5;
+
 struct Chosen {
     stanzas: Vec<Stanza>,
     left_out: LeftOut,
@@ -84,15 +87,13 @@ pub fn print_arcs(
                 cells.push(Cell::painted(format!("{indent}{label}"), paint));
                 table.row(cells);
             };
-        for arc in &stanza.parents {
-            let label = other(profile, arc);
+        for (arc, label) in shown(profile, selection, stanza, &stanza.parents) {
             row("Parent", Some(arc.calls), Some(arc.base), arc.cum, label);
         }
         let own = &stanza.own;
         let label = printable(name(profile, own.function)).into_owned();
         row("Self", Some(own.calls), Some(own.base), own.cum, label);
-        for arc in &stanza.children {
-            let label = other(profile, arc);
+        for (arc, label) in shown(profile, selection, stanza, &stanza.children) {
             row("Child", Some(arc.calls), Some(arc.base), arc.cum, label);
         }
         if timed && let Some(unknown) = unknown_callees(stanza) {
@@ -101,6 +102,46 @@ pub fn print_arcs(
     }
     table.print(out)?;
     print_left_out(profile, &chosen.left_out, out, style)
+}
+
+/// Those with a share of the function that is worth a line, and the rest in one, so that the sums still hold.
+fn shown(
+    profile: &Profile,
+    selection: &Selection,
+    stanza: &Stanza,
+    arcs: &[Arc],
+) -> Vec<(Arc, String)> {
+    let weight = |arc: &Arc| match profile.meta.timed {
+        true => arc.cum,
+        false => arc.calls,
+    };
+    let whole = match profile.meta.timed {
+        true => stanza.own.cum,
+        false => arcs
+            .iter()
+            .fold(0, |sum, arc| weight(arc).saturating_add(sum)),
+    };
+    let least = selection.min_percent.unwrap_or(0.0) / 100.0 * whole as f64;
+    let (many, few): (Vec<&Arc>, Vec<&Arc>) =
+        arcs.iter().partition(|arc| weight(arc) as f64 >= least);
+    let mut shown: Vec<(Arc, String)> = many
+        .into_iter()
+        .map(|arc| (*arc, other(profile, arc)))
+        .collect();
+    match few.as_slice() {
+        [] => {}
+        [one] => shown.push((**one, other(profile, one))),
+        [first, rest @ ..] => {
+            let sum = rest.iter().fold(**first, |sum, arc| Arc {
+                calls: sum.calls.saturating_add(arc.calls),
+                base: sum.base.saturating_add(arc.base),
+                cum: sum.cum.saturating_add(arc.cum),
+                ..sum
+            });
+            shown.push((sum, format!("({} others)", count(few.len() as u64))));
+        }
+    }
+    shown
 }
 
 /// Time that belongs to callees of which the tree has nothing.

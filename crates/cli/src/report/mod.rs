@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use thalweg_control::filter::Filter;
 use thalweg_model::Profile;
 
-pub use arcs::{print_arcs, print_arcs_json};
+pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};
 pub use around::{Direction, print_around, print_around_json};
 pub use context::{Wanted, print_context, print_context_json};
 pub use diff::{Sides, print_diff, print_diff_json};
@@ -66,7 +66,7 @@ impl SortKey {
 pub struct Selection {
     pub sort: SortKey,
     pub limit: Option<usize>,
-    /// Of the tree only: the least share of the whole that a context must have.
+    /// The least share of the whole that a context must have, or of its function that an arc must have.
     pub min_percent: Option<f64>,
     pub filter: Filter,
     /// Of trees: how many levels, 1 for the roots only.

@@ -95,22 +95,23 @@ pub fn print_threads(
     let mut table = Table::new(style)
         .column("Made", Align::Left)
         .column("Level", Align::Right)
-        .dispensable(2)
+        .dispensable(3)
         .column("Process", Align::Right)
         .column("Thread", Align::Right)
         .column("Start", Align::Right)
-        .dispensable(1)
+        .dispensable(2)
         .column("End", Align::Right)
-        .dispensable(1)
+        .dispensable(2)
         .column("Calls", Align::Right);
     if timed {
         table = table.column(format!("{:>TIME_WIDTH$} {:>6}", "Base", "%"), Align::Right);
     }
     table = table
         .column("Contexts", Align::Right)
-        .dispensable(3)
+        .dispensable(4)
         .column("Busiest function", Align::Left)
         .at_most(30)
+        .dispensable(1)
         .column("Name", Align::Left);
 
     let shown = limit.unwrap_or(rows.len()).min(rows.len());

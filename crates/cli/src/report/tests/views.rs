@@ -19,6 +19,22 @@ fn golden_arcs_without_a_clock() {
     assert_golden("arcs_no_clock", &found);
 }
 
+/// What is put into one row is still there.
+#[test]
+fn light_arcs_share_a_row_and_the_sums_hold() {
+    let profile = sample();
+    let mut selection = by(&profile, SortKey::Cum);
+    selection.filter = named(&["^main$"]);
+    selection.min_percent = Some(20.0);
+    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    let last = found.lines().find(|line| line.contains("(2 others)"));
+    let last = last.unwrap_or_else(|| panic!("{found}"));
+    assert!(
+        last.contains("1,005") && last.contains("15.000 ms"),
+        "{last}"
+    );
+}
+
 #[test]
 fn golden_callers_and_callees() {
     let profile = sample();
