@@ -13,7 +13,7 @@ use thalweg_model::Profile;
 
 use crate::commands::{
     attach, bench, checkpoint, completions, detach, diff, export, graph, import, man, merge, probe,
-    record, report, status, summary, threads,
+    record, report, status, summary, threads, top,
 };
 use crate::live;
 
@@ -47,6 +47,7 @@ pub enum Command {
     Export(export::Args),
     Import(import::Args),
     Graph(graph::Args),
+    Top(top::Args),
     Bench(bench::Args),
     #[command(hide = true)]
     Man(man::Args),

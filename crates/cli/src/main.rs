@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod live;
 mod report;
+mod top;
 
 use std::io;
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(args) => commands::export::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Graph(args) => commands::graph::run(args),
+        Command::Top(args) => commands::top::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Completions(args) => commands::completions::run(args),

@@ -17,3 +17,4 @@ pub mod report;
 pub mod status;
 pub mod summary;
 pub mod threads;
+pub mod top;

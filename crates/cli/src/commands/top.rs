@@ -1,0 +1,138 @@
+//! `thalweg top`: what a running process does, live in the terminal.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::memory::Shared;
+use thalweg_control::proc::{self, Pid};
+use thalweg_control::{attach, detach};
+use thalweg_model::Profile;
+
+use crate::args::{FilterArgs, MeasureArgs, parse_duration};
+use crate::live::{self, AnalysisBar, Interrupts};
+use crate::report;
+use crate::top::{State, Wish, draw};
+
+/// Watch a running process: functions, tree and threads, live
+///
+/// A process that is attached already is only read, and stays attached. Any other is attached to first and restored at the
+/// end. Press ? for the keys.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The process to watch
+    #[arg(short, long)]
+    pub pid: u32,
+
+    /// Count only this thread (may be given several times)
+    #[arg(short, long = "thread", value_name = "TID")]
+    pub threads: Vec<u32>,
+
+    /// Time between two readings
+    #[arg(long, value_parser = parse_duration, default_value = "1s")]
+    pub interval: Duration,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("top needs a terminal: use 'thalweg status' or 'thalweg checkpoint' in scripts");
+    }
+    let options = live::options(&args.filter, &args.measure, &args.threads, false)?;
+    let interrupts = Interrupts::catch()?;
+    let pid = Pid(args.pid as i32);
+    if let Ok((shared, _)) = detach::attached(pid) {
+        watch(pid, &shared, args.interval, &interrupts)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bar = AnalysisBar::new(false);
+    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
+    drop(bar);
+    let watched = watch(pid, &attached.shared, args.interval, &interrupts);
+    // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
+    if detach::attached(pid).is_ok() {
+        detach::detach(pid)?.unmap()?;
+    }
+    detach::detach_orphans(attached.identity);
+    watched?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn watch(
+    pid: Pid,
+    shared: &Shared,
+    interval: Duration,
+    interrupts: &Interrupts,
+) -> anyhow::Result<()> {
+    let mut witness = Witness::default();
+    let mut read = || -> anyhow::Result<Profile> {
+        witness.look(shared)?;
+        Ok(harvest::harvest(shared, &witness, None)?)
+    };
+    let first = read()?;
+    let title = format!(
+        "process {pid}: {}",
+        report::command_line(&first.meta.command)
+    );
+    let mut state = State::new(first, title);
+    let target = proc::preflight(pid);
+    let mut alive = || target.as_ref().is_ok_and(|target| target.is_alive());
+
+    let mut terminal = ratatui::try_init()?;
+    let ended = session(
+        &mut terminal,
+        &mut state,
+        interval,
+        interrupts,
+        &mut read,
+        &mut alive,
+    );
+    ratatui::restore();
+    ended
+}
+
+fn session(
+    terminal: &mut ratatui::DefaultTerminal,
+    state: &mut State,
+    interval: Duration,
+    interrupts: &Interrupts,
+    read: &mut dyn FnMut() -> anyhow::Result<Profile>,
+    alive: &mut dyn FnMut() -> bool,
+) -> anyhow::Result<()> {
+    let mut next = Instant::now() + interval;
+    let mut ended = false;
+    while !interrupts.any() {
+        terminal.draw(|frame| draw(state, frame))?;
+        let wait = next.saturating_duration_since(Instant::now());
+        if event::poll(wait.min(Duration::from_millis(200)))? {
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+                && state.key(key) == Wish::Quit
+            {
+                break;
+            }
+            continue;
+        }
+        if ended || Instant::now() < next {
+            continue;
+        }
+        let started = Instant::now();
+        // The memory outlives the process; what it held at the end is shown.
+        ended = !alive();
+        state.feed(read()?);
+        if ended {
+            state.end("the process has ended".to_string());
+        }
+        // Reading large trees takes time itself; they are read less often.
+        next = Instant::now() + interval.max(started.elapsed() * 10);
+    }
+    Ok(())
+}

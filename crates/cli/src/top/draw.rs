@@ -1,0 +1,210 @@
+//! The screen: a line about the target, the table, a line of keys.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span as Text};
+use ratatui::widgets::{Clear, Paragraph};
+use unicode_width::UnicodeWidthStr;
+
+use super::rows::Row;
+use super::{Span, State, View};
+use crate::report::{count, cut, printable, share, time};
+
+const KEYS: &str =
+    "1 functions  2 tree  3 threads   s sort  / search  space freeze  d now/total  ? help  q quit";
+
+const HELP: &str = "\
+1 2 3, Tab   functions, tree, threads
+up down      move; also j k, PgUp PgDn, Home End
+right left   open and close a row of the tree; Enter does both
+x            open the heaviest path below the row
+s            sort by base, cum, calls, name
+/            search; Enter keeps, Esc drops it
+space, f     freeze; the target goes on
+d            totals since the start, or what happens now
+q            quit";
+
+pub fn draw(state: &mut State, frame: &mut Frame) {
+    let [head, columns, body, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_head(state, frame, head);
+    let timed = state.profile.meta.timed;
+    frame.render_widget(
+        Paragraph::new(titles(state, timed, columns.width.into()))
+            .style(Style::new().add_modifier(Modifier::REVERSED)),
+        columns,
+    );
+    draw_body(state, frame, body, timed);
+    let foot_line = match (state.typing, state.search.is_empty()) {
+        (true, _) => format!("search: {}_", state.search),
+        (false, false) => format!("showing '{}' only (Esc shows all)   {KEYS}", state.search),
+        (false, true) => KEYS.to_string(),
+    };
+    frame.render_widget(Paragraph::new(foot_line).style(Style::new().dim()), foot);
+    if state.help {
+        draw_help(frame);
+    }
+}
+
+fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
+    let profile = &state.profile;
+    let summary = thalweg_analysis::summary(profile);
+    let rate = state.before.as_ref().map(|before| {
+        let span = profile
+            .meta
+            .duration_ns
+            .saturating_sub(before.meta.duration_ns);
+        let calls = summary
+            .calls
+            .saturating_sub(thalweg_analysis::summary(before).calls);
+        calls as f64 * 1e9 / span.max(1) as f64
+    });
+    let mark = match (&state.ended, state.frozen) {
+        (Some(why), _) => format!("  [{why}]"),
+        (None, true) => "  [frozen]".to_string(),
+        (None, false) => String::new(),
+    };
+    let first = Line::from(vec![
+        Text::styled(printable(&state.title).into_owned(), Style::new().bold()),
+        Text::styled(mark, Style::new().fg(Color::Yellow)),
+    ]);
+    let second = format!(
+        "{} for {}   {} calls{}   {} threads   {} contexts   sorted by {}",
+        if profile.meta.attached {
+            "attached"
+        } else {
+            "recorded"
+        },
+        time(profile.meta.duration_ns).trim(),
+        count(summary.calls),
+        rate.map_or(String::new(), |rate| format!(" ({}/s)", count(rate as u64))),
+        count(summary.threads),
+        count(summary.contexts),
+        state.sort.title(),
+    );
+    frame.render_widget(Paragraph::new(vec![first, Line::raw(second)]), area);
+}
+
+/// Columns of figures before the name.
+const FIGURES: usize = 14 + 2 + 10 + 7 + 2 + 10 + 7 + 2;
+const CALLS_ONLY: usize = 14 + 2;
+
+fn titles(state: &State, timed: bool, width: usize) -> String {
+    let name = match state.view {
+        View::Functions => "Function",
+        View::Tree => "Context",
+        View::Threads => "Thread",
+    };
+    let calls = match state.span {
+        Span::SinceStart => "Calls",
+        Span::Now => "Calls now",
+    };
+    let line = match timed {
+        true => format!(
+            "{calls:>14}  {:>10} {:>6}  {:>10} {:>6}  {name}",
+            "Base", "%", "Cum", "%"
+        ),
+        false => format!("{calls:>14}  {name}"),
+    };
+    format!("{line:<width$}")
+}
+
+fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, timed: bool) {
+    let height = usize::from(area.height);
+    // The selected row stays in sight.
+    let lowest = (state.selected + 1).saturating_sub(height);
+    state.offset = state
+        .offset
+        .clamp(lowest, state.selected.max(lowest))
+        .min(state.rows.len().saturating_sub(1));
+    let whole = match state.view {
+        View::Tree => state
+            .rows
+            .iter()
+            .filter(|row| row.level == 0)
+            .map(|row| row.base)
+            .sum(),
+        View::Functions | View::Threads => state.rows.iter().map(|row| row.base).sum::<u64>(),
+    };
+    let rows = state
+        .rows
+        .iter()
+        .enumerate()
+        .skip(state.offset)
+        .take(height);
+    let lines: Vec<Line> = rows
+        .map(|(index, row)| {
+            let line = line(row, state.view, whole, timed, area.width.into());
+            match index == state.selected {
+                true => line.style(Style::new().bg(Color::DarkGray).fg(Color::White)),
+                false => line,
+            }
+        })
+        .collect();
+    if lines.is_empty() {
+        let nothing = match state.search.is_empty() {
+            true => "nothing was called yet",
+            false => "nothing matches",
+        };
+        frame.render_widget(Paragraph::new(nothing).style(Style::new().dim()), area);
+        return;
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn line(row: &Row, view: View, whole: u64, timed: bool, width: usize) -> Line<'static> {
+    let mut parts = vec![Text::raw(format!("{:>14}  ", count(row.calls)))];
+    if timed {
+        for (ns, gap) in [(row.base, "  "), (row.cum, "  ")] {
+            let heat = match whole {
+                0 => Color::Reset,
+                whole if ns >= whole / 5 => Color::Red,
+                whole if ns >= whole / 20 => Color::Yellow,
+                _ => Color::Reset,
+            };
+            let text = format!("{:>10} {}{gap}", time(ns), share(ns, whole));
+            parts.push(Text::styled(text, Style::new().fg(heat)));
+        }
+    }
+    let room = width.saturating_sub(if timed { FIGURES } else { CALLS_ONLY });
+    let mark = match (view, row.children, row.expanded) {
+        (View::Tree, 0, _) => "  ",
+        (View::Tree, _, true) => "- ",
+        (View::Tree, _, false) => "+ ",
+        _ => "",
+    };
+    // Deep contexts keep some room for their name.
+    let indent = " ".repeat((row.level * 2).min(room / 2));
+    let name_room = room.saturating_sub(indent.len() + mark.len());
+    let module = match row.module.is_empty() {
+        true => String::new(),
+        false => format!("  {}", printable(&row.module)),
+    };
+    let module_room = name_room.saturating_sub(row.name.width());
+    let name = cut(&printable(&row.name), name_room).into_owned();
+    parts.push(Text::raw(format!("{indent}{mark}{name}")));
+    if module.width() <= module_room {
+        parts.push(Text::styled(module, Style::new().dim()));
+    }
+    Line::from(parts)
+}
+
+fn draw_help(frame: &mut Frame) {
+    let area = frame.area();
+    let (width, height) = (64.min(area.width), 11.min(area.height));
+    let place = Rect {
+        x: (area.width - width) / 2,
+        y: (area.height - height) / 2,
+        width,
+        height,
+    };
+    frame.render_widget(Clear, place);
+    let block = ratatui::widgets::Block::bordered().title(" keys ");
+    frame.render_widget(Paragraph::new(HELP).block(block), place);
+}

@@ -1,0 +1,281 @@
+//! The live view: what is on the screen, as a state that keys change and new profiles feed.
+//!
+//! ```text
+//! commands/top (harvests, keys) -> State -> rows (what there is to see) -> draw (the screen)
+//! ```
+//!
+//! Nothing here knows of a process or a terminal, so tests press keys and read the screen.
+
+mod draw;
+mod rows;
+
+use std::collections::HashSet;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use thalweg_model::Profile;
+
+pub use draw::draw;
+use rows::{Row, RowId};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    Functions,
+    Tree,
+    Threads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Base,
+    Cum,
+    Calls,
+    Name,
+}
+
+impl Sort {
+    const ALL: [Sort; 4] = [Sort::Base, Sort::Cum, Sort::Calls, Sort::Name];
+
+    fn title(self) -> &'static str {
+        match self {
+            Sort::Base => "base",
+            Sort::Cum => "cum",
+            Sort::Calls => "calls",
+            Sort::Name => "name",
+        }
+    }
+}
+
+/// What the figures are sums over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    SinceStart,
+    /// Between the last two readings, per second.
+    Now,
+}
+
+/// Whether a key ended the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Stay,
+    Quit,
+}
+
+pub struct State {
+    profile: Profile,
+    /// The reading before, for what happened in between.
+    before: Option<Profile>,
+    title: String,
+    view: View,
+    sort: Sort,
+    span: Span,
+    frozen: bool,
+    /// Why nothing new will come.
+    ended: Option<String>,
+    search: String,
+    typing: bool,
+    selected: usize,
+    /// The row that stays selected while others move.
+    selected_id: Option<RowId>,
+    offset: usize,
+    expanded: HashSet<RowId>,
+    rows: Vec<Row>,
+    help: bool,
+}
+
+impl State {
+    pub fn new(profile: Profile, title: String) -> State {
+        let sort = if profile.meta.timed {
+            Sort::Base
+        } else {
+            Sort::Calls
+        };
+        let mut state = State {
+            profile,
+            before: None,
+            title,
+            view: View::Functions,
+            sort,
+            span: Span::SinceStart,
+            frozen: false,
+            ended: None,
+            search: String::new(),
+            typing: false,
+            selected: 0,
+            selected_id: None,
+            offset: 0,
+            expanded: HashSet::new(),
+            rows: Vec::new(),
+            help: false,
+        };
+        state.refresh();
+        state
+    }
+
+    /// A new reading; ignored while the picture is frozen.
+    pub fn feed(&mut self, profile: Profile) {
+        if !self.frozen && self.ended.is_none() {
+            self.before = Some(std::mem::replace(&mut self.profile, profile));
+            self.refresh();
+        }
+    }
+
+    pub fn end(&mut self, why: String) {
+        self.ended = Some(why);
+    }
+
+    pub fn key(&mut self, key: KeyEvent) -> Wish {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Wish::Quit;
+        }
+        if self.typing {
+            self.type_search(key.code);
+            return Wish::Stay;
+        }
+        self.help = key.code == KeyCode::Char('?') && !self.help;
+        match key.code {
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Char('1') => self.show(View::Functions),
+            KeyCode::Char('2') => self.show(View::Tree),
+            KeyCode::Char('3') => self.show(View::Threads),
+            KeyCode::Tab => self.show(match self.view {
+                View::Functions => View::Tree,
+                View::Tree => View::Threads,
+                View::Threads => View::Functions,
+            }),
+            KeyCode::Char('s') => {
+                let at = Sort::ALL.iter().position(|sort| *sort == self.sort);
+                self.sort = Sort::ALL[(at.unwrap_or(0) + 1) % Sort::ALL.len()];
+                self.refresh();
+            }
+            KeyCode::Char('d') => {
+                self.span = match self.span {
+                    Span::SinceStart => Span::Now,
+                    Span::Now => Span::SinceStart,
+                };
+                self.refresh();
+            }
+            KeyCode::Char(' ' | 'f') => self.frozen = !self.frozen,
+            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Esc => {
+                self.search.clear();
+                self.refresh();
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected + 1),
+            KeyCode::PageUp => self.select(self.selected.saturating_sub(20)),
+            KeyCode::PageDown => self.select(self.selected + 20),
+            KeyCode::Home => self.select(0),
+            KeyCode::End => self.select(usize::MAX),
+            KeyCode::Right | KeyCode::Char('l') => self.expand(),
+            KeyCode::Left | KeyCode::Char('h') => self.collapse(),
+            KeyCode::Enter => match self.row().is_some_and(|row| row.expanded) {
+                true => self.collapse(),
+                false => self.expand(),
+            },
+            KeyCode::Char('x') => self.expand_heaviest(),
+            _ => {}
+        }
+        Wish::Stay
+    }
+
+    fn type_search(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.search.clear();
+            }
+            KeyCode::Backspace => {
+                self.search.pop();
+            }
+            KeyCode::Char(c) => self.search.push(c),
+            _ => {}
+        }
+        self.refresh();
+    }
+
+    fn show(&mut self, view: View) {
+        self.view = view;
+        self.selected_id = None;
+        self.selected = 0;
+        self.offset = 0;
+        self.refresh();
+    }
+
+    fn row(&self) -> Option<&Row> {
+        self.rows.get(self.selected)
+    }
+
+    fn select(&mut self, row: usize) {
+        self.selected = row.min(self.rows.len().saturating_sub(1));
+        self.selected_id = self.row().map(|row| row.id);
+    }
+
+    fn expand(&mut self) {
+        if let Some(row) = self.row().filter(|row| row.children > 0) {
+            let id = row.id;
+            self.select(self.selected);
+            self.expanded.insert(id);
+            self.refresh();
+        }
+    }
+
+    /// An open row closes; a closed one moves to its parent.
+    fn collapse(&mut self) {
+        let Some(&Row {
+            id,
+            level,
+            expanded,
+            ..
+        }) = self.row()
+        else {
+            return;
+        };
+        self.select(self.selected);
+        if expanded {
+            self.expanded.remove(&id);
+            self.refresh();
+            return;
+        }
+        let above = &self.rows[..self.selected];
+        if let Some(parent) = above.iter().rposition(|row| row.level < level) {
+            self.select(parent);
+        }
+    }
+
+    /// Opens the selected row and the heaviest below it, as far as it goes.
+    fn expand_heaviest(&mut self) {
+        self.select(self.selected);
+        let mut at = self.selected;
+        while let Some(row) = self.rows.get(at).filter(|row| row.children > 0) {
+            let level = row.level;
+            self.expanded.insert(row.id);
+            self.refresh();
+            let below = self.rows.iter().enumerate().skip(at + 1);
+            let children = below
+                .take_while(|(_, row)| row.level > level)
+                .filter(|(_, row)| row.level == level + 1);
+            let Some((heaviest, row)) = children.max_by_key(|(_, row)| row.cum) else {
+                break;
+            };
+            if row.cum * 5 < self.rows[at].cum {
+                break;
+            }
+            at = heaviest;
+        }
+    }
+
+    /// Makes the rows anew and finds the selected one among them.
+    fn refresh(&mut self) {
+        self.rows = rows::rows(self);
+        let kept = self
+            .selected_id
+            .and_then(|id| self.rows.iter().position(|row| row.id == id));
+        self.selected = kept
+            .unwrap_or(self.selected)
+            .min(self.rows.len().saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! What there is to see: the rows of each view, sorted, searched, with only the open part of the tree.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+
+use thalweg_analysis::{FunctionTotals, Tree, Weight, flat};
+use thalweg_model::{Profile, Thread};
+
+use super::{Sort, Span, State, View};
+
+/// What a row is about, the same in every reading: contexts have no lasting number, but their functions have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowId(u64);
+
+impl RowId {
+    fn of_thread(pid: u32, tid: u32) -> RowId {
+        RowId(mixed(u64::from(pid) << 32 | u64::from(tid)))
+    }
+
+    fn below(self, function: u32) -> RowId {
+        RowId(mixed(self.0 ^ (u64::from(function) + 1)))
+    }
+}
+
+/// Spreads the bits (the finalizer of splitmix64).
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub id: RowId,
+    pub level: usize,
+    pub name: String,
+    pub module: String,
+    pub calls: u64,
+    pub base: u64,
+    pub cum: u64,
+    pub children: usize,
+    pub expanded: bool,
+}
+
+pub fn rows(state: &State) -> Vec<Row> {
+    match state.view {
+        View::Functions => functions(state),
+        View::Tree => tree(state),
+        View::Threads => threads(state),
+    }
+}
+
+fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
+    let key = |row: &Row| match sort {
+        Sort::Base => Reverse(row.base),
+        Sort::Cum => Reverse(row.cum),
+        Sort::Calls => Reverse(row.calls),
+        Sort::Name => Reverse(0),
+    };
+    key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+}
+
+fn matches(search: &str, name: &str) -> bool {
+    search.is_empty() || name.to_lowercase().contains(&search.to_lowercase())
+}
+
+/// Figures of an earlier reading are taken off where only what happened since is asked for.
+fn since(state: &State) -> Option<&Profile> {
+    state.before.as_ref().filter(|_| state.span == Span::Now)
+}
+
+fn functions(state: &State) -> Vec<Row> {
+    let profile = &state.profile;
+    let before: HashMap<u32, FunctionTotals> = since(state)
+        .map(|before| {
+            flat(before)
+                .into_iter()
+                .map(|row| (row.function, row))
+                .collect()
+        })
+        .unwrap_or_default();
+    let mut rows: Vec<Row> = flat(profile)
+        .into_iter()
+        .filter_map(|row| {
+            let function = &profile.functions[row.function as usize];
+            if !matches(&state.search, &function.name) {
+                return None;
+            }
+            let old = before.get(&row.function).copied().unwrap_or_default();
+            Some(Row {
+                id: RowId(row.function.into()),
+                level: 0,
+                name: function.name.clone(),
+                module: profile.modules[function.module as usize].name.clone(),
+                calls: row.calls.saturating_sub(old.calls),
+                base: row.base.saturating_sub(old.base),
+                cum: row.cum.saturating_sub(old.cum),
+                children: 0,
+                expanded: false,
+            })
+        })
+        .filter(|row| state.span == Span::SinceStart || row.calls + row.base + row.cum > 0)
+        .collect();
+    rows.sort_by(|a, b| compare(state.sort, a, b));
+    rows
+}
+
+fn threads(state: &State) -> Vec<Row> {
+    let sums = |profile: &Profile| -> HashMap<RowId, (u64, u64)> {
+        thalweg_analysis::threads(profile)
+            .map(|(process, thread)| (RowId::of_thread(process.pid, thread.tid), totals(thread)))
+            .collect()
+    };
+    let before = since(state).map(sums).unwrap_or_default();
+    let mut rows: Vec<Row> = thalweg_analysis::threads(&state.profile)
+        .filter(|(_, thread)| matches(&state.search, &thread.name))
+        .map(|(process, thread)| {
+            let id = RowId::of_thread(process.pid, thread.tid);
+            let (calls, base) = totals(thread);
+            let (old_calls, old_base) = before.get(&id).copied().unwrap_or_default();
+            let base = base.saturating_sub(old_base);
+            Row {
+                id,
+                level: 0,
+                name: format!("{} {}", thread.tid, thread.name),
+                module: format!("{} contexts", thread.nodes.len()),
+                calls: calls.saturating_sub(old_calls),
+                base,
+                cum: base,
+                children: 0,
+                expanded: false,
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| compare(state.sort, a, b));
+    rows
+}
+
+fn totals(thread: &Thread) -> (u64, u64) {
+    thread.nodes.iter().fold((0, 0), |(calls, base), node| {
+        (
+            calls.saturating_add(node.calls),
+            base.saturating_add(node.base),
+        )
+    })
+}
+
+/// Calls, base and cum of every context, by what lasts of it.
+fn by_context(profile: &Profile) -> HashMap<RowId, (u64, u64, u64)> {
+    let mut figures = HashMap::new();
+    for (process, thread) in thalweg_analysis::threads(profile) {
+        let ids = ids(RowId::of_thread(process.pid, thread.tid), thread);
+        for (id, node) in ids.into_iter().zip(&thread.nodes) {
+            figures.insert(id, (node.calls, node.base, node.cum));
+        }
+    }
+    figures
+}
+
+fn ids(thread_id: RowId, thread: &Thread) -> Vec<RowId> {
+    let mut ids: Vec<RowId> = Vec::with_capacity(thread.nodes.len());
+    for node in &thread.nodes {
+        let above = node.parent.map_or(thread_id, |parent| ids[parent as usize]);
+        ids.push(above.below(node.function));
+    }
+    ids
+}
+
+fn tree(state: &State) -> Vec<Row> {
+    let profile = &state.profile;
+    let weight = match profile.meta.timed {
+        true => Weight::Time,
+        false => Weight::Calls,
+    };
+    let before = since(state).map(by_context).unwrap_or_default();
+    let mut rows = Vec::new();
+    for (process, thread) in thalweg_analysis::threads(profile) {
+        let id = RowId::of_thread(process.pid, thread.tid);
+        let tree = Tree::new(thread, weight);
+        let ids = ids(id, thread);
+        let wanted = wanted(state, thread);
+        if !state.search.is_empty() && !wanted.contains(&true) {
+            continue;
+        }
+        let (calls, base) = totals(thread);
+        // While one searches, everything that leads to a match is open.
+        let open = |id: RowId| !state.search.is_empty() || state.expanded.contains(&id);
+        rows.push(Row {
+            id,
+            level: 0,
+            name: format!("thread {} {}", thread.tid, thread.name),
+            module: String::new(),
+            calls,
+            base,
+            cum: base,
+            children: tree.roots().len(),
+            expanded: open(id),
+        });
+        if !open(id) {
+            continue;
+        }
+        let row_of = |node: u32, level: usize| {
+            let data = &tree.nodes[node as usize];
+            let function = &profile.functions[data.function as usize];
+            let id = ids[node as usize];
+            let old = before.get(&id).copied().unwrap_or_default();
+            Row {
+                id,
+                level,
+                name: function.name.clone(),
+                module: profile.modules[function.module as usize].name.clone(),
+                calls: data.calls.saturating_sub(old.0),
+                base: data.base.saturating_sub(old.1),
+                cum: data.cum.saturating_sub(old.2),
+                children: tree.children(node).len(),
+                expanded: open(id),
+            }
+        };
+        let sorted = |nodes: &[u32], level: usize| {
+            let nodes = nodes.iter().filter(|&&node| wanted[node as usize]);
+            let mut rows: Vec<(u32, Row)> =
+                nodes.map(|&node| (node, row_of(node, level))).collect();
+            // Last first: they are taken from the end.
+            rows.sort_by(|a, b| compare(state.sort, &b.1, &a.1));
+            rows
+        };
+        let mut pending = sorted(tree.roots(), 1);
+        while let Some((node, row)) = pending.pop() {
+            let (level, expanded) = (row.level, row.expanded);
+            rows.push(row);
+            if expanded {
+                pending.extend(sorted(tree.children(node), level + 1));
+            }
+        }
+    }
+    rows
+}
+
+/// Contexts that match the search or lead to one that does.
+fn wanted(state: &State, thread: &Thread) -> Vec<bool> {
+    if state.search.is_empty() {
+        return vec![true; thread.nodes.len()];
+    }
+    let name = |function: u32| &state.profile.functions[function as usize].name;
+    let mut wanted: Vec<bool> = thread
+        .nodes
+        .iter()
+        .map(|node| matches(&state.search, name(node.function)))
+        .collect();
+    for index in (0..wanted.len()).rev() {
+        if let Some(parent) = thread.nodes[index].parent.filter(|_| wanted[index]) {
+            wanted[parent as usize] = true;
+        }
+    }
+    wanted
+}

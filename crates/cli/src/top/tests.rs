@@ -1,0 +1,172 @@
+//! Keys pressed, screens read.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use thalweg_model::{Function, Module, Node, Process, Profile, Thread};
+
+use super::{State, Wish, draw};
+
+/// main -> { parse 300, run -> eval 600 }, each figure times `rounds`.
+fn profile(rounds: u64) -> Profile {
+    let node = |parent, function, calls: u64, base: u64, cum: u64| Node {
+        parent,
+        function,
+        calls: calls * rounds,
+        base: base * rounds,
+        cum: cum * rounds,
+        ..Node::default()
+    };
+    let mut profile = Profile {
+        modules: vec![Module {
+            name: "demo".into(),
+            ..Module::default()
+        }],
+        functions: ["main", "parse", "run", "eval"]
+            .map(|name| Function {
+                name: name.into(),
+                ..Function::default()
+            })
+            .to_vec(),
+        processes: vec![Process {
+            pid: 7,
+            threads: vec![Thread {
+                tid: 7,
+                name: "demo".into(),
+                nodes: vec![
+                    node(None, 0, 1, 100, 1000),
+                    node(Some(0), 1, 3, 300, 300),
+                    node(Some(0), 2, 2, 0, 600),
+                    node(Some(2), 3, 50, 600, 600),
+                ],
+                ..Thread::default()
+            }],
+            ..Process::default()
+        }],
+        ..Profile::default()
+    };
+    profile.meta.timed = true;
+    profile.meta.duration_ns = rounds * 1_000_000_000;
+    profile
+}
+
+fn screen(state: &mut State) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(100, 14)).unwrap();
+    terminal.draw(|frame| draw(state, frame)).unwrap();
+    terminal.backend().to_string()
+}
+
+/// Names in the order in which their rows stand.
+fn names(state: &mut State) -> Vec<String> {
+    state.rows.iter().map(|row| row.name.clone()).collect()
+}
+
+fn press(state: &mut State, keys: &str) {
+    for key in keys.chars() {
+        let code = match key {
+            '>' => KeyCode::Right,
+            '<' => KeyCode::Left,
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            key => KeyCode::Char(key),
+        };
+        assert_eq!(state.key(KeyEvent::from(code)), Wish::Stay);
+    }
+}
+
+fn state() -> State {
+    State::new(profile(1), "demo".into())
+}
+
+#[test]
+fn functions_are_sorted_by_what_was_asked_for() {
+    let mut state = state();
+    assert_eq!(names(&mut state), ["eval", "parse", "main", "run"]);
+    press(&mut state, "s");
+    assert_eq!(names(&mut state), ["main", "eval", "run", "parse"]);
+    press(&mut state, "s");
+    assert_eq!(names(&mut state), ["eval", "parse", "run", "main"]);
+    press(&mut state, "s");
+    assert_eq!(names(&mut state), ["eval", "main", "parse", "run"]);
+    assert!(screen(&mut state).contains("sorted by name"));
+}
+
+#[test]
+fn the_tree_opens_and_closes_row_by_row() {
+    let mut state = state();
+    press(&mut state, "2");
+    assert_eq!(names(&mut state), ["thread 7 demo"]);
+    press(&mut state, ">j>");
+    assert_eq!(names(&mut state), ["thread 7 demo", "main", "parse", "run"]);
+    press(&mut state, "<");
+    assert_eq!(names(&mut state), ["thread 7 demo", "main"]);
+    press(&mut state, "<<");
+    assert_eq!(names(&mut state), ["thread 7 demo"]);
+    press(&mut state, "x");
+    assert!(names(&mut state).contains(&"eval".to_string()));
+}
+
+#[test]
+fn a_search_shows_matches_and_what_leads_to_them() {
+    let mut state = state();
+    press(&mut state, "/EVA\n");
+    assert_eq!(names(&mut state), ["eval"]);
+    press(&mut state, "2");
+    assert_eq!(names(&mut state), ["thread 7 demo", "main", "run", "eval"]);
+    press(&mut state, "\x1b1");
+    assert_eq!(names(&mut state).len(), 4);
+}
+
+#[test]
+fn a_frozen_screen_stays_and_a_running_one_follows() {
+    let mut state = state();
+    state.feed(profile(2));
+    assert!(
+        screen(&mut state).contains("112 calls (56/s)"),
+        "{}",
+        screen(&mut state)
+    );
+    press(&mut state, " ");
+    let frozen = screen(&mut state);
+    assert!(frozen.contains("[frozen]"));
+    state.feed(profile(9));
+    assert_eq!(screen(&mut state), frozen);
+    press(&mut state, " ");
+    state.feed(profile(10));
+    assert!(screen(&mut state).contains("560 calls"));
+}
+
+#[test]
+fn what_happens_now_is_the_difference_of_two_readings() {
+    let mut state = state();
+    state.feed(profile(4));
+    press(&mut state, "d");
+    assert_eq!(state.rows[0].name, "eval");
+    assert_eq!((state.rows[0].calls, state.rows[0].base), (150, 1800));
+}
+
+#[test]
+fn the_selected_row_stays_selected_while_others_move() {
+    let mut state = state();
+    press(&mut state, "jj");
+    assert_eq!(state.row().unwrap().name, "main");
+    press(&mut state, "s");
+    assert_eq!(state.row().unwrap().name, "main");
+    state.feed(profile(3));
+    assert_eq!(state.row().unwrap().name, "main");
+}
+
+#[test]
+fn any_size_of_terminal_is_drawn() {
+    for (width, height) in [(1, 1), (5, 3), (20, 4), (300, 80)] {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let mut state = state();
+        press(&mut state, "2x?");
+        terminal.draw(|frame| draw(&mut state, frame)).unwrap();
+    }
+}
+
+#[test]
+fn q_quits() {
+    assert_eq!(state().key(KeyEvent::from(KeyCode::Char('q'))), Wish::Quit);
+}
