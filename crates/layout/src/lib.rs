@@ -50,7 +50,7 @@ pub struct Spacing {
 impl Default for Spacing {
     fn default() -> Spacing {
         Spacing {
-            between_layers: 70.0,
+            between_layers: 58.0,
             between_nodes: 14.0,
             margin: 24.0,
         }

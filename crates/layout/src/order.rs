@@ -102,7 +102,7 @@ impl Columns {
             if least == 0.0 {
                 break;
             }
-            let rightwards = sweep % 2 == 0;
+            let rightwards = sweep.is_multiple_of(2);
             let layers: Vec<usize> = match rightwards {
                 true => (1..self.columns.len()).collect(),
                 false => (0..self.columns.len().saturating_sub(1)).rev().collect(),

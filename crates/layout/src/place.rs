@@ -30,7 +30,7 @@ pub fn place(graph: &Graph, layered: &Layered, columns: &Columns, spacing: &Spac
     }
     let sweeps = SWEEPS.min(MOST_MOVES / (columns.pieces.len() + 1)).max(8);
     for sweep in 0..sweeps {
-        let rightwards = sweep % 2 == 0;
+        let rightwards = sweep.is_multiple_of(2);
         let count = columns.columns.len();
         for step in 0..count {
             let layer = if rightwards { step } else { count - 1 - step };

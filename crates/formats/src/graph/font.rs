@@ -14,7 +14,7 @@ static FACE: LazyLock<Face<'static>> =
 pub const FAMILY: &str = "DejaVu Sans Condensed, DejaVu Sans, Verdana, sans-serif";
 
 pub fn width(text: &str, size: f64) -> f64 {
-    let units: f64 = text.chars().map(|c| advance(c)).sum();
+    let units: f64 = text.chars().map(advance).sum();
     units * size / f64::from(FACE.units_per_em())
 }
 
@@ -29,7 +29,7 @@ fn advance(c: char) -> f64 {
         .into()
 }
 
-/// Calls `draw` with each letter's outline builder place: x, and units to pixels.
+/// Calls `draw` for each letter with its x, pixels per unit of the font, and what gives its outline.
 pub fn outlines(
     text: &str,
     size: f64,
