@@ -8,11 +8,41 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{accepted, consumers, profile, written};
+use support::profile;
 use tempfile::TempDir;
 use thalweg_analysis::flat;
 use thalweg_formats::graph::{self, Choice, Look};
 use thalweg_formats::{callgrind, csv, firefox, folded, otlp, parquet, pprof, speedscope};
+
+/// Where `.ci/install` puts what no package manager of the system has.
+fn consumers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/consumers")
+}
+
+/// Runs a program that must accept what it is given; gives its standard output.
+#[track_caller]
+fn accepted(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}; .ci/install installs it"));
+    assert!(
+        output.status.success(),
+        "{command:?} ended with {}:\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A file of this name, gone with the directory.
+fn written(directory: &TempDir, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    path
+}
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")

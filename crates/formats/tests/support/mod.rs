@@ -1,7 +1,4 @@
-//! A profile with everything that a format could trip over, and the programs that read exports.
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
+//! A profile with everything that a format could trip over.
 
 use thalweg_model::{Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Thread};
 
@@ -127,38 +124,4 @@ pub fn tree(contexts: &[(Option<u32>, u32, u64, u64)]) -> Vec<Node> {
         }
     }
     nodes
-}
-
-/// Where `.ci/install` puts what no package manager of the system has.
-pub fn consumers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/consumers")
-}
-
-/// Runs a program that must accept what it is given; gives its standard output.
-#[track_caller]
-pub fn accepted(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}; .ci/install installs it"));
-    assert!(
-        output.status.success(),
-        "{command:?} ended with {}:\n{}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).expect("text")
-}
-
-/// A file of this name, gone with the directory.
-pub fn written(
-    directory: &tempfile::TempDir,
-    name: &str,
-    write: impl FnOnce(&mut Vec<u8>),
-) -> PathBuf {
-    let mut bytes = Vec::new();
-    write(&mut bytes);
-    let path = directory.path().join(name);
-    std::fs::write(&path, bytes).expect("a file");
-    path
 }
