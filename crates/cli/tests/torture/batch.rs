@@ -1,6 +1,7 @@
 //! Programs that run to their end and print an answer.
 
 use crate::cycles::{self, Generates};
+use crate::processor;
 use crate::row::{Launched, Row};
 use crate::support::in_short_or_long;
 use crate::support::scratch::Scratch;
@@ -56,41 +57,37 @@ impl Batch<'_> {
         (self.answer)(output)
     }
 
-    /// Pairs of a plain and a launched run; the fastest of each are compared.
+    /// Pairs of a plain and a launched run; the cheapest of each are compared.
     #[track_caller]
     fn launch(&self) -> (Launched, f64) {
         let scratch = Scratch::new();
         let file = scratch.join("launched.thalweg");
-        // Seconds, plain and launched; or seconds for a unit of the program's own.
         let mut best = (f64::MAX, f64::MAX);
         let mut last = None;
         for _ in 0..in_short_or_long(1, 3) {
-            let started = Instant::now();
-            let output = self.plain(1).stdin(Stdio::null()).output();
-            let output = output.expect("the program starts");
-            let took = started.elapsed();
-            best.0 = best.0.min(self.seconds(took, &output));
+            let (output, seconds) = watched(&mut self.plain(1), Some);
+            best.0 = best.0.min(self.cost(seconds, &output));
             let expected = self.check(&output, "by itself");
-            let output = command()
+            let mut launch = command();
+            launch
                 .args(["record", "-q", "--no-report", "-o"])
                 .arg(&file)
                 .arg("--")
-                .args((self.arguments)(1))
-                .stdin(Stdio::null())
-                .output()
-                .expect("thalweg starts");
+                .args((self.arguments)(1));
+            let (output, seconds) = watched(&mut launch, |thalweg| {
+                processor::children(thalweg).first().copied()
+            });
+            best.1 = best.1.min(self.cost(seconds, &output));
             let answer = self.check(&output, "launched under thalweg");
             assert_eq!(answer, expected, "{} under thalweg", self.program);
-            let launched = Launched::read(&file);
-            best.1 = best.1.min(self.seconds(launched.duration, &output));
-            last = Some(launched);
+            last = Some(Launched::read(&file));
         }
         (last.expect("at least one pair"), best.1 / best.0)
     }
 
-    fn seconds(&self, took: Duration, output: &Output) -> f64 {
-        self.rate
-            .map_or(took.as_secs_f64(), |rate| 1.0 / rate(output))
+    /// Seconds of the processor; or seconds for a unit of the program's own.
+    fn cost(&self, seconds: f64, output: &Output) -> f64 {
+        self.rate.map_or(seconds, |rate| 1.0 / rate(output))
     }
 
     /// The program runs again and again beside the cycles, and answers the same each time.
@@ -133,7 +130,7 @@ impl Batch<'_> {
         loop {
             let root = running.load(Ordering::Relaxed);
             let pid = match self.child {
-                Some(name) => descendant(root, name),
+                Some(name) => processor::child(root, name),
                 None => Some(root).filter(|&pid| pid != 0),
             };
             if let Some(pid) = pid {
@@ -149,12 +146,24 @@ impl Batch<'_> {
     }
 }
 
-/// A child of the process, by its name.
-pub fn descendant(root: u32, name: &str) -> Option<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")).ok()?;
-    children.split_whitespace().find_map(|child| {
-        let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
-        (comm.trim_end() == name).then(|| child.parse().ok())?
+/// Runs a command to its end, and sees how much processor time one of its processes took.
+fn watched(command: &mut Command, which: impl Fn(u32) -> Option<u32> + Sync) -> (Output, f64) {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = piped.stderr(Stdio::piped()).spawn();
+    let child = child.expect("the program starts");
+    let (id, over) = (child.id(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0f64;
+            while !over.load(Ordering::Relaxed) {
+                most = which(id).map_or(most, |pid| most.max(processor::seconds(pid)));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            most
+        });
+        let output = child.wait_with_output().expect("the program ends");
+        over.store(true, Ordering::Relaxed);
+        (output, watch.join().expect("watching goes on"))
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod batch;
 mod cycles;
+mod processor;
 mod row;
 mod runtimes;
 mod server;

@@ -6,12 +6,9 @@ use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 /// What a profile of a launched program says.
 pub struct Launched {
-    /// From the first instruction under probes to the end.
-    pub duration: Duration,
     pub patched: u64,
     pub functions: u64,
     pub calls: u64,
@@ -37,7 +34,6 @@ impl Launched {
         let threads = processes.iter().flat_map(|p| list(p, "threads"));
         let nodes = threads.flat_map(|t| list(&t, "nodes"));
         Launched {
-            duration: Duration::from_nanos(profile["meta"]["duration_ns"].as_u64().unwrap_or(0)),
             patched: sum("functions_patched"),
             functions: sum("functions_total"),
             calls: nodes.filter_map(|n| n["calls"].as_u64()).sum(),
@@ -49,7 +45,7 @@ pub struct Row<'a> {
     pub program: &'a str,
     pub launched: &'a Launched,
     pub cycles: u32,
-    /// Time of a launched run by that of a plain one beside it.
+    /// Processor time of the program in a launched run by that in a plain one beside it.
     pub slowdown: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Servers under load: launched, and attached to while they answer.
 
-use crate::batch::descendant;
 use crate::cycles::{self, Generates};
+use crate::processor;
 use crate::row::{Launched, Row};
 use crate::support::in_short_or_long;
 use crate::support::thalweg::command;
@@ -47,11 +47,11 @@ impl Server<'_> {
     #[track_caller]
     pub fn try_out(&self, directory: &Path) {
         let pairs = in_short_or_long(1, 3);
-        let (mut plain, mut under, mut launched) = (0f64, 0f64, None);
+        let (mut plain, mut under, mut launched) = (f64::MAX, f64::MAX, None);
         for _ in 0..pairs {
-            plain = plain.max(self.by_itself());
-            let (rate, profile) = self.launch(directory);
-            under = under.max(rate);
+            plain = plain.min(self.by_itself());
+            let (cost, profile) = self.launch(directory);
+            under = under.min(cost);
             launched = Some(profile);
         }
         let cycles = self.attach();
@@ -59,7 +59,7 @@ impl Server<'_> {
             program: self.program,
             launched: &launched.expect("at least one pair"),
             cycles,
-            slowdown: plain / under,
+            slowdown: under / plain,
         }
         .write();
     }
@@ -101,12 +101,19 @@ impl Server<'_> {
         plain
     }
 
+    /// Processor time of the server for each answer.
+    fn cost_of_an_answer(&self, server: u32) -> f64 {
+        let (before, started) = (processor::seconds(server), Instant::now());
+        let rate = (self.load)(in_short_or_long(2, 10));
+        (processor::seconds(server) - before) / (rate * started.elapsed().as_secs_f64())
+    }
+
     fn by_itself(&self) -> f64 {
         let running = self.start(self.plain());
-        let rate = (self.load)(in_short_or_long(2, 10));
         let pid = running.child.id();
+        let cost = self.cost_of_an_answer(pid);
         running.stop(pid);
-        rate
+        cost
     }
 
     fn launch(&self, directory: &Path) -> (f64, Launched) {
@@ -123,12 +130,12 @@ impl Server<'_> {
             .arg("--")
             .args(&self.arguments);
         let running = self.start(launch);
-        let rate = (self.load)(in_short_or_long(2, 10));
-        let name = Path::new(&self.arguments[0]).file_name().expect("a name");
-        let name: String = name.to_string_lossy().chars().take(15).collect();
-        let target = descendant(running.child.id(), &name).expect("thalweg's child is the server");
+        let target = *processor::children(running.child.id())
+            .first()
+            .expect("thalweg's child is the server");
+        let cost = self.cost_of_an_answer(target);
         running.stop(target);
-        (rate, Launched::read(&file))
+        (cost, Launched::read(&file))
     }
 
     #[track_caller]
