@@ -61,7 +61,7 @@ fn zstd() {
     let answer = |output: &Output| format!("{:x}", hash(&output.stdout));
     Batch {
         answer: &answer,
-        ..batch("zstd -T2", &arguments, 5)
+        ..batch("zstd -T2", &arguments, 3)
     }
     .try_out();
 }
@@ -118,7 +118,7 @@ fn gxx_compiles() {
     Batch {
         answer: &answer,
         child: Some("cc1plus"),
-        ..batch("g++ -c", &arguments, 5)
+        ..batch("g++ -c", &arguments, 4)
     }
     .try_out();
 }
