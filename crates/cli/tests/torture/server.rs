@@ -146,7 +146,7 @@ impl Server<'_> {
         let survived = std::thread::scope(|scope| {
             let load = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    (self.load)(in_short_or_long(8, 30));
+                    (self.load)(in_short_or_long(4, 30));
                 }
             });
             let survived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -162,7 +162,7 @@ fn python_regression_tests() {
     let answer = |_: &Output| results_of_tests(&report);
     Batch {
         answer: &answer,
-        ..batch("CPython's own tests", &arguments, 3)
+        ..batch("CPython's own tests", &arguments, 2)
     }
     .try_out();
 }
