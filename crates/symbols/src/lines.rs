@@ -66,7 +66,20 @@ fn context(data: &[u8]) -> Option<addr2line::Context<Reader>> {
     let file = object::File::parse(data).ok()?;
     let mut budget = UNPACKED_LIMIT;
     let mut load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        let bytes = section(&file, id.name(), &mut budget).unwrap_or_default();
+        // Where variables live, and macros: large, and no line depends on them.
+        let unused = matches!(
+            id,
+            gimli::SectionId::DebugLoc
+                | gimli::SectionId::DebugLocLists
+                | gimli::SectionId::DebugMacinfo
+                | gimli::SectionId::DebugMacro
+                | gimli::SectionId::DebugTypes
+        );
+        let bytes = if unused {
+            Arc::default()
+        } else {
+            section(&file, id.name(), &mut budget).unwrap_or_default()
+        };
         Ok(Reader::new(bytes, LittleEndian))
     };
     let dwarf = gimli::Dwarf::load(&mut load).ok()?;
