@@ -122,8 +122,10 @@ fn a_static_program_is_ready_at_once() {
 fn a_script_runs_under_its_interpreter() {
     let dir = Dir::new("script");
     let script = dir.path().join("three");
-    std::fs::write(&script, "#!/bin/sh\nexit 3\n").unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let draft = dir.path().join("draft");
+    std::fs::write(&draft, "#!/bin/sh\nexit 3\n").unwrap();
+    std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
+    support::copy_program(&draft, &script);
     let mut launched = Launched::start(&[script.into()]).unwrap();
     launched.run_to_ready().unwrap();
     assert_eq!(launched.wait().unwrap().code(), Some(3));

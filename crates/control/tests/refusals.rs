@@ -193,7 +193,7 @@ fn told_to_nobody(dir: &Dir, pid: Pid) -> Option<String> {
         return None;
     }
     let copy = dir.path().join("look");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    support::copy_program(&std::env::current_exe().unwrap(), &copy);
     for path in [dir.path(), &copy] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }

@@ -1,6 +1,6 @@
 //! What cannot be done is said in one message with exit code 2, and the target is not touched.
 
-use crate::support::build::{Build, run, targets};
+use crate::support::build::{Build, copy_program, run, targets};
 use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
@@ -173,7 +173,7 @@ fn reachable(scratch: &PathBuf) -> PathBuf {
     std::fs::create_dir_all(scratch).expect("temporary folder");
     std::fs::set_permissions(scratch, PermissionsExt::from_mode(0o777)).expect("permissions");
     let copy = scratch.join("thalweg");
-    std::fs::copy(env!("CARGO_BIN_EXE_thalweg"), &copy).expect("copy of thalweg");
+    copy_program(env!("CARGO_BIN_EXE_thalweg").as_ref(), &copy);
     copy
 }
 
@@ -197,7 +197,7 @@ fn another_users_process_and_ones_own() {
             .expect("runs")
     };
     let target = folder.join("torture");
-    std::fs::copy(Build::simple("torture.c").path, &target).expect("copy of the target");
+    copy_program(&Build::simple("torture.c").path, &target);
 
     let roots = Live::ready(&target, &[]);
     let before = roots.text();

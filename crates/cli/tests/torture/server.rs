@@ -3,6 +3,7 @@
 use crate::cycles::{self, Generates};
 use crate::processor;
 use crate::row::{Launched, Row};
+use crate::support::build::copy_program;
 use crate::support::in_short_or_long;
 use crate::support::thalweg::command;
 use nix::sys::signal::{Signal, kill};
@@ -121,7 +122,7 @@ impl Server<'_> {
         let thalweg = directory.join("thalweg");
         // The server's user may not be able to reach the build directory.
         if !thalweg.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_thalweg"), &thalweg).expect("a copy of thalweg");
+            copy_program(env!("CARGO_BIN_EXE_thalweg").as_ref(), &thalweg);
         }
         let mut launch = Command::new(&thalweg);
         launch

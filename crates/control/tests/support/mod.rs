@@ -111,3 +111,10 @@ impl Drop for Target {
         let _ = self.child.wait();
     }
 }
+
+/// A program that can be started at once. Another process writes it: a child that some other test starts meanwhile would
+/// inherit our descriptor, and what is open for writing cannot be executed.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}

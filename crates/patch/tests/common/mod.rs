@@ -162,9 +162,17 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
     {
         put(&mut file, note + 8 + 8 * field, value);
     }
-    std::fs::write(to, file).unwrap();
+    let draft = to.with_extension("draft");
+    std::fs::write(&draft, file).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(to, mode).unwrap();
+    std::fs::set_permissions(&draft, mode).unwrap();
+    // Another process writes what will be executed: a child that some other test starts meanwhile would inherit our
+    // descriptor, and what is open for writing cannot be executed.
+    let copied = std::process::Command::new("cp")
+        .arg(&draft)
+        .arg(to)
+        .status();
+    assert!(copied.unwrap().success());
     let normal = plan.functions.len()
         + plan
             .skipped

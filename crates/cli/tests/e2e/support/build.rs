@@ -524,3 +524,9 @@ fn addresses(
     }
     chosen
 }
+
+/// A copy that can be started at once. Another process makes it: a child that some other test starts meanwhile would
+/// inherit our descriptor, and what is open for writing cannot be executed.
+pub fn copy_program(from: &Path, to: &Path) {
+    run(Command::new("cp").arg(from).arg(to));
+}
