@@ -27,7 +27,7 @@ const PROGRAMS: &[Program] = &[
         name: "cpython",
         command: "python3.11",
         what: "start-up, JSON and recursion",
-        arguments: &["work.py", "30"],
+        arguments: &["work.py", "200"],
         stdin: None,
         files: &[(
             "work.py",
