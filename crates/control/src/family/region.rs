@@ -20,7 +20,7 @@ use crate::gate::{Kind, Posted, Server};
 use crate::harvest::{self, Witness};
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
-use crate::proc::{Pid, RemoteAddr};
+use crate::proc::{self, Pid, RemoteAddr};
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -251,7 +251,9 @@ impl Region<'_> {
         }
         for index in 0..self.lives.len() {
             let Life { pid, ref end, .. } = self.lives[index];
-            if end.is_none() && !self.carries(pid) {
+            // A process that is about to end has no memory at all for a moment.
+            let is_ending = || proc::maps(pid).is_ok_and(|maps| maps.is_empty());
+            if end.is_none() && !self.carries(pid) && !is_ending() {
                 // Or it ended just now.
                 self.lives[index].look();
                 self.lives[index].replaced(clock::ticks());
