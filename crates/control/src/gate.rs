@@ -5,7 +5,8 @@
 //! what is done for them stops processes, and that happens on the one thread that does so.
 //!
 //! The shared memory is mapped for the kernel's sake only, which needs an address to wait at. Nothing here reads or writes
-//! through it: a target that truncates its memory would kill us.
+//! through it: a target that truncates its memory would kill us. It is mapped so that it could not be written either: then
+//! the kernel does not count us among those who carry it (`Shared::seal`), and the gates are served until it is forsaken.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -322,14 +323,19 @@ impl Pages {
                 "the target's shared memory cannot be mapped here".into(),
             ));
         };
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read_only = std::fs::File::open(&path).map_err(|source| Error::Io {
+            path: path.into(),
+            source,
+        })?;
         // SAFETY: a new mapping, of which nothing here knows the contents.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 MAPPED,
-                libc::PROT_READ | libc::PROT_WRITE,
+                libc::PROT_READ,
                 libc::MAP_SHARED,
-                file.as_raw_fd(),
+                read_only.as_raw_fd(),
                 0,
             )
         };

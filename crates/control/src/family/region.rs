@@ -105,13 +105,10 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
             break region.leave_alive();
         }
         if living == 0 {
-            // Our own mapping would count as somebody's.
-            drop(server);
             if region.is_forsaken() {
                 break region.harvest(None);
             }
             region.find_carriers();
-            server = Server::start(&shared).ok();
         }
     };
     let later = shared.header().map_or(0, |header| {
