@@ -76,9 +76,8 @@ pub unsafe fn find(newcomer: &Newcomer) -> Option<Slot> {
 unsafe fn draw(counter: *mut u32, limit: u64) -> Option<u64> {
     // SAFETY: `counter` is a word of the header.
     unsafe {
-        let drawn = atomic32(counter).fetch_update(Relaxed, Relaxed, |n| {
-            ((n as u64) < limit).then_some(n + 1)
-        });
+        let drawn = atomic32(counter)
+            .fetch_update(Relaxed, Relaxed, |n| ((n as u64) < limit).then_some(n + 1));
         drawn.ok().map(u64::from)
     }
 }
@@ -184,7 +183,8 @@ unsafe fn close(slot: Slot) -> u64 {
         let timed = flags() & shm::HEADER_TIMED != 0;
         let mut end = match timed {
             true => (*shared).last,
-            false => (*shared).dead_since,
+            // One who asked after the slot's former owner may have written it late.
+            false => (*shared).dead_since.max((*shared).start),
         };
         let bottom = slot.sentinel();
         let mut top = bottom;
