@@ -1,4 +1,4 @@
-/* confined HOW: makes itself hard to attach to, says ready, and works on. HOW is strict or filter (seccomp), lenient (a
+/* confined HOW: makes itself hard to attach to, says ready, and works on. HOW is strict, filter or unnamed (seccomp), lenient (a
  * filter such as containers have), late (a filter that comes when a line is read),
  * mdwe (memory that is written is never executed), or undumpable. */
 #define _GNU_SOURCE
@@ -45,6 +45,8 @@ int main(int argc, char **argv)
         CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
     if (!strcmp(how, "filter"))
         forbid(SYS_memfd_create, SYS_mmap);
+    if (!strcmp(how, "unnamed"))
+        forbid(SYS_prctl, SYS_prctl);
     if (!strcmp(how, "lenient"))
         forbid(SYS_reboot, SYS_ptrace);
     CHECK(write(1, "ready\n", 6) == 6);

@@ -96,16 +96,20 @@ unsafe fn take() -> Option<(*mut shm::Gate, u32)> {
     None
 }
 
-/// Until `word` is not `posted` any more, or nobody serves.
+/// Until `word` is not `posted` any more, or nobody serves, or it has taken too long.
 unsafe fn wait(word: *mut u32, posted: u32) {
     // SAFETY: both words are in the mapped header and gates.
     unsafe {
         let heartbeat = atomic32(&raw mut (*header()).gate_heartbeat);
         let mut heard = heartbeat.load(Relaxed);
-        let mut silent = 0;
+        let (mut silent, mut waits) = (0, 0);
         while atomic32(word).load(Acquire) == posted && is_served() {
             let pause: [u64; 2] = [0, shm::GATE_WAIT_NS];
             let result = futex(word, FUTEX_WAIT, u64::from(posted), &raw const pause as u64);
+            waits += u32::from(result == ETIMEDOUT);
+            if waits >= shm::GATE_LONGEST {
+                return;
+            }
             let now = heartbeat.load(Relaxed);
             if now != heard {
                 heard = now;
@@ -135,5 +139,5 @@ const ETIMEDOUT: u64 = (-110i64) as u64;
 /// `word` must be in the region, `pause` 0 or the address of a timespec.
 unsafe fn futex(word: *mut u32, operation: u64, value: u64, pause: u64) -> u64 {
     // SAFETY: by the caller's promise; futex touches nothing else.
-    unsafe { syscall(202, word as u64, operation, value, pause) }
+    unsafe { syscall(shm::calls::FUTEX, word as u64, operation, value, pause) }
 }

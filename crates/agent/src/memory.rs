@@ -3,6 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use thalweg_shm as shm;
+use thalweg_shm::calls;
 
 /// A thread's slot: the address of its private page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,10 +123,17 @@ pub fn gs_base() -> u64 {
         unsafe { asm!("rdgsbase {}", out(reg) base, options(nostack, nomem, preserves_flags)) };
         return base;
     }
-    const ARCH_GET_GS: u64 = 0x1004;
     let mut out = 0u64;
     // SAFETY: the kernel writes the base to `out`.
-    unsafe { syscall(158, ARCH_GET_GS, &raw mut out as u64, 0, 0) };
+    unsafe {
+        syscall(
+            calls::ARCH_PRCTL,
+            calls::ARCH_GET_GS,
+            &raw mut out as u64,
+            0,
+            0,
+        )
+    };
     // SAFETY: `out` is a local.
     unsafe { (&raw const out).read_volatile() }
 }
@@ -136,9 +144,8 @@ pub fn set_gs_base(base: u64) {
         unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
         return;
     }
-    const ARCH_SET_GS: u64 = 0x1001;
     // SAFETY: as above.
-    unsafe { syscall(158, ARCH_SET_GS, base, 0, 0) };
+    unsafe { syscall(calls::ARCH_PRCTL, calls::ARCH_SET_GS, base, 0, 0) };
 }
 
 /// # Safety
@@ -155,37 +162,31 @@ pub unsafe fn syscall(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
 
 pub fn getpid() -> u32 {
     // SAFETY: has no effect.
-    unsafe { syscall(39, 0, 0, 0, 0) as u32 }
+    unsafe { syscall(calls::GETPID, 0, 0, 0, 0) as u32 }
 }
 
 pub fn gettid() -> u32 {
     // SAFETY: has no effect.
-    unsafe { syscall(186, 0, 0, 0, 0) as u32 }
+    unsafe { syscall(calls::GETTID, 0, 0, 0, 0) as u32 }
 }
 
 pub fn getppid() -> u32 {
     // SAFETY: has no effect.
-    unsafe { syscall(110, 0, 0, 0, 0) as u32 }
+    unsafe { syscall(calls::GETPPID, 0, 0, 0, 0) as u32 }
 }
 
 /// Whether there is no such thread any more. The numbers must be those of this process's PID namespace.
 pub fn has_ended(pid: u32, tid: u32) -> bool {
-    const TGKILL: u64 = 234;
     const ESRCH: i64 = 3;
     // SAFETY: signal 0 is not sent.
-    unsafe { syscall(TGKILL, pid.into(), tid.into(), 0, 0) as i64 == -ESRCH }
+    unsafe { syscall(calls::TGKILL, pid.into(), tid.into(), 0, 0) as i64 == -ESRCH }
 }
 
 /// The running thread's name, as the kernel has it.
 pub fn thread_name(into: *mut [u8; 16]) {
-    const PRCTL: u64 = 157;
-    const PR_GET_NAME: u64 = 16;
     // SAFETY: the kernel writes 16 bytes.
-    unsafe { syscall(PRCTL, PR_GET_NAME, into as u64, 0, 0) };
+    unsafe { syscall(calls::PRCTL, calls::PR_GET_NAME, into as u64, 0, 0) };
 }
-
-const RT_SIGPROCMASK: u64 = 14;
-const SIG_SETMASK: u64 = 2;
 
 /// Runs `work` while no handler can run on this thread.
 pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
@@ -194,10 +195,18 @@ pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the kernel reads and writes 8 bytes each.
     unsafe {
         let (new, old) = (&raw const all as u64, &raw mut before as u64);
-        syscall(RT_SIGPROCMASK, SIG_SETMASK, new, old, 8);
+        syscall(calls::RT_SIGPROCMASK, calls::SIG_SETMASK, new, old, 8);
     }
     let result = work();
     // SAFETY: as above.
-    unsafe { syscall(RT_SIGPROCMASK, SIG_SETMASK, &raw const before as u64, 0, 8) };
+    unsafe {
+        syscall(
+            calls::RT_SIGPROCMASK,
+            calls::SIG_SETMASK,
+            &raw const before as u64,
+            0,
+            8,
+        )
+    };
     result
 }

@@ -228,11 +228,7 @@ pub fn take(sp: u64, pid: u32) -> Option<Chain> {
                 (&raw const (*at).sp).read_volatile() == sp
                     && (&raw const (*at).pid).read_volatile() == pid
             };
-            if !ours(first)
-                || place
-                    .compare_exchange(word, 0, AcqRel, Relaxed)
-                    .is_err()
-            {
+            if !ours(first) || place.compare_exchange(word, 0, AcqRel, Relaxed).is_err() {
                 continue;
             }
             let chain = Chain(number);

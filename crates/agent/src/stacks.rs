@@ -24,9 +24,7 @@
 use crate::claim;
 use crate::memory::{Slot, atomic64, flags};
 use crate::parked::{self, Chain, Parking};
-use crate::slow::{
-    drop_above, find, function_of, in_folded, leave, node_below, timed_now,
-};
+use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below, timed_now};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, ParkedFrame, frame_key, frame_sp};

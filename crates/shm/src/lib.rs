@@ -432,8 +432,39 @@ pub const GATE_NO_FUNCTION: u32 = (1 << GATE_KIND_SHIFT) - 1;
 /// How long a thread waits at a stretch, and how many such waits without a heartbeat tell it that nobody serves.
 pub const GATE_WAIT_NS: u64 = 100_000_000;
 pub const GATE_PATIENCE: u32 = 20;
+/// After so many it goes on in any case: a controller may live and yet hang.
+pub const GATE_LONGEST: u32 = 300;
 /// `Header::gate_server` once a thread has waited in vain: nobody waits until the controller is back.
 pub const GATE_DESERTED: u32 = u32::MAX;
+
+/// System calls that the agent makes, all of them. A process whose seccomp filters forbid one is left alone.
+pub mod calls {
+    pub const RT_SIGPROCMASK: u64 = 14;
+    pub const SIG_SETMASK: u64 = 2;
+    pub const GETPID: u64 = 39;
+    pub const GETPPID: u64 = 110;
+    pub const PRCTL: u64 = 157;
+    pub const PR_GET_NAME: u64 = 16;
+    /// Only where a program may not set its GS base by itself.
+    pub const ARCH_PRCTL: u64 = 158;
+    pub const ARCH_SET_GS: u64 = 0x1001;
+    pub const ARCH_GET_GS: u64 = 0x1004;
+    pub const GETTID: u64 = 186;
+    pub const FUTEX: u64 = 202;
+    pub const TGKILL: u64 = 234;
+
+    /// Number and first argument.
+    pub const ALL: [(u64, u64); 8] = [
+        (RT_SIGPROCMASK, SIG_SETMASK),
+        (GETPID, 0),
+        (GETPPID, 0),
+        (PRCTL, PR_GET_NAME),
+        (ARCH_PRCTL, ARCH_SET_GS),
+        (GETTID, 0),
+        (FUTEX, 0),
+        (TGKILL, 0),
+    ];
+}
 
 pub const MAX_LOADED: usize = 4096;
 pub const LOADED_SIZE: u64 = 64;

@@ -7,19 +7,11 @@
 
 use std::collections::HashMap;
 
+use thalweg_shm as shm;
+
 use super::{Stopped, sys};
 use crate::error::{Error, Result};
 use crate::proc::{self, RemoteAddr, Tid};
-
-/// What the agent asks for in any thread.
-const AGENT_CALLS: &[i64] = &[
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_futex,
-    libc::SYS_tgkill,
-    libc::SYS_getppid,
-    libc::SYS_rt_sigprocmask,
-];
 
 /// What attaching and detaching ask for in one thread, besides mappings.
 const REMOTE_CALLS: &[i64] = &[
@@ -58,11 +50,9 @@ impl Stopped {
     /// Refuses, before anything is changed, a process whose threads may not make the calls that profiling needs.
     pub fn check_system_calls(&mut self) -> Result<()> {
         for tid in self.threads.clone() {
-            for &number in AGENT_CALLS {
-                self.check_system_call(tid, number, [0; 6])?;
+            for (number, first) in shm::calls::ALL {
+                self.check_system_call(tid, number as i64, [first, 0, 0, 0, 0, 0])?;
             }
-            let name = [libc::PR_GET_NAME as u64, 0, 0, 0, 0, 0];
-            self.check_system_call(tid, libc::SYS_prctl, name)?;
             for &number in REMOTE_CALLS {
                 self.check_system_call(tid, number, [0, 4096, 0, 0, 0, 0])?;
             }
