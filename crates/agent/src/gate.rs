@@ -27,6 +27,9 @@ pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
         if !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
             return;
         }
+        if kind == shm::GATE_KIND_CHECKPOINT && !is_checkpoint_mine() {
+            return;
+        }
         let Some((gate, turn)) = take() else {
             return;
         };
@@ -60,6 +63,15 @@ unsafe fn is_served() -> bool {
     unsafe {
         let server = atomic32(&raw mut (*header()).gate_server).load(Acquire);
         server != 0 && server != shm::GATE_DESERTED
+    }
+}
+
+/// Of all that come to a checkpoint one waits for it, and only while the controller wants another.
+unsafe fn is_checkpoint_mine() -> bool {
+    // SAFETY: the header is mapped.
+    unsafe {
+        let wanted = atomic32(&raw mut (*header()).checkpoint_wanted);
+        wanted.load(Relaxed) == 1 && wanted.compare_exchange(1, 0, AcqRel, Relaxed).is_ok()
     }
 }
 

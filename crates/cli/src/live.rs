@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -67,29 +68,49 @@ fn target(quiet: bool) -> ProgressDrawTarget {
     }
 }
 
-/// How often a signal asked us to end.
+/// What signals asked us for: to end, and how often for a checkpoint.
 #[derive(Clone)]
-pub struct Interrupts(Arc<AtomicUsize>);
+pub struct Interrupts {
+    ends: Arc<AtomicUsize>,
+    checkpoints: Arc<AtomicUsize>,
+}
 
 impl Interrupts {
     /// From here on SIGINT, SIGTERM and SIGHUP are noted and never end this process by themselves: a patched target must
     /// not be left behind.
     pub fn catch() -> anyhow::Result<Interrupts> {
-        let asked = Arc::new(AtomicUsize::new(0));
+        let ends = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register_usize(signal, asked.clone(), signal as usize)
+            signal_hook::flag::register_usize(signal, ends.clone(), signal as usize)
                 .context("cannot catch signals")?;
         }
-        Ok(Interrupts(asked))
+        let checkpoints = Arc::new(AtomicUsize::new(0));
+        let mut signals = Signals::new([SIGUSR1]).context("cannot catch signals")?;
+        let count = checkpoints.clone();
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                for _ in signals.forever() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .context("cannot start a thread")?;
+        Ok(Interrupts { ends, checkpoints })
     }
 
     pub fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.ends.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many checkpoints were asked for since the beginning.
+    pub fn checkpoints(&self) -> usize {
+        self.checkpoints.load(Ordering::Relaxed)
     }
 }
 
 /// A line with figures on a terminal while a recording goes on.
 pub struct Watch {
+    quiet: bool,
     line: ProgressBar,
     started: Instant,
     counted: Option<(Instant, Totals)>,
@@ -105,6 +126,7 @@ impl Watch {
             ProgressStyle::with_template("{spinner} {wide_msg}").expect("a valid template"),
         );
         Watch {
+            quiet,
             line,
             started: Instant::now(),
             counted: None,
@@ -123,8 +145,14 @@ impl Watch {
         }
     }
 
-    /// A sentence above the line.
+    /// A sentence above the line, unless the user wants to hear of errors only.
     pub fn say(&self, text: &str) {
+        if !self.quiet {
+            self.warn(text);
+        }
+    }
+
+    pub fn warn(&self, text: &str) {
         self.line.suspend(|| eprintln!("{text}"));
     }
 
@@ -168,7 +196,7 @@ pub fn read(pid: Pid) -> anyhow::Result<Profile> {
     let mut witness = Witness::default();
     witness.look(&shared)?;
     let mut profile = harvest::harvest(&shared, &witness, None)?;
-    lines::complete(&mut profile, lines::Lookup::default());
+    lines::complete(&mut profile, &mut lines::Lookup::default());
     Ok(profile)
 }
 

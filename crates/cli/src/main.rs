@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod checkpoints;
 mod commands;
 mod live;
 mod report;

@@ -91,7 +91,7 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let survey = Survey::of_process(pid, &options.filter, progress)?;
+        let survey = survey(pid, options, progress)?;
         let measure = measure(options, false);
         let build = Build::new(pid, survey, meta(command.clone(), true, options), measure)?;
         let mut stopped = Stopped::stop(pid)?;
@@ -143,7 +143,7 @@ pub(crate) fn instrument_stopped(
 ) -> Result<Attached> {
     check_machine()?;
     let pid = stopped.pid();
-    let survey = Survey::of_process(pid, &options.filter, progress)?;
+    let survey = survey(pid, options, progress)?;
     let measure = measure(options, true);
     let build = Build::new(pid, survey, meta(command, false, options), measure)?;
     let (shared, header) = match map(&build, stopped) {
@@ -155,6 +155,15 @@ pub(crate) fn instrument_stopped(
     build.write_tables(&shared, &header)?;
     arm(&build, stopped, &shared, &header, options)?;
     attached(pid, shared, &build, options, 0)
+}
+
+fn survey(pid: Pid, options: &Options, progress: Progress) -> Result<Survey> {
+    let survey = Survey::of_process(pid, &options.filter, progress)?;
+    let missing = options.filter.has_checkpoints() && !survey.has_checkpoints();
+    if missing && !options.gates_suffice {
+        return Err(Error::NoCheckpoint { pid });
+    }
+    Ok(survey)
 }
 
 fn measure(options: &Options, launched: bool) -> Measure {

@@ -103,6 +103,10 @@ pub enum Error {
         "no function of process {pid} is left to profile: loosen -F, -N, --lib or --no-lib, or see `thalweg probe -p {pid} --skipped`; if only programs that it starts are meant, give --follow"
     )]
     NothingToProfile { pid: Pid },
+    #[error(
+        "no function of process {pid} that can be patched matches --checkpoint-on: see `thalweg probe -p {pid}`; if only programs that it starts are meant, give --follow"
+    )]
+    NoCheckpoint { pid: Pid },
 
     // ---- while stopped ----------------------------------------------------------------------------------------
     /// A thread did not stop in time; everything has been released.

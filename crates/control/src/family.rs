@@ -16,11 +16,12 @@ mod life;
 mod program;
 mod region;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use thalweg_model::{End, Merger, Profile};
 
@@ -46,6 +47,8 @@ struct Common {
     /// When the first region was attached.
     origin_ns: u64,
     closing: AtomicBool,
+    /// How often all regions were asked for what they have so far.
+    asked: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -60,8 +63,25 @@ struct State {
     next_region: usize,
     /// Programs that were not followed: why, and how often.
     refused: BTreeMap<String, u32>,
+    /// What regions that go on have given when they were asked, and at which asking.
+    partial: BTreeMap<usize, (u64, Result<Partial>)>,
+    /// Checkpoints that a thread has come to.
+    reached: VecDeque<Reached>,
     failed: Vec<Error>,
 }
+
+/// What a region has counted so far, and how much later than the recording it began, in nanoseconds.
+type Partial = (Profile, u64);
+
+/// A thread of a region is at a function that makes a checkpoint.
+struct Reached {
+    region: usize,
+    function: String,
+    partial: Partial,
+}
+
+/// How long regions may take to say what they have.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Family {
     /// Looks after a process that was just instrumented and, if the options say so, after all that come from it. A launched
@@ -76,6 +96,7 @@ impl Family {
             began: Moment::now(),
             origin_ns: header.attach_monotonic_ns,
             closing: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             state: Mutex::default(),
         });
         let pid = first.pid;
@@ -117,9 +138,55 @@ impl Family {
             .fold(Totals::default(), Totals::plus)
     }
 
+    /// All that was counted so far; everybody goes on.
+    pub fn snapshot(&self) -> Result<Profile> {
+        self.gather(None)
+    }
+
+    /// A checkpoint that a thread came to meanwhile: the function's name, and all that had been counted then. (By other
+    /// programs of the recording: a moment later.)
+    pub fn checkpoint(&self) -> Option<Result<(String, Profile)>> {
+        let reached = self.common.lock().reached.pop_front()?;
+        let function = reached.function;
+        let gathered = self.gather(Some((reached.region, reached.partial)));
+        Some(gathered.map(|profile| (function, profile)))
+    }
+
+    fn gather(&self, known: Option<(usize, Partial)>) -> Result<Profile> {
+        let asked = self.common.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let deadline = Instant::now() + SNAPSHOT_PATIENCE;
+        loop {
+            let mut state = self.common.lock();
+            let mut missing = state.regions.keys().filter(|number| {
+                let given = state.partial.get(number);
+                known.as_ref().is_none_or(|(region, _)| region != *number)
+                    && given.is_none_or(|(asking, _)| *asking < asked)
+            });
+            if missing.next().is_none() {
+                // Those that have ended meanwhile have said it all.
+                let mut merger = state.merger.clone();
+                let mut partial = std::mem::take(&mut state.partial);
+                partial.extend(known.map(|(region, partial)| (region, (asked, Ok(partial)))));
+                for (number, (_, given)) in partial {
+                    if state.regions.contains_key(&number) {
+                        let (profile, later) = given?;
+                        merger.add(profile, later);
+                    }
+                }
+                return Ok(self.assemble(merger, &state.refused));
+            }
+            drop(state);
+            if Instant::now() > deadline {
+                return Err(Error::Other(
+                    "a process could not be read within a minute".into(),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Detaches from every process that still lives, and gives all that was counted.
     pub fn close(self) -> Result<Profile> {
-        use std::os::unix::process::ExitStatusExt;
         self.common.closing.store(true, Ordering::SeqCst);
         // A thread that is joined may have begun another one.
         loop {
@@ -135,7 +202,12 @@ impl Family {
         if let Some(error) = state.failed.pop() {
             return Err(error);
         }
-        let mut profile = state.merger.finish();
+        Ok(self.assemble(state.merger, &state.refused))
+    }
+
+    fn assemble(&self, merger: Merger, refused: &BTreeMap<String, u32>) -> Profile {
+        use std::os::unix::process::ExitStatusExt;
+        let mut profile = merger.finish();
         profile.processes.sort_by_key(|process| process.start_ns);
         let ours: HashSet<u32> = profile.processes.iter().map(|p| p.pid).collect();
         for process in &mut profile.processes {
@@ -152,14 +224,14 @@ impl Family {
                 process.end = life::end_of(status.into_raw());
             }
         }
-        for (reason, times) in state.refused {
+        for (reason, times) in refused {
             let often = match times {
                 1 => String::new(),
                 _ => format!(" ({times} times)"),
             };
             profile.notes.push(format!("not followed: {reason}{often}"));
         }
-        Ok(profile)
+        profile
     }
 }
 
@@ -213,9 +285,5 @@ impl Common {
 
     fn refuse(&self, reason: String) {
         *self.lock().refused.entry(reason).or_default() += 1;
-    }
-
-    fn fail(&self, error: Error) {
-        self.lock().failed.push(error);
     }
 }

@@ -22,6 +22,8 @@ pub struct BadPattern {
 pub struct Filter {
     functions: KeepDrop,
     modules: KeepDrop,
+    /// Functions at whose entry a checkpoint is made. They are counted whatever the other patterns say.
+    checkpoints: RegexSet,
 }
 
 impl Filter {
@@ -40,7 +42,25 @@ impl Filter {
                 keep: compile("--lib", lib)?,
                 drop: compile("--no-lib", no_lib)?,
             },
+            checkpoints: RegexSet::empty(),
         })
+    }
+
+    pub fn with_checkpoints(self, patterns: &[String]) -> Result<Filter, BadPattern> {
+        let checkpoints = compile("--checkpoint-on", patterns)?;
+        Ok(Filter {
+            checkpoints,
+            ..self
+        })
+    }
+
+    pub fn has_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
+    }
+
+    pub fn is_checkpoint(&self, name: &str, linkage_name: Option<&str>) -> bool {
+        self.checkpoints.is_match(name)
+            || linkage_name.is_some_and(|linkage| self.checkpoints.is_match(linkage))
     }
 
     /// `file_name` is the last part of the module's path: `libc.so.6`.
@@ -118,6 +138,18 @@ mod tests {
         assert!(filter.is_empty());
         assert!(filter.keeps_module("libc.so.6"));
         assert!(filter.keeps_function("main", None));
+    }
+
+    #[test]
+    fn checkpoints_are_named_by_either_name() {
+        let filter = functions(&["^parse"], &[]);
+        assert!(!filter.has_checkpoints() && !filter.is_checkpoint("flush", None));
+        let filter = filter.with_checkpoints(&strings(&["^flush$"])).unwrap();
+        assert!(filter.is_checkpoint("flush", Some("_ZN5flushE")));
+        assert!(filter.is_checkpoint("log::flush", Some("flush")));
+        assert!(!filter.is_checkpoint("parse", None));
+        let error = filter.with_checkpoints(&strings(&["("])).unwrap_err();
+        assert_eq!(error.option, "--checkpoint-on");
     }
 
     #[test]

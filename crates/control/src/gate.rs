@@ -18,6 +18,7 @@ use thalweg_shm as shm;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::error::{Error, Result};
+use crate::filter::Filter;
 use crate::memory::Shared;
 use crate::proc::{self, Pid, Tid};
 
@@ -75,7 +76,11 @@ fn kind_of(function: &Function) -> Option<Kind> {
 }
 
 /// Functions of a module that have a gate: index in `module.functions` and kind.
-pub fn gated(module: &Module) -> Vec<(usize, Kind)> {
+pub fn gated(module: &Module, filter: &Filter) -> Vec<(usize, Kind)> {
+    let kind = |function: &Function| {
+        let checkpoint = || filter.is_checkpoint(&function.name, function.linkage_name.as_deref());
+        kind_of(function).or_else(|| checkpoint().then_some(Kind::Checkpoint))
+    };
     let new_threads = thalweg_patch::makers(module)
         .into_iter()
         .map(|(index, maker)| (index, Kind::NewThread(maker)));
@@ -83,7 +88,7 @@ pub fn gated(module: &Module) -> Vec<(usize, Kind)> {
         .functions
         .iter()
         .enumerate()
-        .filter_map(|(index, function)| Some((index, kind_of(function)?)))
+        .filter_map(|(index, function)| Some((index, kind(function)?)))
         .chain(new_threads)
         .collect()
 }
@@ -224,6 +229,11 @@ impl<'a> Server<'a> {
             _ => self.served[index] = Some((word, Instant::now())),
         }
         Ok(())
+    }
+
+    /// The next thread that comes to a checkpoint waits there.
+    pub fn want_checkpoint(&self) -> Result<()> {
+        self.set(offset_of!(shm::Header, checkpoint_wanted) as u64, 1)
     }
 
     fn set(&self, offset: u64, value: u32) -> Result<()> {

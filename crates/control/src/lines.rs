@@ -9,10 +9,11 @@ use thalweg_symbols::Lines;
 
 use crate::proc::{self, Pid};
 
-/// Line tables that are read while the target runs, so that nobody waits for them at the end.
+/// Line tables, each read once; those of a target's modules while it runs, so that nobody waits for them at the end.
 #[derive(Default)]
 pub struct Lookup {
     reading: Option<JoinHandle<HashMap<String, Lines>>>,
+    known: HashMap<String, Lines>,
 }
 
 /// Modules beyond this are read at the end, when it is known that they are needed.
@@ -45,18 +46,21 @@ impl Lookup {
         };
         Lookup {
             reading: std::thread::Builder::new().spawn(read).ok(),
+            known: HashMap::new(),
         }
     }
 
-    fn lines(self) -> HashMap<String, Lines> {
-        self.reading
-            .and_then(|reading| reading.join().ok())
-            .unwrap_or_default()
+    fn of(&mut self, path: &str) -> &Lines {
+        if let Some(reading) = self.reading.take() {
+            self.known = reading.join().unwrap_or_default();
+        }
+        let load = || Lines::load(Path::new(path));
+        self.known.entry(path.to_string()).or_insert_with(load)
     }
 }
 
 /// Drops functions that no context names, numbers the others anew, and looks up where they are defined.
-pub fn complete(profile: &mut Profile, lookup: Lookup) {
+pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in &thread.nodes {
@@ -85,10 +89,10 @@ pub fn complete(profile: &mut Profile, lookup: Lookup) {
             *function = numbers[*function as usize];
         }
     }
-    look_up(profile, lookup.lines());
+    look_up(profile, lookup);
 }
 
-fn look_up(profile: &mut Profile, mut known: HashMap<String, Lines>) {
+fn look_up(profile: &mut Profile, lookup: &mut Lookup) {
     for (index, module) in profile.modules.iter().enumerate() {
         let mut wanted = profile
             .functions
@@ -98,9 +102,7 @@ fn look_up(profile: &mut Profile, mut known: HashMap<String, Lines>) {
         if wanted.peek().is_none() {
             continue;
         }
-        let lines = known
-            .remove(&module.path)
-            .unwrap_or_else(|| Lines::load(Path::new(&module.path)));
+        let lines = lookup.of(&module.path);
         for function in wanted {
             if let Some((file, line)) = lines.lookup(function.address) {
                 function.file = Some(file);

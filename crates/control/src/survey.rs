@@ -126,6 +126,16 @@ impl Survey {
         gates.into_iter().any(|(_, kind)| *kind == gate::Kind::Exec)
     }
 
+    /// Whether there is a function at which a checkpoint can be made.
+    pub fn has_checkpoints(&self) -> bool {
+        let planned =
+            |m: &Surveyed, function| m.plan.functions.iter().any(|p| p.function == function);
+        self.modules.iter().any(|m| {
+            let mut gates = m.gates.iter();
+            gates.any(|&(f, kind)| kind == gate::Kind::Checkpoint && planned(m, f))
+        })
+    }
+
     /// Function numbers by module and index in the module; `u32::MAX` where none is given.
     pub fn numbers(&self) -> Vec<Vec<u32>> {
         let mut next = 0;
@@ -384,6 +394,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
             wanted
                 && left_alone.is_none()
                 && filter.keeps_function(&f.name, f.linkage_name.as_deref())
+                || left_alone.is_none() && filter.is_checkpoint(&f.name, f.linkage_name.as_deref())
         })
         .collect();
     let plan = if selected.contains(&true) {
@@ -391,7 +402,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     } else {
         ModulePlan::default()
     };
-    let gates = gate::gated(&module);
+    let gates = gate::gated(&module, filter);
     let mut uncounted = vec![false; module.functions.len()];
     let mut makers = Vec::new();
     for &(function, kind) in &gates {

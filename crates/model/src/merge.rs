@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use crate::profile::{Module, Process, Profile, Skipped};
 
 /// Grows one profile out of several.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Merger {
     profile: Profile,
     /// By path and build id: another file under the same name is another module.

@@ -509,7 +509,8 @@ pub struct Header {
     /// `HEADER_` bits.
     pub flags: u32,
     pub functions: u32,
-    pub reserved: u32,
+    /// 1: the next thread at a checkpoint's gate waits there, and sets it to 0.
+    pub checkpoint_wanted: u32,
     /// Number of entries minus one.
     pub table_mask: u64,
     pub catalog_offset: u64,

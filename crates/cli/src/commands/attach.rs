@@ -24,15 +24,15 @@ pub struct Args {
     #[arg(long)]
     pub follow: bool,
 
+    /// Print errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+
     #[command(flatten)]
     pub filter: FilterArgs,
 
     #[command(flatten)]
     pub measure: MeasureArgs,
-
-    /// Print errors only
-    #[arg(short, long)]
-    pub quiet: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
+use jiff::Timestamp;
 use thalweg_control::attach::{self, Attached, Options};
 use thalweg_control::family::Family;
 use thalweg_control::launch::Launched;
@@ -15,6 +16,7 @@ use thalweg_control::proc::Pid;
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
+use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
 
 /// Record a command, or a running process, from start to end, and report
@@ -39,6 +41,10 @@ pub struct Args {
     #[arg(short, long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
 
+    /// Detach at this time of day or date: 17:30, 17:30:05, 2027-01-31T17:30
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub until: Option<Timestamp>,
+
     /// With -p: record the processes that it starts, too, and the programs that they become. With a command this is
     /// so anyway, and allows for filters that match nothing in the command itself
     #[arg(long, conflicts_with = "no_follow")]
@@ -52,12 +58,6 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
 
-    #[command(flatten)]
-    pub filter: FilterArgs,
-
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-
     /// Save the profile but print no summary at the end
     #[arg(long)]
     pub no_report: bool,
@@ -65,6 +65,15 @@ pub struct Args {
     /// Print errors only: no progress, no summary
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub checkpoints: CheckpointArgs,
 
     /// The command to launch, with its arguments
     #[arg(
@@ -82,12 +91,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
     options.gates_suffice = args.follow;
+    options.filter = options
+        .filter
+        .with_checkpoints(&args.checkpoints.checkpoint_on)?;
+    let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
     match args.pid {
-        Some(pid) => record_process(Pid(pid as i32), &args, &options, output, &interrupts),
-        None => record_command(&args, &options, output, &interrupts),
+        Some(pid) => {
+            let pid = Pid(pid as i32);
+            record_process(pid, &args, &options, output, &interrupts, checkpoints)
+        }
+        None => record_command(&args, &options, output, &interrupts, checkpoints),
     }
 }
 
@@ -97,13 +113,17 @@ fn record_process(
     options: &Options,
     output: OutputFile,
     interrupts: &Interrupts,
+    mut checkpoints: Checkpoints,
 ) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(args.quiet);
     let attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
-    let lines = lines::Lookup::begin(attached.pid);
+    let mut lines = lines::Lookup::begin(attached.pid);
     let mut family = Family::begin(attached, options)?;
-    watch(&mut family, args, interrupts, |_, _| Ok(()))?;
+    watch(&mut family, args, interrupts, |family, watch| {
+        checkpoints.tick(family, &mut lines, interrupts, watch);
+        Ok(checkpoints.pause())
+    })?;
     finish(family, args, output, lines)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -113,6 +133,7 @@ fn record_command(
     options: &Options,
     output: OutputFile,
     interrupts: &Interrupts,
+    mut checkpoints: Checkpoints,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
     let attached = match prepare(&mut launched, args, options) {
@@ -122,13 +143,14 @@ fn record_command(
             return Err(error);
         }
     };
-    let lines = lines::Lookup::begin(attached.pid);
+    let mut lines = lines::Lookup::begin(attached.pid);
     let mut family = Family::begin(attached, options)?;
     launched.release()?;
     let mut status = None;
     let reason = watch(&mut family, args, interrupts, |family, watch| {
+        checkpoints.tick(family, &mut lines, interrupts, watch);
         if status.is_some() {
-            return Ok(());
+            return Ok(checkpoints.pause());
         }
         status = launched.try_wait()?;
         if let Some(status) = status {
@@ -138,14 +160,14 @@ fn record_command(
             while !family.is_over() && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if family.living() > 0 && !args.quiet {
+            if family.living() > 0 {
                 watch.say(&format!(
                     "the command has ended; {} that it started go on and are recorded until they end, or until Ctrl-C",
                     processes(family.living())
                 ));
             }
         }
-        Ok(())
+        Ok(checkpoints.pause())
     })?;
     if reason == Reason::Interrupted {
         // Ctrl-C went to the target too, which as a rule ends now by itself.
@@ -199,17 +221,18 @@ enum Reason {
     Interrupted,
 }
 
-/// Waits until all processes have ended, the time is up, or somebody asks us to stop.
+/// Waits until all processes have ended, the time is up, or somebody asks us to stop. `each_time` says when it has something
+/// to do next.
 fn watch(
     family: &mut Family,
     args: &Args,
     interrupts: &Interrupts,
-    mut each_time: impl FnMut(&mut Family, &Watch) -> anyhow::Result<()>,
+    mut each_time: impl FnMut(&mut Family, &Watch) -> anyhow::Result<Option<Duration>>,
 ) -> anyhow::Result<Reason> {
     let started = Instant::now();
     let mut watch = Watch::new(args.quiet, !args.measure.no_clock);
     loop {
-        each_time(family, &watch)?;
+        let pause = each_time(family, &watch)?;
         if family.is_over() {
             return Ok(Reason::AllEnded);
         }
@@ -218,7 +241,10 @@ fn watch(
         }
         let left = args
             .duration
-            .map(|all| all.saturating_sub(started.elapsed()));
+            .map(|all| all.saturating_sub(started.elapsed()))
+            .into_iter()
+            .chain(args.until.map(checkpoints::until))
+            .min();
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Reason::TimeIsUp);
         }
@@ -226,7 +252,8 @@ fn watch(
         // Short runs end without delay, long ones are not polled hard.
         let nap =
             (started.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20));
-        std::thread::sleep(left.map_or(nap, |left| nap.min(left)));
+        let nap = left.into_iter().chain(pause).fold(nap, Duration::min);
+        std::thread::sleep(nap);
     }
 }
 
@@ -235,9 +262,9 @@ fn finish(
     family: Family,
     args: &Args,
     output: OutputFile,
-    lines: lines::Lookup,
+    mut lines: lines::Lookup,
 ) -> anyhow::Result<()> {
     let mut profile = family.close()?;
-    lines::complete(&mut profile, lines);
+    lines::complete(&mut profile, &mut lines);
     live::save(&profile, output, !args.quiet && !args.no_report)
 }

@@ -5,8 +5,8 @@ use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::{assert_patched, assert_restored};
 use crate::support::thalweg::{command, export, refuse, succeed, text};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::support::watched::Recording;
+use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -196,44 +196,14 @@ fn commands_on_a_process_that_is_not_attached_are_refused() {
     assert_ends_well(live);
 }
 
-/// Starts `record -p` in the background and waits until the target is patched.
-fn recording(live: &Live, file: &std::path::Path) -> std::process::Child {
-    let before = live.text();
-    let child = command()
-        .args(["record", "-p", &live.id(), "-o"])
-        .arg(file)
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("thalweg starts");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while live.text() == before {
-        assert!(
-            Instant::now() < deadline,
-            "nothing is patched after a minute"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    std::thread::sleep(Duration::from_millis(200));
-    child
-}
-
 #[test]
 fn an_interrupt_detaches_saves_and_reports() {
     let live = torture();
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
     let before = live.text();
-    let child = recording(&live, &file);
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("thalweg runs");
-    let output = child.wait_with_output().expect("thalweg ends");
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("fib"),
-        "{}",
-        text(&output)
-    );
+    let said = Recording::of(&live, &file, &[]).interrupt();
+    assert!(said.contains("fib"), "{said}");
     assert_restored(&before, &live.text());
     assert!(export(&file).calls_by_name()["fib"] > 0);
     assert_ends_well(live);
@@ -245,13 +215,11 @@ fn two_interrupts_leave_no_patched_target_behind() {
         let live = torture();
         let scratch = Scratch::new();
         let before = live.text();
-        let child = recording(&live, &scratch.join("out.thalweg"));
-        let pid = Pid::from_raw(child.id() as i32);
-        kill(pid, Signal::SIGINT).expect("thalweg runs");
+        let recording = Recording::of(&live, &scratch.join("out.thalweg"), &[]);
+        recording.send(Signal::SIGINT);
         std::thread::sleep(Duration::from_millis(gap));
-        // It may have ended already, which is as good.
-        let _ = kill(pid, Signal::SIGINT);
-        child.wait_with_output().expect("thalweg ends");
+        recording.send(Signal::SIGINT);
+        recording.end();
         assert_restored(&before, &live.text());
         assert_ends_well(live);
     }
@@ -262,14 +230,13 @@ fn a_target_that_ends_while_recorded_leaves_its_profile() {
     let live = torture();
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
-    let child = recording(&live, &file);
+    let recording = Recording::of(&live, &file, &[]);
     let (words, status) = live.terminate();
     assert!(
         status.success() && words.starts_with("OK "),
         "{status}: {words}"
     );
-    let output = child.wait_with_output().expect("thalweg ends");
-    assert!(output.status.success(), "{}", text(&output));
+    recording.end();
     assert!(export(&file).calls_by_name()["fib"] > 0);
 }
 

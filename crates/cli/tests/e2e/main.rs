@@ -3,6 +3,7 @@
 mod alone;
 mod attach;
 mod bad_input;
+mod checkpoints;
 mod exact;
 mod filters;
 mod harmless;

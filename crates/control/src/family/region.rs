@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use thalweg_shm as shm;
 
 use super::life::Life;
 use super::program::{self, Call, Verdict};
-use super::{Common, exec};
+use super::{Common, Reached, exec};
 use crate::accounts;
 use crate::attach::Attached;
 use crate::clock;
@@ -28,7 +29,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a gate stays closed while the thread before it is being stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// A function that is entered again within this time makes no further checkpoint: the target does not wait for them.
+const CHECKPOINT_GAP: Duration = Duration::from_secs(1);
+
 struct Region<'a> {
+    number: usize,
     common: &'a Arc<Common>,
     shared: &'a Shared,
     /// The process that began it; the others are its fork children.
@@ -39,6 +44,10 @@ struct Region<'a> {
     witness: Witness,
     leave: Sender<(Pid, u64)>,
     left: Receiver<(Pid, u64)>,
+    /// The last asking for what there is so far that was answered.
+    answered: u64,
+    /// When the last checkpoint was made at a function's entry.
+    checkpoint: Option<Instant>,
     /// Why code that was loaded later could not be counted.
     unloaded: Vec<String>,
     began: Instant,
@@ -65,6 +74,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
     };
     let (leave, left) = mpsc::channel();
     let mut region = Region {
+        number,
         common,
         lives: vec![Life::new(pid)],
         shared: &shared,
@@ -76,6 +86,8 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         left,
         began: Instant::now(),
         looked: None,
+        answered: 0,
+        checkpoint: None,
         unloaded: Vec::new(),
     };
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
@@ -95,6 +107,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         }
         region.serve(&mut server);
         region.look();
+        region.answer();
         let living = region.lives.iter().filter(|l| l.end.is_none()).count();
         if let Some((_, count)) = common.lock().regions.get_mut(&number) {
             *count = living;
@@ -111,13 +124,13 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
             region.find_carriers();
         }
     };
-    let later = shared.header().map_or(0, |header| {
-        header.attach_monotonic_ns.saturating_sub(common.origin_ns)
-    });
-    common.lock().regions.remove(&number);
+    let later = region.later();
+    // At once: whoever takes a snapshot finds it either among the regions or in what those have left.
+    let mut state = common.lock();
+    state.regions.remove(&number);
     match harvested {
-        Ok(profile) => common.lock().merger.add(profile, later),
-        Err(error) => common.fail(error),
+        Ok(profile) => state.merger.add(profile, later),
+        Err(error) => state.failed.push(error),
     }
 }
 
@@ -132,6 +145,12 @@ impl Region<'_> {
             std::thread::sleep(self.nap());
             return;
         };
+        let is_due = self
+            .checkpoint
+            .is_none_or(|at| at.elapsed() > CHECKPOINT_GAP);
+        if self.common.options.filter.has_checkpoints() && is_due {
+            let _ = server.want_checkpoint();
+        }
         let Ok(posted) = server.wait(self.nap()) else {
             // The target has scribbled over its own memory: nothing that is posted there makes sense.
             std::thread::sleep(self.nap());
@@ -145,7 +164,8 @@ impl Region<'_> {
                 Kind::Exec => self.exec(&posted, Call::Execve),
                 Kind::ExecAt => self.exec(&posted, Call::Execveat),
                 Kind::ExecFile => self.exec(&posted, Call::Fexecve),
-                Kind::Checkpoint | Kind::NewThread(_) => {}
+                Kind::Checkpoint => self.reached(&posted),
+                Kind::NewThread(_) => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);
@@ -195,6 +215,49 @@ impl Region<'_> {
             // What fails (it may become another program this moment) costs it some time, no more.
             let _ = detach::detach_child(posted.pid);
         }
+    }
+
+    /// A thread waits at the entry of a function that makes a checkpoint.
+    fn reached(&mut self, posted: &Posted) {
+        // One that cannot be read is reported where it is asked for.
+        if let Ok(profile) = self.harvest_so_far() {
+            let function = posted
+                .function
+                .and_then(|f| profile.functions.get(f as usize));
+            let reached = Reached {
+                region: self.number,
+                function: function.map_or_else(String::new, |f| f.name.clone()),
+                partial: (profile, self.later()),
+            };
+            self.common.lock().reached.push_back(reached);
+        }
+        self.checkpoint = Some(Instant::now());
+    }
+
+    /// Says what there is so far, if that was asked for.
+    fn answer(&mut self) {
+        let asked = self.common.asked.load(Ordering::SeqCst);
+        if asked == self.answered {
+            return;
+        }
+        self.answered = asked;
+        let partial = self.harvest_so_far().map(|profile| (profile, self.later()));
+        let mut state = self.common.lock();
+        state.partial.insert(self.number, (asked, partial));
+    }
+
+    fn harvest_so_far(&mut self) -> Result<Profile> {
+        let _ = self.witness.look(self.shared);
+        self.harvest(Some(clock::ticks()))
+    }
+
+    /// How long after the recording this began, in nanoseconds.
+    fn later(&self) -> u64 {
+        self.shared.header().map_or(0, |header| {
+            header
+                .attach_monotonic_ns
+                .saturating_sub(self.common.origin_ns)
+        })
     }
 
     /// Instruments what a process has loaded since.
@@ -305,7 +368,7 @@ impl Region<'_> {
         harvested
     }
 
-    /// `ended`: when the last process was let go; otherwise when it ended.
+    /// `ended`: when the last process was let go, or now if they go on; otherwise when it ended.
     fn harvest(&mut self, ended: Option<u64>) -> Result<Profile> {
         let shared = self.shared;
         let ends = self.lives.iter().filter_map(|life| life.end);
@@ -338,9 +401,14 @@ impl Region<'_> {
                 Some((ticks, _)) => ns(ticks),
                 None => process.threads.iter().map(|t| t.end_ns).max().unwrap_or(0),
             };
+            let goes_on = if ended.is_some() {
+                End::Running
+            } else {
+                End::Unknown
+            };
             process.end = life
                 .and_then(|life| life.end)
-                .map_or(End::Unknown, |(_, end)| end);
+                .map_or(goes_on, |(_, end)| end);
             if process.end == End::Replaced {
                 // What was read of it may be its next program's.
                 process.command.clone_from(&command);

@@ -11,6 +11,7 @@ pub mod profile;
 pub mod scratch;
 pub mod text;
 pub mod thalweg;
+pub mod watched;
 
 /// The parts of `all.c`, each with its sources.
 pub const PARTS: &[(&str, &[&str])] = &[

@@ -1,0 +1,166 @@
+//! Profiles that are saved while a recording goes on: by hand, at a time, every so often, on a signal, and when a function is
+//! entered. Each has what was counted until then, and the recording loses nothing.
+
+use crate::support::build::Build;
+use crate::support::live::Live;
+use crate::support::profile::Profile;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{export, refuse};
+use crate::support::watched::Recording;
+use nix::sys::signal::Signal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn started() -> Live {
+    Live::ready(&Build::simple("commands.c").path, &[])
+}
+
+fn saved(scratch: &Scratch, number: u32) -> PathBuf {
+    scratch.join(&format!("p.{number}.thalweg"))
+}
+
+/// Waits until the file is there, which is whole then.
+#[track_caller]
+fn wait_for(path: &Path) -> Profile {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !path.exists() {
+        assert!(
+            Instant::now() < deadline,
+            "no {} after 30 s",
+            path.display()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    export(path)
+}
+
+#[track_caller]
+fn assert_counts(profile: &Profile, work: u64, flush: u64) {
+    let calls = profile.calls_by_name();
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((of("work"), of("flush")), (work, flush));
+}
+
+#[test]
+fn entering_a_function_saves_what_was_counted_before_it() {
+    let mut live = started();
+    let scratch = Scratch::new();
+    let file = scratch.join("p.thalweg");
+    let before = live.text();
+    let recording = Recording::of(&live, &file, &["--checkpoint-on", "^flush$"]);
+    assert_eq!(live.ask("work 1000"), "work 1000");
+    assert_eq!(live.ask("flush 1"), "flush 1");
+    assert_counts(&wait_for(&saved(&scratch, 1)), 1000, 0);
+    // At most one a second, and the target waits for none of the others.
+    let began = Instant::now();
+    assert_eq!(live.ask("flush 200000"), "flush 200000");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(live.ask("work 234"), "work 234");
+    std::thread::sleep(Duration::from_millis(1500));
+    let made = (1..).take_while(|&number| saved(&scratch, number).exists());
+    let last = made.count() as u32 + 1;
+    assert_eq!(live.ask("flush 1"), "flush 1");
+    assert_counts(&wait_for(&saved(&scratch, last)), 1234, 200_001);
+    let stderr = recording.interrupt();
+    assert!(stderr.contains("(flush was entered)"), "{stderr}");
+    assert_counts(&export(&file), 1234, 200_002);
+    assert_eq!(before, live.text());
+    assert_eq!(live.ask("work 5"), "work 5");
+}
+
+#[test]
+fn a_signal_to_thalweg_saves_and_so_does_the_clock() {
+    let mut live = started();
+    let scratch = Scratch::new();
+    let file = scratch.join("p.thalweg");
+    let options = ["--checkpoint-every", "1500ms", "--checkpoint-keep", "2"];
+    let recording = Recording::of(&live, &file, &options);
+    assert_eq!(live.ask("work 70"), "work 70");
+    recording.send(Signal::SIGUSR1);
+    assert_counts(&wait_for(&saved(&scratch, 1)), 70, 0);
+    assert_eq!(live.ask("work 7"), "work 7");
+    assert_counts(&wait_for(&saved(&scratch, 2)), 77, 0);
+    assert_eq!(live.ask("flush 3"), "flush 3");
+    wait_for(&saved(&scratch, 3));
+    assert_counts(&wait_for(&saved(&scratch, 4)), 77, 3);
+    let stderr = recording.interrupt();
+    assert!(
+        stderr.contains("(signal USR1)") && stderr.contains("(every 1.5s)"),
+        "{stderr}"
+    );
+    assert!(
+        !saved(&scratch, 1).exists() && !saved(&scratch, 2).exists(),
+        "two are kept"
+    );
+    assert_counts(&export(&file), 77, 3);
+}
+
+#[test]
+fn a_time_of_day_saves_and_another_ends_the_recording() {
+    let mut live = started();
+    let scratch = Scratch::new();
+    let file = scratch.join("p.thalweg");
+    let clock = |seconds: i64| {
+        let time = jiff::Zoned::now().saturating_add(jiff::SignedDuration::from_secs(seconds));
+        time.strftime("%H:%M:%S").to_string()
+    };
+    let before = live.text();
+    let (save, end) = (clock(4), clock(6));
+    let options = ["--checkpoint-at", &save, "--until", &end];
+    let recording = Recording::of(&live, &file, &options);
+    assert_eq!(live.ask("work 70"), "work 70");
+    let stderr = recording.end();
+    assert!(stderr.contains(&format!("(it is {save})")), "{stderr}");
+    assert_counts(&export(&saved(&scratch, 1)), 70, 0);
+    assert_counts(&export(&file), 70, 0);
+    assert_eq!(before, live.text());
+    live.assert_healthy();
+}
+
+#[test]
+fn what_has_ended_and_what_runs_are_both_in_a_checkpoint() {
+    let mut live = started();
+    let scratch = Scratch::new();
+    let file = scratch.join("p.thalweg");
+    let recording = Recording::of(&live, &file, &["--follow"]);
+    assert_eq!(live.ask("run /bin/true"), "run 0");
+    assert!(live.ask("start /bin/sleep").starts_with("start"));
+    assert_eq!(live.ask("work 12"), "work 12");
+    std::thread::sleep(Duration::from_secs(1));
+    recording.send(Signal::SIGUSR1);
+    let profile = wait_for(&saved(&scratch, 1));
+    assert_counts(&profile, 12, 0);
+    let modules: Vec<&str> = profile
+        .functions
+        .iter()
+        .map(|f| f.module.as_str())
+        .collect();
+    assert!(
+        modules.contains(&"true") && modules.contains(&"sleep"),
+        "{modules:?}"
+    );
+    assert_eq!(live.ask("wait"), "wait 0");
+    recording.interrupt();
+    assert_counts(&export(&file), 12, 0);
+}
+
+#[test]
+fn checkpoints_that_cannot_be_are_refused_before_anything_is_touched() {
+    let live = started();
+    let before = live.text();
+    let refused = |options: &[&str]| {
+        let message = refuse(&[&["record", "-p", &live.id()], options].concat());
+        assert_eq!(before, live.text());
+        message
+    };
+    assert!(refused(&["--checkpoint-on", "no_such_function"]).contains("--checkpoint-on"));
+    assert!(refused(&["--checkpoint-on", "("]).contains("--checkpoint-on"));
+    let message = refused(&["--checkpoint-every", "1s", "-o", "/dev/null"]);
+    assert!(message.contains("not a file"), "{message}");
+    assert!(refused(&["--checkpoint-at", "25:00"]).contains("17:30"));
+    assert!(refused(&["--until", "2001-01-01T00:00"]).contains("past"));
+}
