@@ -4,6 +4,7 @@
 
 mod batch;
 mod cycles;
+mod hour;
 mod processor;
 mod row;
 mod runtimes;
