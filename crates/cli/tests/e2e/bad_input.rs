@@ -1,6 +1,6 @@
 //! What cannot be done is said in one message with exit code 2, and the target is not touched.
 
-use crate::support::build::{Build, copy_program, run, targets};
+use crate::support::build::{Build, copy_program, small32, targets};
 use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
@@ -70,17 +70,7 @@ fn a_zombie() {
 #[test]
 fn a_32_bit_process() {
     let scratch = Scratch::new();
-    let (object, program) = (scratch.join("small32.o"), scratch.join("small32"));
-    run(Command::new("as")
-        .arg("--32")
-        .arg(targets().join("small32.S"))
-        .arg("-o")
-        .arg(&object));
-    run(Command::new("ld")
-        .args(["-m", "elf_i386"])
-        .arg(&object)
-        .arg("-o")
-        .arg(&program));
+    let program = small32(&scratch);
     let live = Live::start(&program, &[]);
     std::thread::sleep(Duration::from_millis(100));
     refused_everywhere(&live.id(), &["32-bit"]);

@@ -2,10 +2,16 @@
 //! notices anything.
 
 use crate::support::build::Build;
+use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, succeed, text};
+use crate::support::watched::Recording;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 struct Recorded {
     json: Value,
@@ -167,4 +173,145 @@ fn a_filter_that_fits_only_a_later_program_leads_through_those_before_it() {
     );
     let counted: u64 = run.processes().iter().map(|p| run.calls(p, "fib")).sum();
     assert!(counted > 5 * 1973, "{counted}: {}", run.stderr);
+}
+
+/// A recording of `commands.c`, attached to, in which it is told to do `lines`; each answer must be as expected.
+#[track_caller]
+fn attached(options: &[&str], lines: &[(&str, &str)]) -> Recorded {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let mut live = Live::ready(&Build::simple("commands.c").path, &[]);
+    let before = live.text();
+    let recording = Recording::of(&live, &file, &[&["--no-report"], options].concat());
+    for (line, answer) in lines {
+        assert_eq!(live.ask(line), *answer);
+    }
+    let stderr = recording.interrupt();
+    assert_eq!(before, live.text());
+    live.assert_healthy();
+    let json = succeed(&["export", "-i", file.to_str().unwrap(), "--format", "json"]);
+    Recorded {
+        json: serde_json::from_str(&json).expect("JSON"),
+        stderr,
+    }
+}
+
+#[test]
+fn children_of_an_attached_process_are_followed_when_asked() {
+    let told = [
+        ("work 10", "work 10"),
+        ("run /bin/true", "run 0"),
+        ("frun /bin/false", "frun 1"),
+        ("run /no/such/program", "run 127"),
+    ];
+    let run = attached(&["--follow"], &told);
+    for program in ["true", "false"] {
+        assert_eq!(run.of(program).len(), 1, "{program}: {}", run.json["notes"]);
+    }
+    // The child that could not become anything, and those before they did.
+    assert_eq!(run.of("commands").len(), 4);
+    let run = attached(&[], &told);
+    assert_eq!(run.processes().len(), 1);
+    assert_eq!(run.calls(&run.processes()[0], "work"), 10);
+}
+
+#[test]
+fn programs_that_cannot_be_followed_run_untouched_and_are_named() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let scratch = Scratch::new();
+    let setuid = scratch.join("setuid");
+    crate::support::build::copy_program("/bin/true".as_ref(), &setuid);
+    chown(&setuid, Some(65534), None).expect("tests run as root");
+    std::fs::set_permissions(&setuid, PermissionsExt::from_mode(0o4755)).expect("its own file");
+    let small = crate::support::build::small32(&scratch);
+    let paths = [setuid.display().to_string(), small.display().to_string()];
+    let told = paths.each_ref().map(|path| format!("run {path}"));
+    let run = attached(&["--follow"], &[(&told[0], "run 0"), (&told[1], "run 7")]);
+    assert!(run.of("setuid").is_empty() && run.of("small32").is_empty());
+    let notes = run.json["notes"].to_string();
+    for word in [&paths[0], "setuid", &paths[1], "32-bit"] {
+        assert!(notes.contains(word), "{word} is not in {notes}");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_every_process_as_it_was() {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let script = "sleep 60 & sleep 60 & echo $$; wait";
+    let mut recording = command()
+        .args(["record", "--no-report", "-o"])
+        .arg(&file)
+        .args(["--", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("thalweg starts");
+    let mut line = String::new();
+    let stdout = recording.stdout.as_mut().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    let shell: i32 = line.trim().parse().expect("a process");
+    let children = || -> Vec<i32> {
+        let list = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        let list = list.expect("the shell lives");
+        list.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
+    };
+    let asleep = |pid: i32| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        comm.is_ok_and(|comm| comm == "sleep\n")
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while children().len() < 2 || !children().into_iter().all(asleep) {
+        assert!(Instant::now() < deadline, "the shell has {:?}", children());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(recording.id() as i32), Signal::SIGINT).expect("thalweg runs");
+    // It has saved when it waits for the command to end.
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "nothing is saved");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for pid in [&[shell][..], &children()].concat() {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+        assert!(
+            !maps.contains("thalweg"),
+            "process {pid} still carries:\n{maps}"
+        );
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        assert!(status.contains("TracerPid:\t0"), "process {pid} is traced");
+    }
+    for pid in children() {
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it runs");
+    }
+    assert!(recording.wait().expect("it ends").success());
+    let json = succeed(&["export", "-i", file.to_str().unwrap(), "--format", "json"]);
+    let json = serde_json::from_str(&json).expect("JSON");
+    let run = Recorded {
+        json,
+        stderr: String::new(),
+    };
+    assert_eq!(run.of("sleep").len(), 2);
+    assert!(
+        run.of("sleep")
+            .iter()
+            .all(|process| ended(process).0 == "running")
+    );
+}
+
+#[test]
+fn a_makefile_is_recorded_rule_by_rule() {
+    let scratch = Scratch::new();
+    let makefile = scratch.join("Makefile");
+    let rules = "all: a b\n\ta=1 expr 1 + 2\na:\n\t@expr 3 \\* 4\nb: a\n\t@test -f Makefile && echo b | cat\n";
+    std::fs::write(&makefile, rules).expect("a file");
+    let run = recorded(&[], &["make", "-s", "-C", scratch.path().to_str().unwrap()]);
+    assert_eq!(
+        (run.of("expr").len(), run.of("cat").len()),
+        (2, 1),
+        "{}",
+        run.stderr
+    );
 }

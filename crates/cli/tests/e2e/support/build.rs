@@ -1,7 +1,7 @@
 //! Compiles target programs. Objects and programs are kept by a hash of everything that went into them, so
 //! that tests (threads and processes alike) share them and a second run compiles nothing.
 
-use super::scratch;
+use super::scratch::{self, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -529,4 +529,20 @@ fn addresses(
 /// inherit our descriptor, and what is open for writing cannot be executed.
 pub fn copy_program(from: &Path, to: &Path) {
     run(Command::new("cp").arg(from).arg(to));
+}
+
+/// A 32-bit program, in a directory of the test's own.
+pub fn small32(scratch: &Scratch) -> PathBuf {
+    let (object, program) = (scratch.join("small32.o"), scratch.join("small32"));
+    run(Command::new("as")
+        .arg("--32")
+        .arg(targets().join("small32.S"))
+        .arg("-o")
+        .arg(&object));
+    run(Command::new("ld")
+        .args(["-m", "elf_i386"])
+        .arg(&object)
+        .arg("-o")
+        .arg(&program));
+    program
 }
