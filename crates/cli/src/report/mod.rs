@@ -11,6 +11,7 @@ mod flat;
 mod json;
 mod output;
 mod overview;
+mod processes;
 mod style;
 mod summary;
 mod table;

@@ -10,6 +10,7 @@ use thalweg_model::{Process, Profile, Thread};
 
 use super::context::{made, made_in};
 use super::json::finish;
+use super::processes::{ProcessOf, print_processes};
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
 use super::text::{TIME_WIDTH, count, counted, printable, share, time};
@@ -89,6 +90,7 @@ pub fn print_threads(
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
+    print_processes(profile, out, style)?;
     let rows = rows(profile, order);
     let timed = profile.meta.timed;
     let whole = summary(profile);
@@ -173,6 +175,7 @@ pub fn print_threads_json(
     struct Report<'a> {
         schema: &'static str,
         timed: bool,
+        processes: Vec<ProcessOf<'a>>,
         threads: Vec<ThreadOf<'a>>,
         not_shown: usize,
     }
@@ -218,6 +221,7 @@ pub fn print_threads_json(
         &Report {
             schema: "thalweg.report.threads/1",
             timed: profile.meta.timed,
+            processes: ProcessOf::all(profile),
             threads: threads.collect(),
             not_shown: rows.len() - shown,
         },
