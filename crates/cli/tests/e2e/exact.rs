@@ -1,6 +1,7 @@
 //! Calls per function, per pair and per context equal those of both references, to the unit, whatever compiler,
 //! level and kind of executable; and the program prints what it prints without us.
 
+use crate::support::PARTS;
 use crate::support::build::{Build, Program, kinds_of_executables, rust_program};
 use crate::support::callgrind::{SIGNAL_HANDLERS, callgrind};
 use crate::support::counts::{assert_same, differences};
@@ -362,6 +363,18 @@ fn matrix(compiler: &str, level: &str) {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Not by callgrind, which takes the second return of musl's `sigsetjmp` for calls.
+#[test]
+fn programs_on_musl() {
+    let build = Build::all_parts().compiler("musl-gcc").flag("-O2");
+    exact_by_instrumentation(&build.link_flag("-static"), &[]);
+    // Its loader is its C library, too, and is left alone: what that calls back has no caller there.
+    for (part, files) in PARTS.iter().filter(|(part, _)| *part != "callbacks") {
+        let build = sources(part, files).compiler("musl-gcc").flag("-O2");
+        exact_by_instrumentation(&build, &[]);
+    }
 }
 
 macro_rules! matrix {

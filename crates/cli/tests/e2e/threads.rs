@@ -1,6 +1,6 @@
 //! Threads come and go by the thousands: every one is accounted for, every call is counted once, memory stays bounded.
 
-use crate::support::build::{Build, Program};
+use crate::support::build::{Build, Program, copy_program};
 use crate::support::live::Live;
 use crate::support::profile::Profile;
 use crate::support::scratch::Scratch;
@@ -286,13 +286,6 @@ fn thousands_of_threads_are_attached_to_and_left_alone() {
 fn targets_in_a_pid_namespace_are_one_process() {
     let program = swarm();
     let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc"]);
-    let allowed = command.arg("true").output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        println!("no new PID namespaces here");
-        return;
-    }
-    let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
     let mut live = Live::spawn(command.arg(&program.path));
     assert_eq!(live.line(), "ready");
@@ -313,4 +306,31 @@ fn targets_in_a_pid_namespace_are_one_process() {
         let creator = thread.created_by.as_ref();
         assert!(creator.is_none_or(|creator| creator.tid.to_string() == pid));
     }
+}
+
+/// As in a container: other processes, other files. The program's own path means something else to us.
+#[test]
+fn targets_behind_another_root_are_recorded_with_their_own_files() {
+    let root = Scratch::new();
+    std::fs::create_dir(root.join("bin")).expect("a directory");
+    let static_swarm = Build::new("swarm")
+        .source("swarm.c")
+        .link_flag("-static")
+        .finish();
+    copy_program(&static_swarm.path, &root.join("bin/true"));
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--mount", "--fork", "--kill-child", "--root"]);
+    let mut live = Live::spawn(command.arg(root.path()).arg("/bin/true"));
+    assert_eq!(live.line(), "ready");
+    let children = format!("/proc/{0}/task/{0}/children", live.pid());
+    let children = std::fs::read_to_string(children).expect("unshare lives");
+    let pid = children.trim();
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    succeed(&["attach", pid]);
+    assert_eq!(live.ask("chain 50 4 10"), "500");
+    succeed(&["detach", pid, "-q", "-o", file.to_str().expect("text")]);
+    let profile = export(&file);
+    assert_calls(&profile, &[("leaf", 500), ("work", 50)]);
+    assert_eq!(threads(&profile), 51);
 }
