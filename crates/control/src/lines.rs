@@ -1,11 +1,13 @@
 //! Last touch to a profile: only the functions that were seen, with file and line where debug information has them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::Read;
 use std::path::Path;
 use std::thread::JoinHandle;
 
 use thalweg_model::Profile;
-use thalweg_symbols::Lines;
+use thalweg_symbols::{DebugLookup, Lines};
 
 use crate::proc::{self, Pid};
 
@@ -25,21 +27,30 @@ impl Lookup {
         let Ok(maps) = proc::maps(pid) else {
             return Lookup::default();
         };
-        let paths: HashSet<String> = maps
-            .iter()
-            .filter(|mapping| mapping.perms.exec)
-            .filter_map(|mapping| mapping.path.as_ref())
-            .filter(|path| std::fs::metadata(path).is_ok_and(|m| m.len() < EARLY_LIMIT))
-            .map(|path| path.to_string_lossy().into_owned())
-            .collect();
+        // The very files: under their names there may be others, for one where the target has another root than we.
+        let mut files = HashMap::new();
+        for mapping in maps.iter().filter(|mapping| mapping.perms.exec) {
+            let Some(path) = &mapping.path else { continue };
+            let path = path.to_string_lossy().into_owned();
+            if let Entry::Vacant(place) = files.entry(path)
+                && let Ok(file) = proc::file_of(pid, mapping)
+                && file.metadata().is_ok_and(|m| m.len() < EARLY_LIMIT)
+            {
+                place.insert(file);
+            }
+        }
         let read = move || {
             const NICENESS: i32 = 10;
             // SAFETY: changes this thread alone.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as u32, NICENESS) };
-            paths
+            files
                 .into_iter()
-                .map(|path| {
-                    let lines = Lines::load(Path::new(&path));
+                .map(|(path, mut file)| {
+                    let mut data = Vec::new();
+                    let lines = match file.read_to_end(&mut data) {
+                        Ok(_) => Lines::parse(&data, &DebugLookup::for_path(Path::new(&path))),
+                        Err(_) => Lines::default(),
+                    };
                     (path, lines)
                 })
                 .collect()
@@ -50,11 +61,11 @@ impl Lookup {
         }
     }
 
-    fn of(&mut self, path: &str) -> &Lines {
+    fn of(&mut self, path: &str, build_id: &str) -> &Lines {
         if let Some(reading) = self.reading.take() {
             self.known = reading.join().unwrap_or_default();
         }
-        let load = || Lines::load(Path::new(path));
+        let load = || Lines::load(Path::new(path), build_id);
         self.known.entry(path.to_string()).or_insert_with(load)
     }
 }
@@ -102,7 +113,7 @@ fn look_up(profile: &mut Profile, lookup: &mut Lookup) {
         if wanted.peek().is_none() {
             continue;
         }
-        let lines = lookup.of(&module.path);
+        let lines = lookup.of(&module.path, &module.build_id);
         for function in wanted {
             if let Some((file, line)) = lines.lookup(function.address) {
                 function.file = Some(file);

@@ -7,7 +7,7 @@ use thalweg_symbols::{Lines, Module};
 fn main() {
     for path in std::env::args().skip(1) {
         let begin = Instant::now();
-        let lines = Lines::load(Path::new(&path));
+        let lines = Lines::load(Path::new(&path), "");
         let loaded = begin.elapsed();
         let module = match Module::load(Path::new(&path)) {
             Ok(module) => module,

@@ -21,15 +21,18 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Never fails: a module without usable DWARF has no lines.
-    pub fn load(path: &Path) -> Lines {
+    /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another build than `build_id`
+    /// (in hexadecimal digits; empty: not known).
+    pub fn load(path: &Path, build_id: &str) -> Lines {
         // Asked first: a name that has become a FIFO would keep us waiting.
         if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
             return Lines::default();
         }
         match std::fs::read(path) {
-            Ok(data) => Lines::parse(&data, &DebugLookup::for_path(path)),
-            Err(_) => Lines::default(),
+            Ok(data) if build_id.is_empty() || has_build_id(&data, build_id) => {
+                Lines::parse(&data, &DebugLookup::for_path(path))
+            }
+            _ => Lines::default(),
         }
     }
 
@@ -54,6 +57,12 @@ impl Lines {
         let location = self.context.as_ref()?.find_location(address).ok()??;
         Some((location.file?.to_owned(), location.line?))
     }
+}
+
+fn has_build_id(data: &[u8], wanted: &str) -> bool {
+    let id = Elf::parse("", data).ok().and_then(|elf| elf.build_id());
+    let hex = |id: Vec<u8>| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    id.map(hex).as_deref() == Some(wanted)
 }
 
 fn has_lines(elf: &Elf<'_>) -> bool {

@@ -494,7 +494,7 @@ fn debug_files_give_the_names_back() {
         source(&Module::load(&linked).unwrap()),
         Some(FoundIn::DebugLink)
     );
-    let lines = thalweg_symbols::Lines::load(&linked);
+    let lines = thalweg_symbols::Lines::load(&linked, "");
     let module = Module::load(&linked).unwrap();
     let recursive = module
         .functions
@@ -521,7 +521,7 @@ fn debug_files_give_the_names_back() {
         return;
     };
     assert_eq!(source(&Module::load(&linked).unwrap()), None);
-    assert!(thalweg_symbols::Lines::load(&stripped).is_empty());
+    assert!(thalweg_symbols::Lines::load(&stripped, "").is_empty());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::support::profile::Profile;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{Recorded, export, record, succeed};
+use crate::support::watched::Recording;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::Duration;
@@ -333,4 +334,49 @@ fn targets_behind_another_root_are_recorded_with_their_own_files() {
     let profile = export(&file);
     assert_calls(&profile, &[("leaf", 500), ("work", 50)]);
     assert_eq!(threads(&profile), 51);
+}
+
+#[test]
+fn lines_are_those_of_the_file_that_ran_and_of_no_namesake() {
+    let root = Scratch::new();
+    let program = Build::simple("commands.c");
+    let other = Build::new("other")
+        .source("swarm.c")
+        .flags(&["-O1", "-g"])
+        .finish();
+    // Where the target finds commands.c's program we find another.
+    let here = root.join("commands");
+    copy_program(&other.path, &here);
+    let script = format!("mount --bind {} {0}; exec {0}", here.display());
+    let script = script.replacen(
+        &here.display().to_string(),
+        &program.path.display().to_string(),
+        1,
+    );
+    let mut command = Command::new("unshare");
+    let mut live = Live::spawn(command.args(["--mount", "sh", "-c", &script]));
+    assert_eq!(live.line(), "ready");
+    let file = root.join("profile.thalweg");
+    let recording = Recording::of(&live, &file, &["--no-report"]);
+    assert_eq!(live.ask("work 3"), "work 3");
+    recording.interrupt();
+    let json = succeed(&[
+        "export",
+        "-i",
+        file.to_str().expect("text"),
+        "--format",
+        "json",
+    ]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let functions = json["functions"].as_array().expect("a list");
+    let work = functions
+        .iter()
+        .find(|f| f["name"] == "work")
+        .expect("it ran");
+    assert!(
+        work["file"]
+            .as_str()
+            .is_some_and(|f| f.ends_with("commands.c")),
+        "{work}"
+    );
 }
