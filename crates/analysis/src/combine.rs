@@ -123,14 +123,14 @@ fn assemble(
 
 /// The trees of one class, laid over each other.
 #[derive(Default)]
-struct Layers {
+pub struct Layers {
     thread: Option<Thread>,
     extremes: Vec<Extremes>,
     table: Option<PairTable>,
 }
 
 impl Layers {
-    fn add(&mut self, thread: Thread) {
+    pub fn add(&mut self, thread: Thread) {
         let Some(whole) = &mut self.thread else {
             self.thread = Some(thread);
             return;
@@ -149,8 +149,9 @@ impl Layers {
         lay(&mut whole.nodes, &mut self.extremes, table, &thread.nodes);
     }
 
-    fn finish(self) -> Thread {
-        let mut thread = self.thread.expect("a class has a member");
+    /// An empty thread when none was added.
+    pub fn finish(self) -> Thread {
+        let mut thread = self.thread.unwrap_or_default();
         for (node, extremes) in thread.nodes.iter_mut().zip(&self.extremes) {
             (node.min, node.max) = (extremes.min.unwrap_or(0), extremes.max);
         }

@@ -23,6 +23,7 @@ mod flat;
 mod graph;
 mod lineage;
 mod merge;
+mod narrow;
 mod overview;
 mod pairs;
 mod prune;
@@ -40,11 +41,12 @@ pub use flat::{FunctionTotals, flat};
 pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
+pub use narrow::{Part, makers, narrow, together};
 pub use overview::{Cycle, ModuleShare, Overview};
 pub use prune::{PRUNED, Thresholds, prune};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
-pub use waiting::waits;
+pub use waiting::{waited_by_context, waits};
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 

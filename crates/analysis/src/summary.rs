@@ -114,7 +114,7 @@ pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
             break 0;
         };
         let own = match weight {
-            Weight::Time => node.base,
+            Weight::Time | Weight::Elapsed => node.base,
             Weight::Calls => node.calls,
         };
         if own > tree.weight(heaviest) {

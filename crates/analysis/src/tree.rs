@@ -11,6 +11,8 @@ pub enum Weight {
     Time,
     /// Calls in the context and below it, where nothing was timed.
     Calls,
+    /// Time in the context and below it, waiting included.
+    Elapsed,
 }
 
 pub struct Tree<'a> {
@@ -118,13 +120,14 @@ fn weights(nodes: &[Node], weight: Weight) -> Vec<u64> {
         .map(|node| match weight {
             Weight::Time => node.cum,
             Weight::Calls => node.calls,
+            Weight::Elapsed => node.elapsed,
         })
         .collect();
     for (index, node) in nodes.iter().enumerate().rev() {
         let Some(parent) = node.parent else { continue };
         let parent = parent as usize;
         weights[parent] = match weight {
-            Weight::Time => weights[parent].max(weights[index]),
+            Weight::Time | Weight::Elapsed => weights[parent].max(weights[index]),
             Weight::Calls => weights[parent].saturating_add(weights[index]),
         };
     }

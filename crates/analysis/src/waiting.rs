@@ -3,7 +3,7 @@
 //! Where the recording kept the time off the processor apart (`elapsed` is more than `cum`), that is the answer. Else
 //! time in the functions that wait by their nature is taken for it.
 
-use thalweg_model::Profile;
+use thalweg_model::{Node, Profile};
 
 use crate::threads;
 
@@ -72,6 +72,37 @@ pub fn waits(profile: &Profile) -> Vec<(u32, u64)> {
     let mut waits: Vec<(u32, u64)> = (0..).zip(waited).filter(|(_, time)| *time > 0).collect();
     waits.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
     waits
+}
+
+/// What each context of each thread waited itself, in the order of [`threads`], and whether that was measured, in which case
+/// it is no part of the context's base.
+pub fn waited_by_context(profile: &Profile) -> (Vec<Vec<u64>>, bool) {
+    let is_measured =
+        threads(profile).any(|(_, thread)| thread.nodes.iter().any(|node| node.elapsed > node.cum));
+    let by_nature: Vec<bool> = profile
+        .functions
+        .iter()
+        .map(|function| waits_by_nature(&function.name))
+        .collect();
+    let waited = threads(profile).map(|(_, thread)| {
+        if !is_measured {
+            let own = |node: &Node| u64::from(by_nature[node.function as usize]) * node.base;
+            return thread.nodes.iter().map(own).collect();
+        }
+        let mut own: Vec<u64> = thread
+            .nodes
+            .iter()
+            .map(|node| node.elapsed.saturating_sub(node.base))
+            .collect();
+        for node in &thread.nodes {
+            if let Some(parent) = node.parent {
+                let own = &mut own[parent as usize];
+                *own = own.saturating_sub(node.elapsed);
+            }
+        }
+        own
+    });
+    (waited.collect(), is_measured)
 }
 
 /// own waiting = (elapsed - elapsed of the callees) - base

@@ -39,6 +39,7 @@ fn what_is_below_the_cutoff_is_collapsed_into_its_callers_and_nothing_is_lost() 
         &Choice {
             cutoff: Some(0.0),
             root: None,
+            ..Choice::default()
         },
     );
     let few = river(
@@ -46,6 +47,7 @@ fn what_is_below_the_cutoff_is_collapsed_into_its_callers_and_nothing_is_lost() 
         &Choice {
             cutoff: Some(0.1),
             root: None,
+            ..Choice::default()
         },
     );
     assert!(few.banks.len() < all.banks.len());
@@ -65,6 +67,7 @@ fn a_virtual_root_is_the_whole() {
         &Choice {
             cutoff: Some(0.0),
             root: Some(hard),
+            ..Choice::default()
         },
     );
     assert_eq!(below.banks[0].function, Some(hard));
@@ -130,6 +133,7 @@ fn a_profile_without_times_flows_by_calls() {
         &Choice {
             cutoff: Some(0.0),
             root: None,
+            ..Choice::default()
         },
     );
     assert_eq!(stream(&river, "easy", "work", &profile), Some((10, 10)));

@@ -85,6 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         &Choice {
             cutoff: args.cutoff,
             root,
+            ..Choice::default()
         },
         &Look {
             width: args.width,

@@ -15,6 +15,6 @@ pub mod svg;
 mod width;
 
 pub use draw::{Look, draw};
-pub use river::{Bank, Choice, GOOD_SIZE, River, Stream, river};
+pub use river::{Bank, Basin, Choice, GOOD_SIZE, River, Spring, Stream, river};
 pub use scene::Scene;
 pub use width::Width;

@@ -6,14 +6,16 @@
 //! one that leads to it.
 //!
 //! ```text
-//! total(f)     = sum of cum over contexts of f that have no f above them
+//! total(f)     = sum of cum over shown contexts of f that have no shown f above them
 //! own(f)       = sum of base over contexts of f, and of hidden functions called from there
-//! arc(f -> g)  = sum of cum over the outermost contexts of g whose closest shown caller is f
+//! arc(f -> g)  = sum of cum over those contexts of g whose closest shown caller is f
 //! ```
+//!
+//! [`Basin`] holds what does not depend on the choice, so that another cutoff of a large profile costs one walk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use thalweg_analysis::{Tree, Weight};
+use thalweg_analysis::{Tree, Weight, makers, waited_by_context};
 use thalweg_model::Profile;
 
 /// What is to be seen.
@@ -23,6 +25,15 @@ pub struct Choice {
     pub cutoff: Option<f64>,
     /// Show only what happens below this function, and give shares of its time.
     pub root: Option<u32>,
+    /// Leave out functions that only pass time on, and thin arcs; without a wish, where there is no cutoff either and much
+    /// to show.
+    pub brief: Option<bool>,
+    /// Functions of which nothing below is shown.
+    pub closed: HashSet<u32>,
+    /// Functions of which every callee is shown.
+    pub open: HashSet<u32>,
+    /// Give the threads that a known function made a source of their own.
+    pub threads_apart: bool,
 }
 
 /// So many functions are a picture that can be read.
@@ -40,19 +51,39 @@ const PASSED_ON: f64 = 0.97;
 /// Arcs below this part of the cutoff are not drawn.
 const TOO_THIN: f64 = 0.1;
 
+/// What stands in the picture: where the program starts, threads that one function made, or a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spring {
+    Start,
+    /// Made by this function.
+    Threads(u32),
+    Function(u32),
+}
+
 /// One function of the picture, or what stands before all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bank {
-    /// `None`: the start.
+    /// `None`: the start, or threads.
     pub function: Option<u32>,
+    /// Of a source of threads: who made them.
+    pub maker: Option<u32>,
+    /// Of a source: how many threads spring from it.
+    pub threads: u64,
     pub calls: u64,
     pub own: u64,
     pub total: u64,
     /// Of `own`, the time of functions that are not shown.
     pub hidden: u64,
+    /// What the function and those hidden in it waited; see [`River::waits_measured`].
+    pub waited: u64,
+    /// Functions below it, and how many of those that it called are not shown.
+    pub callees: u32,
+    pub hidden_callees: u32,
+    /// The deepest recursion.
+    pub recursion: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
     pub from: usize,
     pub to: usize,
@@ -60,6 +91,8 @@ pub struct Stream {
     pub time: u64,
     /// Some of its calls came through functions that are not shown.
     pub through_hidden: bool,
+    /// No calls, but the making of threads.
+    pub made: bool,
 }
 
 /// Time is nanoseconds, or calls where nothing was timed.
@@ -72,6 +105,8 @@ pub struct River {
     pub whole: u64,
     pub timed: bool,
     pub cutoff: f64,
+    /// Waiting was measured and is no part of any time here; else it is the time of functions that wait by their nature.
+    pub waits_measured: bool,
     /// Functions that ran but are below the cutoff.
     pub hidden_functions: usize,
     /// Functions that would be shown if they did more than pass time on.
@@ -95,114 +130,328 @@ struct Context {
     calls: u64,
     own: u64,
     total: u64,
+    waited: u64,
+    recursion: u32,
     /// No context of the same function stands above it in that part.
     outermost: bool,
 }
 
-pub fn river(profile: &Profile, choice: &Choice) -> River {
-    let contexts = contexts(profile, choice.root);
-    let mut totals = vec![0u64; profile.functions.len()];
-    let mut ran = vec![false; profile.functions.len()];
-    let mut whole = 0u64;
-    for context in &contexts {
-        ran[context.function as usize] = true;
-        if context.outermost {
-            let total = &mut totals[context.function as usize];
-            *total = total.saturating_add(context.total);
-        }
-        if context.parent.is_none() {
-            whole = whole.saturating_add(context.total);
-        }
-    }
-    let crowded = choice.cutoff.is_none() && ran.iter().filter(|ran| **ran).count() > GOOD_SIZE;
-    let passing = match crowded {
-        true => passing(&contexts, &totals, whole),
-        false => vec![false; totals.len()],
-    };
-    let cutoff = choice.cutoff.unwrap_or_else(|| {
-        let candidates = totals
-            .iter()
-            .zip(&passing)
-            .filter(|(_, passing)| !**passing);
-        readable_cutoff(candidates.map(|(&total, _)| total), whole)
-    });
-    let heavy = |function: u32| {
-        let total = totals[function as usize] as f64;
-        ran[function as usize] && total >= cutoff * whole as f64
-    };
-    let shown = |function: u32| {
-        choice.root == Some(function) || heavy(function) && !passing[function as usize]
-    };
+/// Where the water comes from: all contexts of a profile, or those below one function.
+pub struct Basin {
+    contexts: Vec<Context>,
+    /// For each context without a parent, in their order: who made its thread.
+    makers: HashMap<u32, Option<u32>>,
+    threads_of: HashMap<Option<u32>, u64>,
+    totals: Vec<u64>,
+    ran: Vec<bool>,
+    whole: u64,
+    timed: bool,
+    waits_measured: bool,
+    root: Option<u32>,
+}
 
-    let mut banks: BTreeMap<Option<u32>, Bank> = BTreeMap::new();
-    let mut streams: BTreeMap<(Option<u32>, u32), Stream> = BTreeMap::new();
-    let start = if choice.root.is_some() {
-        choice.root
-    } else {
-        None
+pub fn river(profile: &Profile, choice: &Choice) -> River {
+    let weight = match profile.meta.timed {
+        true => Weight::Time,
+        false => Weight::Calls,
     };
-    banks.insert(
-        start,
-        Bank {
-            function: start,
-            ..Bank::default()
-        },
-    );
-    // For each context the function of its closest shown caller, itself included.
-    let mut closest: Vec<Option<u32>> = Vec::with_capacity(contexts.len());
-    for context in &contexts {
-        let above = context.parent.and_then(|parent| closest[parent as usize]);
-        if !shown(context.function) {
-            closest.push(above);
-            let bank = banks.entry(above.or(start)).or_default();
+    Basin::of(profile, choice.root, weight).river(choice)
+}
+
+impl Basin {
+    /// Of the whole profile, or of what happens below `root`. The river's choice must name the same root.
+    pub fn of(profile: &Profile, root: Option<u32>, weight: Weight) -> Basin {
+        let mut basin = contexts(profile, root, weight);
+        for context in &basin.contexts {
+            basin.ran[context.function as usize] = true;
+            if context.outermost {
+                let total = &mut basin.totals[context.function as usize];
+                *total = total.saturating_add(context.total);
+            }
+            if context.parent.is_none() {
+                basin.whole = basin.whole.saturating_add(context.total);
+            }
+        }
+        basin
+    }
+
+    /// The cutoff that leaves a readable picture, of functions that do more than pass time on if it is to be brief.
+    pub fn readable_cutoff(&self, brief: bool) -> f64 {
+        let passing = self.passing(brief);
+        let candidates = self.totals.iter().zip(&passing);
+        let candidates = candidates.filter(|(_, passing)| !**passing);
+        readable_cutoff(candidates.map(|(&total, _)| total), self.whole)
+    }
+
+    fn passing(&self, brief: bool) -> Vec<bool> {
+        match brief {
+            true => passing(&self.contexts, &self.totals, self.whole),
+            false => vec![false; self.totals.len()],
+        }
+    }
+
+    pub fn river(&self, choice: &Choice) -> River {
+        let Basin {
+            contexts,
+            totals,
+            ran,
+            whole,
+            root,
+            ..
+        } = self;
+        let (whole, root) = (*whole, *root);
+        let crowded = choice.cutoff.is_none() && ran.iter().filter(|ran| **ran).count() > GOOD_SIZE;
+        let brief = choice.brief.unwrap_or(crowded);
+        let passing = self.passing(brief);
+        let cutoff = choice.cutoff.unwrap_or_else(|| {
+            let candidates = totals
+                .iter()
+                .zip(&passing)
+                .filter(|(_, passing)| !**passing);
+            readable_cutoff(candidates.map(|(&total, _)| total), whole)
+        });
+        let heavy: Vec<bool> = totals
+            .iter()
+            .zip(ran)
+            .map(|(&total, ran)| *ran && total as f64 >= cutoff * whole as f64)
+            .collect();
+        // A function that someone opened or closed is there to be opened or closed again.
+        let shown = |function: u32| {
+            let touched = choice.closed.contains(&function) || choice.open.contains(&function);
+            root == Some(function)
+                || heavy[function as usize] && (!passing[function as usize] || touched)
+        };
+        let functions = totals.len() as u32;
+        let start = root.map_or(Spring::Start, Spring::Function);
+        let mut gathered = Gathered::new(start, functions);
+        // For each context its closest shown caller, itself included, and whether that one is closed.
+        let mut closest: Vec<(Spring, bool)> = Vec::with_capacity(contexts.len());
+        let mut path: Vec<u32> = Vec::new();
+        let mut shown_above = vec![0u32; totals.len()];
+        let mut is_shown: Vec<bool> = Vec::with_capacity(contexts.len());
+        for (index, context) in (0..).zip(contexts) {
+            while let Some(left) = path.pop_if(|last| Some(*last) != context.parent) {
+                if is_shown[left as usize] {
+                    shown_above[contexts[left as usize].function as usize] -= 1;
+                }
+            }
+            path.push(index);
+            let (above, closed) = match context.parent {
+                Some(parent) => closest[parent as usize],
+                None => (self.spring(index, start, choice), false),
+            };
+            if context.parent.is_none() && above != start {
+                gathered.spring(above, self);
+            }
+            let called_by_open = context
+                .parent
+                .is_some_and(|parent| choice.open.contains(&contexts[parent as usize].function));
+            let here = !closed && (shown(context.function) || called_by_open);
+            is_shown.push(here);
+            if !here {
+                closest.push((above, closed));
+                let bank = gathered.bank(above);
+                bank.own = bank.own.saturating_add(context.own);
+                bank.hidden = bank.hidden.saturating_add(context.own);
+                bank.waited = bank.waited.saturating_add(context.waited);
+                continue;
+            }
+            let own = Spring::Function(context.function);
+            closest.push((own, choice.closed.contains(&context.function)));
+            let outermost = shown_above[context.function as usize] == 0;
+            shown_above[context.function as usize] += 1;
+            let part = if outermost { context.total } else { 0 };
+            let bank = gathered.bank(own);
+            bank.function = Some(context.function);
+            bank.calls = bank.calls.saturating_add(context.calls);
             bank.own = bank.own.saturating_add(context.own);
-            bank.hidden = bank.hidden.saturating_add(context.own);
-            continue;
-        }
-        closest.push(Some(context.function));
-        let part = if context.outermost { context.total } else { 0 };
-        let bank = banks.entry(Some(context.function)).or_default();
-        bank.function = Some(context.function);
-        bank.calls = bank.calls.saturating_add(context.calls);
-        bank.own = bank.own.saturating_add(context.own);
-        bank.total = bank.total.saturating_add(part);
-        if context.parent.is_none() && choice.root.is_some() {
-            continue;
-        }
-        let through_hidden = context
-            .parent
-            .is_some_and(|parent| above != Some(contexts[parent as usize].function));
-        let stream = streams
-            .entry((above.or(start), context.function))
-            .or_insert(Stream {
-                from: 0,
-                to: 0,
-                calls: 0,
-                time: 0,
-                through_hidden: false,
+            bank.total = bank.total.saturating_add(part);
+            bank.waited = bank.waited.saturating_add(context.waited);
+            bank.recursion = bank.recursion.max(context.recursion);
+            if context.parent.is_none() && root.is_some() {
+                continue;
+            }
+            let through_hidden = context.parent.is_some_and(|parent| {
+                above != Spring::Function(contexts[parent as usize].function)
             });
-        stream.calls = stream.calls.saturating_add(context.calls);
-        stream.time = stream.time.saturating_add(part);
-        stream.through_hidden |= through_hidden;
+            let stream = gathered.stream(above, context.function);
+            stream.calls = stream.calls.saturating_add(context.calls);
+            stream.time = stream.time.saturating_add(part);
+            stream.through_hidden |= through_hidden;
+        }
+        let all = 0..functions;
+        let hidden = |function: &u32| ran[*function as usize] && !gathered.has(*function);
+        let hidden_functions = all
+            .clone()
+            .filter(hidden)
+            .filter(|&f| !heavy[f as usize])
+            .count();
+        let passing_functions = all.filter(hidden).filter(|&f| heavy[f as usize]).count();
+        self.count_callees(&mut gathered, &is_shown);
+        let mut river = gathered.finish();
+        if root.is_none() {
+            river.banks[0].total = self.total_of_start(choice);
+            river.banks[0].threads = self.threads_of_start(choice);
+        }
+        if brief {
+            river.drop_thin_streams(cutoff * TOO_THIN * whole as f64);
+        }
+        River {
+            whole,
+            timed: self.timed,
+            waits_measured: self.waits_measured,
+            cutoff,
+            hidden_functions,
+            passing_functions,
+            ..river
+        }
     }
-    let all = 0..profile.functions.len() as u32;
-    let hidden = |function: &u32| ran[*function as usize] && !shown(*function);
-    let hidden_functions = all.clone().filter(hidden).filter(|&f| !heavy(f)).count();
-    let passing_functions = all.filter(hidden).filter(|&f| heavy(f)).count();
-    let mut river = gather(banks, streams, start);
-    if choice.root.is_none() {
-        river.banks[0].total = whole;
+
+    /// Where the thread of a context without parent springs from.
+    fn spring(&self, context: u32, start: Spring, choice: &Choice) -> Spring {
+        let maker = self.makers.get(&context).copied().flatten();
+        match maker.filter(|_| choice.threads_apart && self.root.is_none()) {
+            Some(maker) => Spring::Threads(maker),
+            None => start,
+        }
     }
-    if crowded {
-        river.drop_thin_streams(cutoff * TOO_THIN * whole as f64);
+
+    fn total_of_start(&self, choice: &Choice) -> u64 {
+        let roots = (0..)
+            .zip(&self.contexts)
+            .filter(|(_, c)| c.parent.is_none());
+        let of_start =
+            roots.filter(|(index, _)| self.spring(*index, Spring::Start, choice) == Spring::Start);
+        of_start.fold(0, |sum, (_, context)| sum.saturating_add(context.total))
     }
-    River {
-        whole,
-        timed: profile.meta.timed,
-        cutoff,
-        hidden_functions,
-        passing_functions,
-        ..river
+
+    fn threads_of_start(&self, choice: &Choice) -> u64 {
+        let counted = self
+            .threads_of
+            .iter()
+            .filter(|(maker, _)| maker.is_none() || !choice.threads_apart);
+        counted.map(|(_, threads)| threads).sum()
+    }
+
+    /// How many functions each shown one called, and how many of them stand nowhere in the picture as its callees.
+    fn count_callees(&self, gathered: &mut Gathered, is_shown: &[bool]) {
+        let mut called: HashMap<(u32, u32), bool> = HashMap::new();
+        for (context, &shown) in self.contexts.iter().zip(is_shown) {
+            let Some(parent) = context.parent.filter(|&parent| is_shown[parent as usize]) else {
+                continue;
+            };
+            let caller = self.contexts[parent as usize].function;
+            *called.entry((caller, context.function)).or_default() |= shown;
+        }
+        for ((caller, _), shown) in called {
+            let bank = gathered.bank(Spring::Function(caller));
+            bank.callees += 1;
+            bank.hidden_callees += u32::from(!shown);
+        }
+    }
+}
+
+/// The picture while it is put together: banks and streams by what they are.
+struct Gathered {
+    start: Spring,
+    banks: BTreeMap<Spring, Bank>,
+    of_function: Vec<Option<Bank>>,
+    streams: HashMap<(Spring, u32), Stream>,
+}
+
+impl Gathered {
+    fn new(start: Spring, functions: u32) -> Gathered {
+        let mut gathered = Gathered {
+            start,
+            banks: BTreeMap::new(),
+            of_function: vec![None; functions as usize],
+            streams: HashMap::new(),
+        };
+        let bank = gathered.bank(start);
+        if let Spring::Function(function) = start {
+            bank.function = Some(function);
+        }
+        gathered
+    }
+
+    fn bank(&mut self, spring: Spring) -> &mut Bank {
+        match spring {
+            Spring::Function(function) => {
+                let bank = self.of_function[function as usize].get_or_insert_default();
+                bank.function = Some(function);
+                bank
+            }
+            spring => self.banks.entry(spring).or_default(),
+        }
+    }
+
+    fn has(&self, function: u32) -> bool {
+        self.of_function[function as usize].is_some()
+    }
+
+    fn spring(&mut self, spring: Spring, basin: &Basin) {
+        let Spring::Threads(maker) = spring else {
+            return;
+        };
+        let bank = self.bank(spring);
+        bank.maker = Some(maker);
+        bank.threads = basin.threads_of.get(&Some(maker)).copied().unwrap_or(0);
+    }
+
+    fn stream(&mut self, from: Spring, to: u32) -> &mut Stream {
+        self.streams.entry((from, to)).or_default()
+    }
+
+    /// Numbers instead of keys, the start first; makers are joined to their threads.
+    fn finish(mut self) -> River {
+        for (function, bank) in (0..).zip(std::mem::take(&mut self.of_function)) {
+            if let Some(bank) = bank {
+                self.banks.insert(Spring::Function(function), bank);
+            }
+        }
+        let start = self.start;
+        let others = self.banks.keys().copied().filter(|&key| key != start);
+        let keys: Vec<Spring> = std::iter::once(start).chain(others).collect();
+        let places: HashMap<Spring, usize> = keys.iter().copied().zip(0..).collect();
+        let mut streams: Vec<((Spring, u32), Stream)> = self.streams.into_iter().collect();
+        streams.sort_by_key(|(key, _)| *key);
+        let mut streams: Vec<Stream> = streams
+            .into_iter()
+            .map(|((from, to), stream)| Stream {
+                from: places[&from],
+                to: places[&Spring::Function(to)],
+                ..stream
+            })
+            .collect();
+        for &key in &keys {
+            if let Spring::Threads(maker) = key
+                && let Some(&from) = places.get(&Spring::Function(maker))
+            {
+                streams.push(Stream {
+                    from,
+                    to: places[&key],
+                    calls: self.banks[&key].threads,
+                    made: true,
+                    ..Stream::default()
+                });
+            }
+        }
+        let mut banks: Vec<Bank> = keys.iter().map(|key| self.banks[key]).collect();
+        // What springs from threads is what flows out of them.
+        for stream in &streams {
+            let bank = &mut banks[stream.from];
+            if bank.maker.is_some() {
+                bank.total = bank.total.saturating_add(stream.time);
+            }
+        }
+        for bank in banks.iter_mut().filter(|bank| bank.maker.is_some()) {
+            bank.total = bank.total.saturating_add(bank.own);
+        }
+        River {
+            banks,
+            streams,
+            ..River::default()
+        }
     }
 }
 
@@ -222,8 +471,8 @@ impl River {
         let mut index = 0;
         self.streams.retain(|stream| {
             index += 1;
-            let recursion = stream.from == stream.to;
-            recursion || stream.time as f64 >= least || best[stream.to] == Some(index - 1)
+            let stays = stream.from == stream.to || stream.made;
+            stays || stream.time as f64 >= least || best[stream.to] == Some(index - 1)
         });
         self.hidden_streams = before - self.streams.len();
     }
@@ -265,40 +514,23 @@ fn passing(contexts: &[Context], totals: &[u64], whole: u64) -> Vec<bool> {
         .collect()
 }
 
-/// Numbers instead of keys, the start first.
-fn gather(
-    banks: BTreeMap<Option<u32>, Bank>,
-    streams: BTreeMap<(Option<u32>, u32), Stream>,
-    start: Option<u32>,
-) -> River {
-    let mut keys: Vec<Option<u32>> = banks.keys().copied().filter(|&key| key != start).collect();
-    keys.insert(0, start);
-    let places: BTreeMap<Option<u32>, usize> = keys.iter().copied().zip(0..).collect();
-    River {
-        banks: keys.iter().map(|key| banks[key]).collect(),
-        streams: streams
-            .into_iter()
-            .map(|((from, to), stream)| Stream {
-                from: places[&from],
-                to: places[&Some(to)],
-                ..stream
-            })
-            .collect(),
-        ..River::default()
-    }
-}
-
 /// The part of the trees that is looked at, parents before children, thread after thread.
-fn contexts(profile: &Profile, root: Option<u32>) -> Vec<Context> {
-    let weight = match profile.meta.timed {
-        true => Weight::Time,
-        false => Weight::Calls,
-    };
+fn contexts(profile: &Profile, root: Option<u32>, weight: Weight) -> Basin {
+    let makers_of_threads = makers(profile);
+    let (waited, waits_measured) = waited_by_context(profile);
     let mut contexts: Vec<Context> = Vec::new();
+    let mut makers = HashMap::new();
+    let mut threads_of: HashMap<Option<u32>, u64> = HashMap::new();
     // How often each function stands on the way from the root to where the walk is.
     let mut above = vec![0u32; profile.functions.len()];
-    for (_, thread) in thalweg_analysis::threads(profile) {
+    for (number, (_, thread)) in thalweg_analysis::threads(profile).enumerate() {
+        if thread.nodes.is_empty() {
+            continue;
+        }
+        let threads = threads_of.entry(makers_of_threads[number]).or_default();
+        *threads = threads.saturating_add(thread.others).saturating_add(1);
         let tree = Tree::new(thread, weight);
+        let own = own_weights(&tree, weight);
         // The way to the walk's place: level of the tree, number among `contexts`.
         let mut path: Vec<(u32, u32)> = Vec::new();
         for index in tree.depth_first(|a, b| a.cmp(b)) {
@@ -311,26 +543,57 @@ fn contexts(profile: &Profile, root: Option<u32>) -> Vec<Context> {
                 continue;
             }
             let function = node.function as usize;
-            let number = contexts.len() as u32;
+            let number_of_context = contexts.len() as u32;
+            if path.is_empty() {
+                makers.insert(number_of_context, makers_of_threads[number]);
+            }
             contexts.push(Context {
                 function: node.function,
                 parent: path.last().map(|&(_, number)| number),
                 calls: node.calls,
-                own: match weight {
-                    Weight::Time => node.base,
-                    Weight::Calls => node.calls,
-                },
+                own: own[index as usize],
                 total: tree.weight(index),
+                waited: waited[number][index as usize],
+                recursion: above[function],
                 outermost: above[function] == 0,
             });
             above[function] += 1;
-            path.push((level, number));
+            path.push((level, number_of_context));
         }
         for (_, left) in path {
             above[contexts[left as usize].function as usize] -= 1;
         }
     }
-    contexts
+    Basin {
+        contexts,
+        makers,
+        threads_of,
+        totals: vec![0; profile.functions.len()],
+        ran: vec![false; profile.functions.len()],
+        whole: 0,
+        timed: profile.meta.timed && weight != Weight::Calls,
+        waits_measured,
+        root,
+    }
+}
+
+/// The weight of each context without those below it.
+fn own_weights(tree: &Tree, weight: Weight) -> Vec<u64> {
+    let nodes = tree.nodes;
+    match weight {
+        Weight::Time => nodes.iter().map(|node| node.base).collect(),
+        Weight::Calls => nodes.iter().map(|node| node.calls).collect(),
+        Weight::Elapsed => {
+            let mut own: Vec<u64> = nodes.iter().map(|node| node.elapsed).collect();
+            for node in nodes {
+                if let Some(parent) = node.parent {
+                    let own = &mut own[parent as usize];
+                    *own = own.saturating_sub(node.elapsed);
+                }
+            }
+            own
+        }
+    }
 }
 
 fn readable_cutoff(totals: impl Iterator<Item = u64>, whole: u64) -> f64 {
