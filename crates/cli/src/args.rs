@@ -13,7 +13,7 @@ use thalweg_model::Profile;
 
 use crate::commands::{
     attach, bench, checkpoint, completions, detach, diff, export, graph, import, man, merge, probe,
-    record, report, status, summary, threads, top,
+    record, report, serve, status, summary, threads, top,
 };
 use crate::live;
 
@@ -47,6 +47,7 @@ pub enum Command {
     Export(export::Args),
     Import(import::Args),
     Graph(graph::Args),
+    Serve(serve::Args),
     Top(top::Args),
     Bench(bench::Args),
     #[command(hide = true)]
@@ -115,6 +116,14 @@ impl InputArgs {
     pub fn path(&self) -> &Path {
         let given = self.file.as_deref().or(self.input.as_deref());
         given.unwrap_or(Path::new(DEFAULT_FILE))
+    }
+
+    /// What was named, in a few words.
+    pub fn origin(&self) -> String {
+        match self.pid {
+            Some(pid) => format!("process {pid}"),
+            None => self.path().display().to_string(),
+        }
     }
 
     pub fn read(&self) -> anyhow::Result<Profile> {

@@ -5,7 +5,9 @@ mod args;
 mod checkpoints;
 mod commands;
 mod live;
+mod page;
 mod report;
+mod serve;
 mod top;
 
 use std::io;
@@ -46,6 +48,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(args) => commands::export::run(args),
         Command::Import(args) => commands::import::run(args),
         Command::Graph(args) => commands::graph::run(args),
+        Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),

@@ -14,6 +14,7 @@ pub mod merge;
 pub mod probe;
 pub mod record;
 pub mod report;
+pub mod serve;
 pub mod status;
 pub mod summary;
 pub mod threads;

@@ -1,12 +1,14 @@
 //! `thalweg report`: read a profile and show it as a summary, a table, a tree, or from the view of one function.
 
-use std::io;
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use thalweg_model::Profile;
+use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, InputArgs};
+use crate::page::{self, Subject};
 use crate::report::{self, Direction, Field, OutputArgs, Selection, SortKey, Wanted};
 
 /// Show a profile: a summary, every function (--flat), every calling context (--tree), or one function's surroundings
@@ -74,6 +76,10 @@ pub struct ViewArgs {
     /// A function, or one function's calls of another, split by thread
     #[arg(long, value_name = "FUNCTION | 'F -> G'")]
     pub context: Option<String>,
+
+    /// Write the page of 'thalweg serve' as one file that needs no server
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// How many functions a pattern may mean when each of them gets a tree of its own.
@@ -83,6 +89,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
     let profile = args.input.read()?;
     let view = &args.view;
+    if let Some(path) = &view.html {
+        let output = OutputFile::create(path)?;
+        let subject = Subject::new(profile, args.input.origin());
+        output.save_with(|file| page::write_html(&subject, &mut BufWriter::new(file)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let by_cum = view.tree || view.callers.is_some() || view.callees.is_some();
     let default = if by_cum { SortKey::Cum } else { SortKey::Base };
     let mut selection = Selection::new(&profile, args.sort, default)?;

@@ -15,6 +15,7 @@ pub mod svg;
 mod width;
 
 pub use draw::{Look, draw};
+pub use font::width as text_width;
 pub use river::{Bank, Basin, Choice, GOOD_SIZE, River, Spring, Stream, river};
 pub use scene::Scene;
 pub use width::Width;

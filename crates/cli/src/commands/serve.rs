@@ -1,0 +1,92 @@
+//! `thalweg serve`: the page, on a file or on a live process, for one's own browser.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use thalweg_control::proc::Pid;
+use thalweg_control::{attach, detach};
+
+use crate::args::{FilterArgs, InputArgs, MeasureArgs};
+use crate::live::{self, AnalysisBar, Interrupts};
+use crate::page::Subject;
+use crate::serve::{self, Watched};
+
+/// Show a profile, or a process while it runs, in a browser
+///
+/// Listens on this machine only; the address that is printed holds a secret without which nothing is answered. A process that
+/// is attached already is only read, and stays attached. Any other is attached to first and restored at the end.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// An earlier profile: show what changed since
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    pub before: Option<PathBuf>,
+
+    /// Port to listen on [default: one that is free]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub port: u16,
+
+    /// Print the address and leave the browser alone
+    #[arg(long)]
+    pub no_open: bool,
+
+    #[command(flatten)]
+    pub filter: FilterArgs,
+
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let interrupts = Interrupts::catch()?;
+    let announce = |address: &str| {
+        println!("{address}");
+        let screen = ["DISPLAY", "WAYLAND_DISPLAY"];
+        let has_screen = screen.iter().any(|name| std::env::var_os(name).is_some());
+        if !args.no_open && has_screen && std::io::stdout().is_terminal() {
+            let quiet = || Stdio::null();
+            let browser = Command::new("xdg-open")
+                .arg(address)
+                .stdin(quiet())
+                .stdout(quiet())
+                .stderr(quiet())
+                .spawn();
+            if browser.is_err() {
+                eprintln!("no browser was found to open it (xdg-open)");
+            }
+        }
+    };
+    let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
+        let mut subject = Subject::new(args.input.read()?, args.input.origin()).with_sources();
+        if let Some(before) = &args.before {
+            subject = subject.compared_with(thalweg_model::read_file(before)?);
+        }
+        serve::run(subject, None, args.port, &interrupts, announce)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Ok((shared, _)) = detach::attached(pid) {
+        let watched = Watched::new(pid, shared)?;
+        let first = watched.first()?;
+        serve::run(first, Some(watched), args.port, &interrupts, announce)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = live::options(&args.filter, &args.measure, &[], false)?;
+    let bar = AnalysisBar::new(false);
+    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
+    drop(bar);
+    let identity = attached.identity;
+    let served = Watched::new(pid, attached.shared).and_then(|watched| {
+        let first = watched.first()?;
+        serve::run(first, Some(watched), args.port, &interrupts, announce)
+    });
+    // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
+    if detach::attached(pid).is_ok() {
+        detach::detach(pid)?.unmap()?;
+    }
+    detach::detach_orphans(identity);
+    served?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,249 @@
+//! Tables of functions, of one function's surroundings, and of threads.
+
+use serde::Serialize;
+use thalweg_analysis::{Arc, Caller, Lineage, ThreadNumber, of_function, waited_by_context};
+use thalweg_model::Profile;
+
+use super::part::Cut;
+use super::{Reading, Refusal};
+
+/// All functions that were seen, column by column.
+#[derive(Serialize, Default)]
+pub struct Functions<'a> {
+    modules: Vec<&'a str>,
+    /// Waiting was measured, and is no part of base and cum.
+    waits_measured: bool,
+    time: u64,
+    calls_in_all: u64,
+    function: Vec<u32>,
+    name: Vec<&'a str>,
+    module: Vec<u32>,
+    calls: Vec<u64>,
+    base: Vec<u64>,
+    cum: Vec<u64>,
+    min: Vec<u64>,
+    max: Vec<u64>,
+    waited: Vec<u64>,
+    threads: Vec<u32>,
+    contexts: Vec<u64>,
+    recursion: Vec<u32>,
+    unwound: Vec<u64>,
+    /// Per second, of a live process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rate_calls: Vec<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rate_base: Vec<f64>,
+}
+
+pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
+    let profile = cut.profile();
+    let (waits, waits_measured) = cut.waits();
+    let mut table = Functions {
+        modules: profile.modules.iter().map(|m| m.name.as_str()).collect(),
+        waits_measured: *waits_measured,
+        ..Functions::default()
+    };
+    for row in cut.flat() {
+        let function = &profile.functions[row.function as usize];
+        table.time = table.time.saturating_add(row.base);
+        table.calls_in_all = table.calls_in_all.saturating_add(row.calls);
+        table.function.push(row.function);
+        table.name.push(&function.name);
+        table.module.push(function.module);
+        table.calls.push(row.calls);
+        table.base.push(row.base);
+        table.cum.push(row.cum);
+        table.min.push(row.min);
+        table.max.push(row.max);
+        table.waited.push(waits[row.function as usize]);
+        table.threads.push(row.threads);
+        table.contexts.push(row.contexts);
+        table.recursion.push(row.recursion);
+        table.unwound.push(row.unwound);
+        if let Some(reading) = live {
+            let rates = reading.rates.get(row.function as usize).copied();
+            let [calls, base, _] = rates.unwrap_or_default();
+            table.rate_calls.push(calls);
+            table.rate_base.push(base);
+        }
+    }
+    table
+}
+
+#[derive(Serialize)]
+pub struct OneFunction<'a> {
+    function: u32,
+    name: &'a str,
+    module: &'a str,
+    path: &'a str,
+    address: u64,
+    file: Option<&'a str>,
+    line: u32,
+    calls: u64,
+    base: u64,
+    cum: u64,
+    min: u64,
+    max: u64,
+    waited: u64,
+    recursion: u32,
+    unwound: u64,
+    contexts: u64,
+    folded_calls: u64,
+    on_stack_at_attach: bool,
+    parents: Vec<ArcOf>,
+    children: Vec<ArcOf>,
+    not_in_callees: i64,
+    threads: Vec<ShareOf<'a>>,
+}
+
+#[derive(Serialize)]
+struct ArcOf {
+    /// `null` for the start of a thread or unpatched code, and for folded calls: `unknown`.
+    function: Option<u32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unknown: bool,
+    calls: u64,
+    base: u64,
+    cum: u64,
+}
+
+impl ArcOf {
+    fn of(arc: &Arc) -> ArcOf {
+        ArcOf {
+            function: match arc.other {
+                Caller::Function(function) => Some(function),
+                Caller::Outside | Caller::Unknown => None,
+            },
+            unknown: arc.other == Caller::Unknown,
+            calls: arc.calls,
+            base: arc.base,
+            cum: arc.cum,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ShareOf<'a> {
+    thread: u32,
+    made_by: Option<u32>,
+    pid: u32,
+    tid: u32,
+    name: &'a str,
+    calls: u64,
+    base: u64,
+    cum: u64,
+    contexts: u64,
+}
+
+pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
+    let profile = cut.profile();
+    let stanza = cut
+        .stanzas()
+        .binary_search_by_key(&function, |stanza| stanza.own.function)
+        .map(|place| &cut.stanzas()[place])
+        .map_err(|_| Refusal::missing("this function was not seen in what is looked at"))?;
+    let own = &stanza.own;
+    let data = &profile.functions[function as usize];
+    let module = &profile.modules[data.module as usize];
+    let names: Vec<&str> = thalweg_analysis::threads(profile)
+        .map(|(_, thread)| thread.name.as_str())
+        .collect();
+    Ok(OneFunction {
+        function,
+        name: &data.name,
+        module: &module.name,
+        path: &module.path,
+        address: data.address,
+        file: data.file.as_deref(),
+        line: data.line,
+        calls: own.calls,
+        base: own.base,
+        cum: own.cum,
+        min: own.min,
+        max: own.max,
+        waited: cut.waits().0[function as usize],
+        recursion: own.recursion,
+        unwound: own.unwound,
+        contexts: own.contexts,
+        folded_calls: own.folded_calls,
+        on_stack_at_attach: own.on_stack_at_attach,
+        parents: stanza.parents.iter().map(ArcOf::of).collect(),
+        children: stanza.children.iter().map(ArcOf::of).collect(),
+        not_in_callees: i64::try_from(stanza.not_in_callees).unwrap_or(i64::MAX),
+        threads: of_function(profile, function)
+            .into_iter()
+            .map(|share| ShareOf {
+                thread: share.thread.0,
+                made_by: share.origin.map(|origin| origin.maker.0),
+                pid: share.pid,
+                tid: share.tid,
+                name: names[share.thread.0 as usize],
+                calls: share.calls,
+                base: share.base,
+                cum: share.cum,
+                contexts: share.contexts,
+            })
+            .collect(),
+    })
+}
+
+#[derive(Serialize)]
+pub struct Threads<'a> {
+    duration: u64,
+    waits_measured: bool,
+    threads: Vec<ThreadOf<'a>>,
+}
+
+#[derive(Serialize)]
+struct ThreadOf<'a> {
+    thread: u32,
+    made_by: Option<u32>,
+    made_in: Option<u32>,
+    level: u32,
+    pid: u32,
+    tid: u32,
+    name: &'a str,
+    program: &'a str,
+    start: u64,
+    end: u64,
+    calls: u64,
+    base: u64,
+    waited: u64,
+    contexts: usize,
+    others: u64,
+}
+
+pub fn threads(profile: &Profile) -> Threads<'_> {
+    let lineage = Lineage::of(profile);
+    let (waited, waits_measured) = waited_by_context(profile);
+    let sum = |figures: &mut dyn Iterator<Item = u64>| figures.fold(0, u64::saturating_add);
+    let rows = (0..)
+        .zip(thalweg_analysis::threads(profile))
+        .map(|(number, (process, thread))| {
+            let origin = lineage.origin(ThreadNumber(number));
+            ThreadOf {
+                thread: number,
+                made_by: origin.map(|origin| origin.maker.0),
+                made_in: origin.and_then(|origin| origin.function),
+                level: lineage.level(ThreadNumber(number)),
+                pid: process.pid,
+                tid: thread.tid,
+                name: &thread.name,
+                program: process.command.first().map_or("", String::as_str),
+                start: thread.start_ns,
+                end: thread.end_ns,
+                calls: sum(&mut thread.nodes.iter().map(|node| node.calls)),
+                base: sum(&mut thread.nodes.iter().map(|node| node.base)),
+                waited: sum(&mut waited[number as usize].iter().copied()),
+                contexts: thread.nodes.len(),
+                others: thread.others,
+            }
+        });
+    let threads: Vec<ThreadOf> = rows.collect();
+    let latest = threads.iter().map(|thread| thread.end).max().unwrap_or(0);
+    Threads {
+        duration: profile.meta.duration_ns.max(latest),
+        waits_measured,
+        threads,
+    }
+}

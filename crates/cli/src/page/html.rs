@@ -1,0 +1,108 @@
+//! The page as one file that needs no server: it holds the answers to the questions that it may ask.
+//!
+//! Which ones: every table; each function's surroundings, the heaviest first; the tree of the heaviest contexts; the river at each
+//! step of the time filter that shows a readable number of functions, in both directions and with each rule of width; and
+//! the river below each of the functions that most time goes through. What is not held the page does not offer.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::assets::{SCRIPT, STYLE, page};
+use super::river::STEPS;
+use super::{Question, Subject};
+use crate::report;
+
+/// Functions whose callers and callees are held.
+const FUNCTIONS: usize = 3000;
+/// Functions that can be the virtual root.
+const ROOTS: usize = 24;
+/// Boxes of a river that is held in each form, and in its usual form.
+const BOXES_OF_EACH_FORM: usize = 90;
+const BOXES: usize = 400;
+const CONTEXTS: usize = 12_000;
+
+pub fn write(subject: &Subject, out: &mut impl Write) -> io::Result<()> {
+    let answers = answers(subject);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    serde_json::to_writer(&mut packed, &answers)?;
+    let packed = STANDARD.encode(packed.finish()?);
+    let hash = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
+    let head = format!(
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{}'; \
+         style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'\">\n<style>{STYLE}</style>\n",
+        hash(SCRIPT),
+        hash(STYLE)
+    );
+    // The answers first: the script looks for them when it starts.
+    let body = format!(
+        "<script type=\"application/octet-stream\" id=\"answers\">{packed}</script>\n<script type=\"module\">{SCRIPT}</script>\n"
+    );
+    let command = report::command_line(&subject.profile().meta.command);
+    out.write_all(page(&format!("thalweg: {command}"), &head, &body).as_bytes())
+}
+
+fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
+    let mut answers = BTreeMap::new();
+    let mut ask = |question: String| -> Option<usize> {
+        let answer = subject.answer(&Question::parse(&question)).ok()?;
+        let length = answer.len();
+        let text = String::from_utf8(answer).ok()?;
+        answers.insert(question, RawValue::from_string(text).ok()?);
+        Some(length)
+    };
+    for table in ["meta", "functions", "threads", "summary", "compare"] {
+        ask(table.to_string());
+    }
+    ask(format!("tree?limit={CONTEXTS}"));
+    ask(format!("tree?limit={CONTEXTS}&metric=calls"));
+
+    let timed = subject.profile().meta.timed;
+    let mut rows = thalweg_analysis::flat(subject.profile());
+    rows.sort_by_key(|row| std::cmp::Reverse(if timed { row.cum } else { row.calls }));
+    for row in rows.iter().take(FUNCTIONS) {
+        ask(format!("function?f={}", row.function));
+    }
+
+    ask("river".to_string());
+    let whole: u64 = rows.iter().map(|row| row.base).fold(0, u64::saturating_add);
+    for down in ["", "dir=down"] {
+        for width in ["", "width=adaptive", "width=log", "width=none"] {
+            let usual = down.is_empty() && width.is_empty();
+            let most = if usual { BOXES } else { BOXES_OF_EACH_FORM };
+            ask(question(&[down, width]));
+            for step in STEPS.iter().rev() {
+                let least = step / 100.0 * whole as f64;
+                if rows.iter().filter(|row| row.cum as f64 >= least).count() > most {
+                    break;
+                }
+                ask(question(&[&format!("cut={step}"), down, width]));
+            }
+        }
+    }
+    for row in rows.iter().take(ROOTS) {
+        let root = format!("root={}", row.function);
+        ask(question(&[&root]));
+        ask(format!("functions?{root}"));
+        ask(format!("tree?limit={CONTEXTS}&{root}"));
+    }
+    answers
+}
+
+fn question(parameters: &[&str]) -> String {
+    let given: Vec<&str> = parameters
+        .iter()
+        .copied()
+        .filter(|parameter| !parameter.is_empty())
+        .collect();
+    match given.is_empty() {
+        true => "river".to_string(),
+        false => format!("river?{}", given.join("&")),
+    }
+}

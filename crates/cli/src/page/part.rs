@@ -1,0 +1,120 @@
+//! Parts of the profile that were looked at lately, each with what is worth keeping between two questions.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use thalweg_analysis::{
+    FunctionTotals, Part, Stanza, Weight, flat, narrow, stanzas, together, waited_by_context,
+};
+use thalweg_formats::graph::Basin;
+use thalweg_model::{Profile, Thread};
+
+/// Going back and forth between a few is quick; each may be as large as the profile.
+const KEPT: usize = 4;
+
+pub struct Parts {
+    profile: Arc<Profile>,
+    whole: Arc<Cut>,
+    recent: Mutex<VecDeque<(Part, Arc<Cut>)>>,
+}
+
+impl Parts {
+    pub fn of(profile: Arc<Profile>) -> Parts {
+        Parts {
+            whole: Arc::new(Cut::new(profile.clone(), None)),
+            profile,
+            recent: Mutex::default(),
+        }
+    }
+
+    pub fn get(&self, part: &Part) -> Arc<Cut> {
+        if part.is_all() {
+            return self.whole.clone();
+        }
+        let mut recent = self
+            .recent
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(place) = recent.iter().position(|(known, _)| known == part)
+            && let Some(found) = recent.remove(place)
+        {
+            recent.push_front(found);
+        } else {
+            let narrowed = narrow(&self.profile, part).into_owned();
+            let cut = Arc::new(Cut::new(Arc::new(narrowed), part.root));
+            recent.push_front((part.clone(), cut));
+            recent.truncate(KEPT);
+        }
+        recent[0].1.clone()
+    }
+}
+
+/// A part as a profile of its own; what is derived from it is made when it is first asked for.
+pub struct Cut {
+    profile: Arc<Profile>,
+    root: Option<u32>,
+    flat: OnceLock<Vec<FunctionTotals>>,
+    stanzas: OnceLock<Vec<Stanza>>,
+    waits: OnceLock<(Vec<u64>, bool)>,
+    tree: OnceLock<Thread>,
+    basins: [OnceLock<Basin>; 3],
+}
+
+impl Cut {
+    fn new(profile: Arc<Profile>, root: Option<u32>) -> Cut {
+        Cut {
+            profile,
+            root,
+            flat: OnceLock::new(),
+            stanzas: OnceLock::new(),
+            waits: OnceLock::new(),
+            tree: OnceLock::new(),
+            basins: [const { OnceLock::new() }; 3],
+        }
+    }
+
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    pub fn root(&self) -> Option<u32> {
+        self.root
+    }
+
+    pub fn flat(&self) -> &[FunctionTotals] {
+        self.flat.get_or_init(|| flat(&self.profile))
+    }
+
+    pub fn stanzas(&self) -> &[Stanza] {
+        self.stanzas.get_or_init(|| stanzas(&self.profile))
+    }
+
+    /// What each function waited, and whether that was measured and is no part of its time.
+    pub fn waits(&self) -> &(Vec<u64>, bool) {
+        self.waits.get_or_init(|| {
+            let (by_context, measured) = waited_by_context(&self.profile);
+            let mut waits = vec![0u64; self.profile.functions.len()];
+            for ((_, thread), waited) in thalweg_analysis::threads(&self.profile).zip(by_context) {
+                for (node, waited) in thread.nodes.iter().zip(waited) {
+                    let sum = &mut waits[node.function as usize];
+                    *sum = sum.saturating_add(waited);
+                }
+            }
+            (waits, measured)
+        })
+    }
+
+    /// All threads laid over each other.
+    pub fn tree(&self) -> &Thread {
+        self.tree.get_or_init(|| together(&self.profile))
+    }
+
+    pub fn basin(&self, weight: Weight) -> &Basin {
+        let place = match weight {
+            Weight::Time => 0,
+            Weight::Calls => 1,
+            Weight::Elapsed => 2,
+        };
+        self.basins[place].get_or_init(|| Basin::of(&self.profile, self.root, weight))
+    }
+}

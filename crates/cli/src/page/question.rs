@@ -1,0 +1,132 @@
+//! A question of the page: its name and its parameters, checked before anything is computed from them.
+
+use std::collections::HashMap;
+
+use thalweg_analysis::Weight;
+use thalweg_model::Profile;
+
+/// Longer lists than a page ever sends.
+const MOST_NUMBERS: usize = 10_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    pub what: String,
+    parameters: HashMap<String, String>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// The question makes no sense.
+    Question,
+    /// What it asks for is not there.
+    Missing,
+    /// It is our fault.
+    Broken,
+}
+
+impl Refusal {
+    pub fn question(reason: impl Into<String>) -> Refusal {
+        Refusal {
+            kind: RefusalKind::Question,
+            reason: reason.into(),
+        }
+    }
+
+    pub fn missing(reason: impl Into<String>) -> Refusal {
+        Refusal {
+            kind: RefusalKind::Missing,
+            reason: reason.into(),
+        }
+    }
+
+    pub fn broken(reason: impl Into<String>) -> Refusal {
+        Refusal {
+            kind: RefusalKind::Broken,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl Question {
+    pub fn new(what: &str, query: &str) -> Question {
+        Question {
+            what: what.to_string(),
+            parameters: form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
+        }
+    }
+
+    /// `river?cut=1.5`
+    pub fn parse(text: &str) -> Question {
+        let (what, query) = text.split_once('?').unwrap_or((text, ""));
+        Question::new(what, query)
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.parameters
+            .get(name)
+            .map(String::as_str)
+            .filter(|text| !text.is_empty())
+    }
+
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
+        self.text(name)
+            .map(|text| {
+                let number = text.parse();
+                number.map_err(|_| Refusal::question(format!("'{name}' is no number of its kind")))
+            })
+            .transpose()
+    }
+
+    /// From 0 to 100; as a share.
+    pub fn percent(&self, name: &str) -> Result<Option<f64>, Refusal> {
+        match self.number::<f64>(name)? {
+            None => Ok(None),
+            Some(percent) if (0.0..=100.0).contains(&percent) => Ok(Some(percent / 100.0)),
+            Some(_) => Err(Refusal::question(format!("'{name}' goes from 0 to 100"))),
+        }
+    }
+
+    /// `3,17,21`, each below `end`.
+    pub fn numbers(&self, name: &str, end: u32) -> Result<Vec<u32>, Refusal> {
+        let Some(text) = self.text(name) else {
+            return Ok(Vec::new());
+        };
+        let numbers: Vec<u32> = text
+            .split(',')
+            .take(MOST_NUMBERS)
+            .map(|number| number.parse().ok().filter(|&number| number < end))
+            .collect::<Option<_>>()
+            .ok_or_else(|| Refusal::question(format!("'{name}' lists what is not there")))?;
+        Ok(numbers)
+    }
+
+    pub fn function_if_any(&self, profile: &Profile, name: &str) -> Result<Option<u32>, Refusal> {
+        let end = profile.functions.len() as u32;
+        Ok(self.numbers(name, end)?.first().copied())
+    }
+
+    pub fn function(&self, profile: &Profile, name: &str) -> Result<u32, Refusal> {
+        self.function_if_any(profile, name)?
+            .ok_or_else(|| Refusal::question(format!("'{name}' names no function")))
+    }
+
+    /// What is weighed: time, calls, or wall time.
+    pub fn weight(&self, profile: &Profile) -> Result<Weight, Refusal> {
+        match self.text("metric") {
+            None if profile.meta.timed => Ok(Weight::Time),
+            None | Some("calls") => Ok(Weight::Calls),
+            Some("elapsed") => Ok(Weight::Elapsed),
+            Some(_) => Err(Refusal::question("'metric' is calls or elapsed")),
+        }
+    }
+}

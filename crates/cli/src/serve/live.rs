@@ -1,0 +1,180 @@
+//! A live process behind the page: read again and again while someone looks, saved and let go on request.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use thalweg_analysis::flat;
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::memory::Shared;
+use thalweg_control::proc::{self, Pid};
+use thalweg_control::{detach, lines};
+use thalweg_model::{OutputFile, Profile};
+
+use crate::live::Interrupts;
+use crate::page::{Reading, Subject};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A page that asked nothing for so long is closed or frozen.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
+
+pub struct Watched {
+    pid: Pid,
+    started: Instant,
+    /// Milliseconds after `started` when a page last asked something.
+    looked: AtomicU64,
+    detached: AtomicBool,
+    shared: Mutex<(Shared, Witness)>,
+    target: Option<proc::Target>,
+}
+
+impl Watched {
+    pub fn new(pid: Pid, shared: Shared) -> anyhow::Result<Watched> {
+        Ok(Watched {
+            pid,
+            started: Instant::now(),
+            looked: AtomicU64::new(0),
+            detached: AtomicBool::new(false),
+            shared: Mutex::new((shared, Witness::default())),
+            target: proc::preflight(pid).ok(),
+        })
+    }
+
+    pub fn first(&self) -> anyhow::Result<Subject> {
+        let reading = Reading {
+            pid: self.pid.0 as u32,
+            number: 1,
+            ..Reading::default()
+        };
+        Ok(self.subject(self.read()?, reading))
+    }
+
+    fn subject(&self, profile: Profile, reading: Reading) -> Subject {
+        Subject::new(profile, format!("process {}", self.pid))
+            .with_reading(reading)
+            .with_sources()
+    }
+
+    fn read(&self) -> anyhow::Result<Profile> {
+        let mut shared = self
+            .shared
+            .lock()
+            .map_err(|_| anyhow!("an earlier reading failed"))?;
+        let (shared, witness) = &mut *shared;
+        witness.look(shared)?;
+        let mut profile = harvest::harvest(shared, witness, None)?;
+        lines::complete(&mut profile, lines::Lookup::default());
+        Ok(profile)
+    }
+
+    pub fn someone_looks(&self) {
+        let now = self.started.elapsed().as_millis() as u64;
+        self.looked.store(now, Ordering::Relaxed);
+    }
+
+    fn is_watched(&self) -> bool {
+        let looked = Duration::from_millis(self.looked.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(looked) < FORGOTTEN_AFTER
+    }
+
+    fn has_ended(&self) -> bool {
+        let alive = self.target.as_ref().is_some_and(|target| target.is_alive());
+        self.detached.load(Ordering::Relaxed) || !alive
+    }
+
+    /// Says what was done.
+    pub fn act(&self, what: &str) -> anyhow::Result<String> {
+        match what {
+            "checkpoint" => {
+                let path = self.free_name()?;
+                OutputFile::create(&path)?.save(&self.read()?)?;
+                Ok(format!("saved as {}", path.display()))
+            }
+            "detach" => {
+                if self.has_ended() {
+                    bail!("there is no process to detach from any more");
+                }
+                let detached = detach::detach(self.pid)?;
+                self.detached.store(true, Ordering::Relaxed);
+                detached.unmap()?;
+                Ok(format!(
+                    "detached: the code of process {} is what it was",
+                    self.pid
+                ))
+            }
+            _ => bail!("nothing is called '{what}'"),
+        }
+    }
+
+    /// In the directory that the server was started in; nothing is overwritten.
+    fn free_name(&self) -> anyhow::Result<PathBuf> {
+        (1..10_000)
+            .map(|number| PathBuf::from(format!("process-{}-{number}.thalweg", self.pid)))
+            .find(|path| !path.exists())
+            .ok_or_else(|| anyhow!("there are ten thousand checkpoints here: remove some"))
+    }
+}
+
+/// Puts a new reading in the place of the last one, as long as the process lives and someone looks.
+pub fn keep_reading(
+    watched: Arc<Watched>,
+    subject: Arc<RwLock<Arc<Subject>>>,
+    interrupts: Interrupts,
+) {
+    std::thread::spawn(move || {
+        let mut next = Instant::now() + INTERVAL;
+        let mut last = Instant::now();
+        while !interrupts.any() {
+            std::thread::sleep(Duration::from_millis(50));
+            if Instant::now() < next || !watched.is_watched() {
+                continue;
+            }
+            let begun = Instant::now();
+            // The memory outlives the process; what it held at the end is shown.
+            let ended = watched.has_ended();
+            let Ok(profile) = watched.read() else { break };
+            let before = subject
+                .read()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .clone();
+            let reading = Reading {
+                pid: watched.pid.0 as u32,
+                number: before.reading().map_or(1, |reading| reading.number + 1),
+                rates: rates(before.profile(), &profile, last.elapsed().as_secs_f64()),
+                ended,
+            };
+            last = begun;
+            let now = Arc::new(watched.subject(profile, reading));
+            *subject
+                .write()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()) = now;
+            if ended {
+                break;
+            }
+            // Reading large trees takes time itself; they are read less often.
+            next = Instant::now() + INTERVAL.max(begun.elapsed() * 10);
+        }
+    });
+}
+
+fn rates(before: &Profile, after: &Profile, seconds: f64) -> Vec<[f64; 3]> {
+    let mut rates = vec![[0.0; 3]; after.functions.len()];
+    for (sign, profile) in [(1.0, after), (-1.0, before)] {
+        for row in flat(profile) {
+            if let Some(rates) = rates.get_mut(row.function as usize) {
+                let figures = [row.calls, row.base, row.cum];
+                for (rate, figure) in rates.iter_mut().zip(figures) {
+                    *rate += sign * figure as f64 / seconds.max(1e-3);
+                }
+            }
+        }
+    }
+    // Functions of a reading are numbered anew when code was loaded: nothing ever runs backwards.
+    for rate in rates.iter_mut().flatten() {
+        *rate = rate.max(0.0);
+    }
+    rates
+}

@@ -1,0 +1,205 @@
+// The forms of the answers; see crates/cli/src/page for what they mean. Times are nanoseconds.
+export interface Meta {
+  version: string;
+  origin: string;
+  command: string;
+  timed: boolean;
+  elapsed: boolean;
+  attached: boolean;
+  duration: number;
+  calls: number;
+  time: number;
+  threads: number;
+  processes: number;
+  functions: number;
+  contexts: number;
+  notes: string[];
+  before: string | null;
+  live: { pid: number; reading: number; ended: boolean } | null;
+  sources: boolean;
+}
+
+export interface Functions {
+  modules: string[];
+  waits_measured: boolean;
+  time: number;
+  calls_in_all: number;
+  function: number[];
+  name: string[];
+  module: number[];
+  calls: number[];
+  base: number[];
+  cum: number[];
+  min: number[];
+  max: number[];
+  waited: number[];
+  threads: number[];
+  contexts: number[];
+  recursion: number[];
+  unwound: number[];
+  rate_calls?: number[];
+  rate_base?: number[];
+}
+
+export interface ArcRow {
+  function: number | null;
+  unknown?: boolean;
+  calls: number;
+  base: number;
+  cum: number;
+}
+
+export interface OneFunction {
+  function: number;
+  name: string;
+  module: string;
+  path: string;
+  address: number;
+  file: string | null;
+  line: number;
+  calls: number;
+  base: number;
+  cum: number;
+  min: number;
+  max: number;
+  waited: number;
+  recursion: number;
+  unwound: number;
+  contexts: number;
+  folded_calls: number;
+  on_stack_at_attach: boolean;
+  parents: ArcRow[];
+  children: ArcRow[];
+  not_in_callees: number;
+  threads: { thread: number; made_by: number | null; pid: number; tid: number; name: string; calls: number; base: number; cum: number; contexts: number }[];
+}
+
+export interface Source {
+  file: string;
+  first: number;
+  line: number;
+  lines: string[] | null;
+  /** Why there are no lines. */
+  reason: string | null;
+}
+
+export interface Box {
+  f: number;
+  label: string;
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+  calls: number;
+  own: number;
+  total: number;
+  hidden: number;
+  waited: number;
+  rec: number;
+  threads: number;
+  maker: number | null;
+  state: "" | "closed" | "some" | "all";
+  more: number;
+}
+
+export interface Arc {
+  from: number;
+  to: number;
+  calls: number;
+  time: number;
+  width: number;
+  kind: 0 | 1 | 2 | 3;
+  hidden: boolean;
+  at: number[];
+}
+
+export interface River {
+  whole: number;
+  timed: boolean;
+  waits_measured: boolean;
+  cutoff: number;
+  opening: number;
+  steps: number[];
+  hidden_functions: number;
+  passing_functions: number;
+  hidden_streams: number;
+  width: number;
+  height: number;
+  down: boolean;
+  boxes: Box[];
+  arcs: Arc[];
+}
+
+export interface TreeRows {
+  whole: number;
+  contexts: number;
+  id: number[];
+  parent: number[];
+  level: number[];
+  function: number[];
+  weight: number[];
+  calls: number[];
+  base: number[];
+  cum: number[];
+  elapsed: number[];
+  recursion: number[];
+  children: number[];
+  flags: number[];
+}
+
+export interface ThreadRow {
+  thread: number;
+  made_by: number | null;
+  made_in: number | null;
+  level: number;
+  pid: number;
+  tid: number;
+  name: string;
+  program: string;
+  start: number;
+  end: number;
+  calls: number;
+  base: number;
+  waited: number;
+  contexts: number;
+  others: number;
+}
+
+export interface Threads {
+  duration: number;
+  waits_measured: boolean;
+  threads: ThreadRow[];
+}
+
+export interface Summary {
+  processes: number;
+  threads: number;
+  threads_by_level: number[];
+  calls: number;
+  time: number;
+  waited: number;
+  duration: number;
+  functions_seen: number;
+  functions_patched: number;
+  functions_total: number;
+  skipped: number;
+  contexts: number;
+  deepest: number;
+  folded_calls: number;
+  nodes: number;
+  edges: number;
+  made: number;
+  recursion: { name: string; levels: number } | null;
+  hottest: { function: number; name: string; calls: number; base: number; cum: number; threads: number }[];
+  hottest_edges: { caller: string; callee: string; calls: number; cum: number }[];
+  cycles: { calls: number; functions: string[] }[];
+  modules: { name: string; functions_seen: number; calls: number; base: number }[];
+  waits: { name: string; time: number }[];
+  notes: string[];
+}
+
+export interface Changes {
+  calls: [number, number];
+  base: [number, number];
+  rows: { function: number | null; name: string; module: string; calls: [number, number]; base: [number, number]; cum: [number, number] }[];
+}

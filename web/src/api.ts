@@ -1,0 +1,169 @@
+// Questions and their answers: from the server, or from the answers that came with the page.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { current, notify, State } from "./store";
+import type { Functions, Meta } from "./answers";
+
+const held = document.getElementById("answers");
+const token = document.querySelector<HTMLMetaElement>('meta[name="thalweg-token"]')?.content ?? "";
+
+/** The page is a file: it has the answers that it has. */
+export const isFile = held !== null;
+
+let answers: Record<string, unknown> = {};
+let kept = new Map<string, Promise<any>>();
+/** Counts readings of a live process. */
+export let reading = 0;
+
+type Parameters = Record<string, string | number | null | undefined>;
+
+/** One spelling per question: usual values left out, the others sorted by name. */
+export function question(what: string, parameters: Parameters = {}): string {
+  const given = Object.entries(parameters)
+    .filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, value]) => `${name}=${encodeURIComponent(String(value)).replace(/%2C/g, ",")}`);
+  return given.length ? `${what}?${given.join("&")}` : what;
+}
+
+/** The parameters that every view has in common. */
+export function part(state: State): Parameters {
+  return { root: state.root, threads: state.threads.join(",") };
+}
+
+export async function open(): Promise<void> {
+  if (!held) return;
+  const packed = Uint8Array.from(atob(held.textContent ?? ""), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  answers = JSON.parse(await new Response(stream).text());
+  held.remove();
+}
+
+/** Whether it can be answered. */
+export function answerable(text: string): boolean {
+  return !isFile || text in answers;
+}
+
+export function ask(text: string): Promise<any> {
+  const known = kept.get(text);
+  if (known) return known;
+  const answer = isFile ? Promise.resolve().then(() => fromFile(text)) : fromServer(text);
+  answer.catch(() => kept.delete(text));
+  if (kept.size > 300) kept = new Map([...kept].slice(-150));
+  kept.set(text, answer);
+  return answer;
+}
+
+function fromFile(text: string): unknown {
+  if (text in answers) return answers[text];
+  throw new Error("This file does not hold that: open the profile with 'thalweg serve'.");
+}
+
+async function fromServer(text: string): Promise<unknown> {
+  const response = await fetch(`api/${text}`, { headers: { "x-thalweg-token": token } }).catch(() => null);
+  if (!response) throw new Error("The server does not answer: 'thalweg serve' has ended.");
+  if (!response.ok) throw new Error((await response.text()) || response.statusText);
+  return response.json();
+}
+
+/** Has the server do something to the live process; gives what it says. */
+export async function act(what: string): Promise<string> {
+  const response = await fetch(`api/do/${what}`, { method: "POST", headers: { "x-thalweg-token": token } });
+  const text = await response.text();
+  if (!response.ok) throw new Error(text);
+  return text;
+}
+
+export interface Answered<T> {
+  data: T | null;
+  error: string | null;
+  /** The data answers an earlier question; the answer to this one is on its way. */
+  late: boolean;
+}
+
+/** The answer to a question; until it comes, the one to the question before. */
+export function useAnswer<T>(text: string | null): Answered<T> {
+  const [answered, put] = useState<{ text: string | null; data: T | null; error: string | null }>({
+    text: null,
+    data: null,
+    error: null,
+  });
+  const wanted = useRef<string | null>(null);
+  const key = text === null ? null : `${reading} ${text}`;
+  useEffect(() => {
+    wanted.current = key;
+    if (text === null) return;
+    ask(text).then(
+      (data) => wanted.current === key && put({ text: key, data, error: null }),
+      (error) => wanted.current === key && put((old) => ({ text: key, data: isFile ? old.data : null, error: error.message })),
+    );
+  }, [key]);
+  return { data: answered.data, error: answered.text === key ? answered.error : null, late: answered.text !== key };
+}
+
+/** All functions of the part that is looked at. */
+export function useFunctions(): Answered<Functions> {
+  return useAnswer<Functions>(question("functions", part(current())));
+}
+
+/** What shares are shares of: the time of the part that is looked at. */
+export function useWhole(): number {
+  return Math.max(1, useFunctions().data?.time ?? meta.time);
+}
+
+// What every view needs, asked once per reading.
+export let meta: Meta;
+let names: string[] = [];
+let modules: string[] = [];
+let byName = new Map<string, number>();
+
+function learn(functions: Functions): void {
+  const weight = new Map<string, number>();
+  functions.function.forEach((f, i) => {
+    names[f] = functions.name[i];
+    modules[f] = functions.modules[functions.module[i]];
+    const known = weight.get(functions.name[i]);
+    if (known === undefined || functions.cum[i] > known) {
+      weight.set(functions.name[i], functions.cum[i]);
+      byName.set(functions.name[i], f);
+    }
+  });
+}
+
+export async function load(): Promise<void> {
+  await open();
+  meta = await ask("meta");
+  learn(await ask("functions"));
+  if (meta.live) watch();
+}
+
+function watch(): void {
+  const look = async () => {
+    try {
+      if (current().frozen) return;
+      kept.delete("meta");
+      const now: Meta = await ask("meta");
+      if (now.live!.reading === meta.live!.reading) return;
+      meta = now;
+      kept = new Map([["meta", Promise.resolve(now)]]);
+      reading = now.live!.reading;
+      learn(await ask("functions"));
+      notify();
+    } finally {
+      if (!meta.live!.ended) setTimeout(look, 1000);
+    }
+  };
+  setTimeout(look, 1000);
+}
+
+export function nameOf(f: number): string {
+  return names[f] ?? `function ${f}`;
+}
+
+export function moduleOf(f: number): string {
+  return modules[f] ?? "";
+}
+
+/** Of several functions of a name, the one that took most time. */
+export function functionNamed(name: string): number | null {
+  return byName.get(name) ?? null;
+}

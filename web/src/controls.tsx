@@ -1,0 +1,32 @@
+// Small parts that several views have: choices, switches, failures.
+
+export function Choose({ label, value, options, change }: { label: string; value: string; options: [string, string][]; change: (value: string) => void }) {
+  return (
+    <label class="choose">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => change(event.currentTarget.value)} aria-label={label} disabled={options.length < 2}>
+        {options.map(([id, text]) => (
+          <option value={id} key={id}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+export function Toggle({ label, hint, on, change, disabled }: { label: string; hint?: string; on: boolean; change: (on: boolean) => void; disabled?: boolean }) {
+  return (
+    <button class="toggle" aria-pressed={on} onClick={() => change(!on)} title={hint} disabled={disabled}>
+      {label}
+    </button>
+  );
+}
+
+export function Failure({ text }: { text: string }) {
+  return (
+    <p class="failure" role="alert">
+      {text}
+    </p>
+  );
+}

@@ -1,0 +1,61 @@
+// Figures as people read them: three digits that matter, and the unit.
+
+export function count(n: number): string {
+  return Math.round(n).toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+}
+
+/** 1,234 or 1.23 M: never longer than seven characters. */
+export function short(n: number): string {
+  const m = Math.abs(n);
+  if (m < 10_000) return count(n);
+  for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]] as const) {
+    if (m >= size * 0.9995) return digits(n / size) + " " + unit;
+  }
+  return count(n);
+}
+
+function digits(n: number): string {
+  const m = Math.abs(n);
+  return n.toFixed(m >= 99.95 ? 0 : m >= 9.995 ? 1 : 2);
+}
+
+export function time(ns: number): string {
+  const m = Math.abs(ns);
+  if (m >= 999.5e9) return count(ns / 1e9) + " s";
+  if (m >= 999.5e6) return digits(ns / 1e9) + " s";
+  if (m >= 999.5e3) return digits(ns / 1e6) + " ms";
+  if (m >= 999.5) return digits(ns / 1e3) + " µs";
+  return Math.round(ns) + " ns";
+}
+
+export function percent(share: number): string {
+  const p = share * 100;
+  if (!Number.isFinite(p)) return "";
+  if (p >= 99.95) return "100 %";
+  if (p >= 0.095) return p.toFixed(1) + " %";
+  if (p >= 0.0095) return p.toFixed(2) + " %";
+  return p > 0 ? "<0.01 %" : "0 %";
+}
+
+export function signed(text: string, n: number): string {
+  return n > 0 ? "+" + text : n < 0 ? "\u2212" + text.replace("-", "") : "=";
+}
+
+/** Loses its middle, since both ends of a name tell the most. */
+export function cut(name: string, length: number): string {
+  if (name.length <= length) return name;
+  const tail = Math.floor(((length - 1) * 2) / 5);
+  return name.slice(0, length - 1 - tail) + "…" + name.slice(name.length - tail);
+}
+
+/** A test for names: the pattern as a regular expression, or as plain text where it is none. */
+export function matcher(pattern: string): ((name: string) => boolean) | null {
+  if (!pattern) return null;
+  try {
+    const regex = new RegExp(pattern, /[A-Z]/.test(pattern) ? "" : "i");
+    return (name) => regex.test(name);
+  } catch {
+    const text = pattern.toLowerCase();
+    return (name) => name.toLowerCase().includes(text);
+  }
+}

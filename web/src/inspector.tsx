@@ -1,0 +1,108 @@
+// The selected function beside whatever view: its figures, who calls it, what it calls.
+import type { ComponentChildren } from "preact";
+import type { ArcRow, OneFunction } from "./answers";
+import { meta, nameOf, part, question, useAnswer, useWhole } from "./api";
+import { count, percent, short, time } from "./format";
+import { link, set, useStore } from "./store";
+
+export function Inspector({ actions }: { actions?: ComponentChildren }) {
+  const state = useStore();
+  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...part(state), f: state.sel }));
+  const whole = useWhole();
+  if (state.sel === null)
+    return (
+      <section class="inspector" aria-label="Selected function">
+        <p class="empty">Select a function to see who calls it and what it calls.</p>
+      </section>
+    );
+  const shown = data?.function === state.sel ? data : null;
+  return (
+    <section class="inspector" aria-label="Selected function">
+      <h2 title={nameOf(state.sel)}>
+        <a href={link({ view: "function" })} onClick={(event) => go(event, () => set({ view: "function" }))}>
+          {nameOf(state.sel)}
+        </a>
+      </h2>
+      {error && <p class="empty">{error}</p>}
+      {actions}
+      {shown && (
+        <>
+          <p class="muted module">{shown.module}</p>
+          <dl class="figures">
+            {meta.timed && (
+              <>
+                <Figure name="own" value={time(shown.base)} share={shown.base / whole} />
+                <Figure name="total" value={time(shown.cum)} share={shown.cum / whole} />
+              </>
+            )}
+            <Figure name="calls" value={count(shown.calls)} />
+            {meta.timed && shown.calls > 0 && <Figure name="own per call" value={time(shown.base / shown.calls)} />}
+            {shown.waited > 0 && <Figure name="waited" value={time(shown.waited)} />}
+            {shown.recursion > 0 && <Figure name="recursion" value={`${count(shown.recursion)} deep`} />}
+          </dl>
+          <Arcs title="Callers" arcs={shown.parents} whole={meta.timed ? shown.cum : shown.calls} />
+          <Arcs title="Callees" arcs={shown.children} whole={meta.timed ? shown.cum : shown.children.reduce((n, arc) => n + arc.calls, 0)} />
+        </>
+      )}
+    </section>
+  );
+}
+
+function Figure({ name, value, share }: { name: string; value: string; share?: number }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        {value}
+        {share !== undefined && <span class="muted"> {percent(share)}</span>}
+      </dd>
+    </div>
+  );
+}
+
+const MOST = 8;
+
+function Arcs({ title, arcs, whole }: { title: string; arcs: ArcRow[]; whole: number }) {
+  return (
+    <div class="arcs">
+      <h3>
+        {title} <span class="muted">{count(arcs.length)}</span>
+      </h3>
+      {arcs.length === 0 && <p class="empty">none</p>}
+      <ul>
+        {arcs.slice(0, MOST).map((arc) => (
+          <li>
+            <ArcName arc={arc} />
+            <span class="share">
+              {percent((meta.timed ? arc.cum : arc.calls) / Math.max(1, whole))}
+              <span class="muted"> {short(arc.calls)}×</span>
+            </span>
+          </li>
+        ))}
+        {arcs.length > MOST && <li class="muted">and {count(arcs.length - MOST)} more</li>}
+      </ul>
+    </div>
+  );
+}
+
+/** The other end of a call, which can be gone to. */
+export function ArcName({ arc }: { arc: ArcRow }) {
+  const f = arc.function;
+  if (f === null) return <span class="name muted">{arc.unknown ? "(caller not kept)" : "(start)"}</span>;
+  return <FunctionLink f={f} />;
+}
+
+export function FunctionLink({ f }: { f: number }) {
+  return (
+    <a class="name" href={link({ sel: f })} title={nameOf(f)} data-f={f} onClick={(event) => go(event, () => set({ sel: f }))}>
+      {nameOf(f)}
+    </a>
+  );
+}
+
+/** A plain click acts here; with a key or another button the browser does what it does with links. */
+export function go(event: MouseEvent, act: () => void): void {
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  act();
+}

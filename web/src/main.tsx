@@ -1,0 +1,199 @@
+// The page: what it is about, the views, and the keys that work everywhere.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask, load, meta, nameOf, part, question, useFunctions } from "./api";
+import { count, matcher, time } from "./format";
+import { go } from "./inspector";
+import { current, link, set, useStore, View } from "./store";
+import { Compare } from "./views/compare";
+import { Flame } from "./views/flame";
+import { Function } from "./views/function";
+import { Functions } from "./views/functions";
+import { Live } from "./views/live";
+import { River } from "./views/river";
+import { Summary } from "./views/summary";
+import { Threads } from "./views/threads";
+import { Tree } from "./views/tree";
+
+const TABS: [View, string, () => preact.JSX.Element][] = [
+  ["river", "River", River],
+  ["functions", "Functions", Functions],
+  ["function", "Function", Function],
+  ["tree", "Tree", Tree],
+  ["flame", "Flame", Flame],
+  ["threads", "Threads", Threads],
+  ["summary", "Summary", Summary],
+  ["compare", "Compare", Compare],
+  ["live", "Live", Live],
+];
+
+function Page() {
+  const state = useStore();
+  const search = useRef<HTMLInputElement>(null);
+  const [help, setHelp] = useState(false);
+  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || !meta.live));
+  const View = (TABS.find(([view]) => view === state.view) ?? TABS[0])[2];
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const target = event.target as HTMLElement;
+      if (event.key === "Escape") {
+        if (help) setHelp(false);
+        else if (target === search.current) {
+          set({ q: "" }, true);
+          search.current?.blur();
+        } else if (state.sel !== null) set({ sel: null });
+        else if (state.root !== null) set({ root: null });
+        return;
+      }
+      if (target.matches("input:not([type=checkbox]):not([type=range]), select, textarea")) return;
+      const number = Number(event.key);
+      if (event.key === "/") search.current?.focus();
+      else if (event.key === "?") setHelp(!help);
+      else if (number >= 1 && number <= tabs.length) set({ view: tabs[number - 1][0] });
+      else if (event.key === " " && meta.live && !target.matches("button, input, a")) set({ frozen: !state.frozen }, true);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
+
+  return (
+    <>
+      <header class="top">
+        <h1>
+          <svg viewBox="0 0 32 32" aria-hidden="true">
+            <path d="M3 9c8 0 8 7 14 7s5-5 12-5M3 23c8 0 9-7 14-7" />
+          </svg>
+          thalweg
+        </h1>
+        <p class="about" title={meta.command}>
+          <b>{meta.command || meta.origin}</b>
+          <span>
+            {meta.timed ? `${time(meta.time)} in ${time(meta.duration)} · ` : ""}
+            {count(meta.calls)} calls
+          </span>
+          {meta.live && <span class={`pulse ${state.frozen || meta.live.ended ? "off" : ""}`}>{meta.live.ended ? "ended" : state.frozen ? "frozen" : "live"}</span>}
+        </p>
+        <Chips />
+        <div class="search">
+          <input ref={search} type="search" placeholder="Filter by name (/)" aria-label="Filter by name, a regular expression" value={state.q} onInput={(event) => set({ q: event.currentTarget.value }, true)} onKeyDown={(event) => event.key === "Enter" && selectFirst(state.q)} spellcheck={false} />
+          <Matches />
+        </div>
+        <button class="help-button" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>
+          ?
+        </button>
+      </header>
+      <nav aria-label="Views">
+        {tabs.map(([view, title], i) => (
+          <a key={view} href={link({ view })} aria-current={state.view === view ? "page" : undefined} onClick={(event) => go(event, () => set({ view }))}>
+            {title}
+            <kbd>{i + 1}</kbd>
+          </a>
+        ))}
+      </nav>
+      <main aria-label={state.view}>
+        <View key={state.view} />
+      </main>
+      {help && <Help close={() => setHelp(false)} />}
+    </>
+  );
+}
+
+/** What narrows every view. */
+function Chips() {
+  const state = useStore();
+  const { threads, root } = state;
+  return (
+    <div class="chips">
+      {root !== null && (
+        <button class="chip" onClick={() => set({ root: null })} title="Leave the virtual root">
+          root <b>{nameOf(root)}</b> <span aria-hidden="true">×</span>
+        </button>
+      )}
+      {threads.length > 0 && (
+        <button class="chip" onClick={() => set({ threads: [] })} title="Back to all threads">
+          {threads.length === 1 ? `thread ${threads[0]}` : `${count(threads.length)} threads`} <span aria-hidden="true">×</span>
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Matches() {
+  const state = useStore();
+  const { data } = useFunctions();
+  const match = matcher(state.q);
+  if (!match || !data) return null;
+  return (
+    <span class="matches" role="status">
+      {count(data.name.filter(match).length)}
+    </span>
+  );
+}
+
+/** The heaviest function of such a name. */
+function selectFirst(q: string): void {
+  const match = matcher(q);
+  if (!match) return;
+  void ask(question("functions", part(current()))).then((data) => {
+    let best = -1;
+    data.name.forEach((name: string, i: number) => {
+      if (match(name) && (best < 0 || (meta.timed ? data.cum[i] > data.cum[best] : data.calls[i] > data.calls[best]))) best = i;
+    });
+    if (best >= 0) set({ sel: data.function[best] });
+  });
+}
+
+const KEYS: [string, string][] = [
+  ["1 – 9", "go to a view"],
+  ["/", "filter by name; Enter selects the heaviest match, Esc drops it"],
+  ["Esc", "unselect, then leave the root"],
+  ["River: arrows", "along the heaviest call, to neighbours"],
+  ["River: shift + arrows, drag", "pan"],
+  ["River: + − 0, wheel", "zoom, show all"],
+  ["River: Home", "centre the selected function"],
+  ["River: c, e", "collapse, expand"],
+  ["River: r", "make it the root, or leave it"],
+  ["River: [ ]", "filter less, more"],
+  ["River: d", "flow down or to the right"],
+  ["Enter", "open the selected function"],
+  ["Tables: arrows, PgUp, PgDn, Home, End", "move"],
+  ["Functions: l", "locate in the river"],
+  ["Tree: → ← x z", "open, close, open the heaviest path, zoom the flame to it"],
+  ["Flame: arrows, Enter, Backspace, 0", "move, zoom in, zoom out, whole"],
+  ["Threads: space", "choose"],
+  ["Live: space", "freeze"],
+];
+
+function Help({ close }: { close: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    dialog.current?.showModal();
+  }, []);
+  return (
+    <dialog ref={dialog} onClose={close} aria-label="Keys" onClick={(event) => event.target === dialog.current && close()}>
+      <h2>Keys</h2>
+      <dl>
+        {KEYS.map(([keys, what]) => (
+          <div>
+            <dt>{keys}</dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="muted">thalweg {meta.version}</p>
+      <button onClick={close}>Close</button>
+    </dialog>
+  );
+}
+
+// The secret has done its work; it need not stay in the history.
+if (location.search) history.replaceState(null, "", location.pathname + location.hash);
+const root = document.getElementById("page")!;
+load().then(
+  () => render(<Page />, root),
+  (error) => render(<p class="failure">{error.message}</p>, root),
+);

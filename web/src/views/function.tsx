@@ -1,0 +1,147 @@
+// One function: its figures, who calls it and what it calls, the threads it ran in, its source.
+import type { ArcRow, OneFunction, Source } from "../answers";
+import { isFile, meta, nameOf, part, question, useAnswer, useWhole } from "../api";
+import { Failure } from "../controls";
+import { count, percent, time } from "../format";
+import { ArcName } from "../inspector";
+import { set, useStore } from "../store";
+import { Bar } from "../table";
+
+export function Function() {
+  const state = useStore();
+  const whole = useWhole();
+  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...part(state), f: state.sel }));
+  const source = useAnswer<Source>(meta.sources && data?.file ? question("source", { f: state.sel }) : null);
+  if (state.sel === null)
+    return (
+      <div class="blank">
+        <p>No function is selected.</p>
+        <button onClick={() => set({ view: "functions" })}>Choose one from the list</button>
+      </div>
+    );
+  if (error) return <Failure text={error} />;
+  if (!data || data.function !== state.sel) return <div class="blank" />;
+  const sum = (pick: (arc: ArcRow) => number) => data.children.reduce((n, arc) => n + pick(arc), 0);
+  return (
+    <div class="function scroll">
+      <header>
+        <h2>{data.name}</h2>
+        <p class="muted">
+          {data.path || data.module} · 0x{data.address.toString(16)}
+          {data.file && ` · ${data.file}${data.line ? `:${data.line}` : ""}`}
+        </p>
+        <div class="actions">
+          <button onClick={() => set({ view: "river" })}>Locate in river</button>
+          <button onClick={() => set({ view: "flame", q: `^${escape(data.name)}$`, at: null })}>Find in flame</button>
+          <button onClick={() => set({ root: state.root === state.sel ? null : state.sel })} disabled={isFile && state.root !== state.sel}>
+            {state.root === state.sel ? "Leave root" : "Make root"}
+          </button>
+        </div>
+      </header>
+      <div class="tiles">
+        {meta.timed && (
+          <>
+            <Tile name="Own" value={time(data.base)} note={percent(data.base / whole)} />
+            <Tile name="Total" value={time(data.cum)} note={percent(data.cum / whole)} />
+          </>
+        )}
+        <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
+        {meta.timed && data.calls > 0 && <Tile name="Own per call" value={time(data.base / data.calls)} note={data.max ? `${time(data.min)} to ${time(data.max)}` : ""} />}
+        {data.waited > 0 && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "waits by its nature"} />}
+        <Tile name="Contexts" value={count(data.contexts)} note={data.recursion ? `recursion ${count(data.recursion)} deep` : ""} />
+        {data.unwound > 0 && <Tile name="Unwound" value={count(data.unwound)} note="calls without a return" />}
+      </div>
+      <div class="around">
+        <Box title="Callers" arcs={data.parents} calls={data.calls} cum={data.cum} of="of its calls and time" />
+        <Box title="Callees" arcs={data.children} calls={sum((arc) => arc.calls)} cum={data.cum} of="of its total time" rest={data.base} />
+      </div>
+      <div class="around">
+        <section>
+          <h3>
+            Threads <span class="muted">{count(data.threads.length)}</span>
+          </h3>
+          <div class="list">
+            {data.threads.slice(0, 200).map((share) => (
+              <div class="line">
+                <span class="name">
+                  <button class="plain" onClick={() => set({ threads: [share.thread] })} title="Look at this thread only">
+                    {share.made_by === null ? share.thread : `${share.made_by}→${share.thread}`} {share.name || "thread"} <span class="muted">{share.tid}</span>
+                  </button>
+                </span>
+                <span class="calls">{count(share.calls)}×</span>
+                {meta.timed && <Bar share={share.cum / Math.max(1, data.cum)} text={percent(share.cum / Math.max(1, data.cum))} kind="cum" />}
+              </div>
+            ))}
+          </div>
+        </section>
+        <section class="source">
+          <h3>Source</h3>
+          {source.data?.lines ? (
+            <>
+              <p class="muted">{source.data.file}</p>
+              <pre tabIndex={0} aria-label={`Source of ${nameOf(state.sel)}`}>
+                {source.data.lines.map((text, i) => (
+                  <span class={source.data!.first + i === source.data!.line ? "here" : ""}>
+                    <i>{source.data!.first + i}</i>
+                    {text + "\n"}
+                  </span>
+                ))}
+              </pre>
+            </>
+          ) : (
+            <p class="empty">{source.data?.reason ?? source.error ?? (isFile ? "Sources are shown by 'thalweg serve', where they are found." : data.file ? "" : "It is not known where the source is: the module has no debug information.")}</p>
+          )}
+        </section>
+      </div>
+    </div>
+  );
+}
+
+function escape(name: string): string {
+  return name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+function Tile({ name, value, note }: { name: string; value: string; note: string }) {
+  return (
+    <div class="tile">
+      <span class="label">{name}</span>
+      <span class="value">{value}</span>
+      <span class="note">{note}</span>
+    </div>
+  );
+}
+
+function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRow[]; calls: number; cum: number; of: string; rest?: number }) {
+  return (
+    <section aria-label={title}>
+      <h3>
+        {title} <span class="muted">{count(arcs.length)}</span>
+        <span class="of muted">{of}</span>
+      </h3>
+      <div class="list">
+        {arcs.length === 0 && <p class="empty">none</p>}
+        {arcs.slice(0, 300).map((arc) => {
+          const share = meta.timed ? arc.cum / Math.max(1, cum) : arc.calls / Math.max(1, calls);
+          return (
+            <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-cum={arc.cum}>
+              <ArcName arc={arc} />
+              <span class="calls">
+                {count(arc.calls)}× <span class="muted">{percent(arc.calls / Math.max(1, calls))}</span>
+              </span>
+              {meta.timed && <span class="calls">{time(arc.cum)}</span>}
+              <Bar share={share} text={percent(share)} kind="cum" />
+            </div>
+          );
+        })}
+        {rest !== undefined && meta.timed && arcs.length > 0 && (
+          <div class="line own">
+            <span class="name muted">itself</span>
+            <span class="calls" />
+            <span class="calls">{time(rest)}</span>
+            <Bar share={rest / Math.max(1, cum)} text={percent(rest / Math.max(1, cum))} kind="base" />
+          </div>
+        )}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,162 @@
+// Every function, sorted by any figure, filtered by name.
+import { useMemo } from "preact/hooks";
+import { meta, useFunctions } from "../api";
+import type { Functions as Answer } from "../answers";
+import { Failure } from "../controls";
+import { count, matcher, percent, short, time } from "../format";
+import { Inspector } from "../inspector";
+import { set, useStore } from "../store";
+import { Bar, Column, sortRows, Table } from "../table";
+
+interface Row {
+  i: number;
+  f: number;
+  name: string;
+}
+
+type Figure = "calls" | "base" | "cum" | "min" | "max" | "waited" | "threads" | "contexts" | "recursion" | "unwound";
+
+const USUAL = ["base", "own", "cum", "total", "calls", "mean", "name", "module"];
+
+export function Functions() {
+  const state = useStore();
+  const { data, error } = useFunctions();
+  const match = useMemo(() => matcher(state.q), [state.q]);
+  const rows = useMemo(() => {
+    if (!data) return [];
+    const all: Row[] = [];
+    data.name.forEach((name, i) => {
+      if (!match || match(name)) all.push({ i, f: data.function[i], name });
+    });
+    const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : meta.timed ? "-base" : "-calls";
+    return sortRows(all, sort, (row, column) => value(data, row, column));
+  }, [data, match, state.sort]);
+  const all = data ? columnsOf(data) : [];
+  const chosen = state.columns ? state.columns.split(",") : usual(data);
+  const columns = all.filter((column) => chosen.includes(column.id) || column.id === "name");
+  return (
+    <div class="split">
+      <div class="main">
+        <div class="tools" role="toolbar" aria-label="Columns">
+          <span class="muted" data-count>
+            {data ? (match ? `${count(rows.length)} of ${count(data.name.length)} functions` : `${count(rows.length)} functions`) : ""}
+          </span>
+          <details class="columns">
+            <summary>Columns</summary>
+            <div class="choices">
+              {all
+                .filter((column) => column.id !== "name")
+                .map((column) => (
+                  <label key={column.id}>
+                    <input
+                      type="checkbox"
+                      checked={chosen.includes(column.id)}
+                      onChange={(event) => {
+                        const next = all.filter((other) => (other.id === column.id ? event.currentTarget.checked : chosen.includes(other.id) || other.id === "name"));
+                        set({ columns: next.map((other) => other.id).join(",") }, true);
+                      }}
+                    />
+                    {column.hint ?? column.title}
+                  </label>
+                ))}
+            </div>
+          </details>
+          <button onClick={() => set({ view: "river" })} disabled={state.sel === null} title="Show the selected function there">
+            Locate in river
+          </button>
+        </div>
+        {error && <Failure text={error} />}
+        {data && (
+          <Table
+            label="Functions"
+            columns={columns}
+            rows={rows}
+            rowKey={(row) => row.f}
+            selected={(row) => row.f === state.sel}
+            sort={state.sort}
+            onSort={(sort) => set({ sort })}
+            onSelect={(row) => set({ sel: row.f }, true)}
+            onOpen={(row) => set({ sel: row.f, view: "function" })}
+            onKey={(key, row) => key === "l" && (set({ sel: row.f, view: "river" }), true)}
+            empty={match ? "No function has such a name." : "No function was called."}
+          />
+        )}
+      </div>
+      <aside class="side">
+        <Inspector />
+      </aside>
+    </div>
+  );
+}
+
+function usual(data: Answer | null): string[] {
+  const timed = meta.timed ? USUAL : ["calls", "name", "module", "threads", "contexts"];
+  return data?.rate_calls ? [...timed, "rate"] : timed;
+}
+
+function value(data: Answer, row: Row, column: string): number | string {
+  switch (column) {
+    case "name":
+      return row.name;
+    case "module":
+      return data.modules[data.module[row.i]];
+    case "own":
+      return data.base[row.i];
+    case "total":
+      return data.cum[row.i];
+    case "mean":
+      return data.calls[row.i] ? data.base[row.i] / data.calls[row.i] : 0;
+    case "rate":
+      return data.rate_calls?.[row.i] ?? 0;
+    case "load":
+      return data.rate_base?.[row.i] ?? 0;
+    default:
+      return data[column as Figure]?.[row.i] ?? 0;
+  }
+}
+
+function columnsOf(data: Answer): Column<Row>[] {
+  const whole = Math.max(1, data.time);
+  const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => time(data[id][row.i]) });
+  const counts = (id: Figure, title: string, hint: string, width = "84px"): Column<Row> => ({ id, title, hint, width, right: true, number: true, cell: (row) => count(data[id][row.i]) });
+  const shares = (id: string, of: "base" | "cum", title: string, hint: string): Column<Row> => ({
+    id,
+    title,
+    hint,
+    width: "92px",
+    right: true,
+    number: true,
+    cell: (row) => <Bar share={data[of][row.i] / whole} text={percent(data[of][row.i] / whole)} kind={of} />,
+  });
+  return [
+    ...(meta.timed
+      ? [
+          shares("own", "base", "Own %", "Own share"),
+          times("base", "Own", "Own time: without what it called"),
+          shares("total", "cum", "Total %", "Total share"),
+          times("cum", "Total", "Total time: with all that it called"),
+        ]
+      : []),
+    counts("calls", "Calls", "Calls", "104px"),
+    ...(meta.timed
+      ? [
+          { id: "mean", title: "Per call", hint: "Own time per call", width: "82px", right: true, number: true, cell: (row: Row) => (data.calls[row.i] ? time(data.base[row.i] / data.calls[row.i]) : "–") },
+          times("min", "Least", "Own time of the shortest call"),
+          times("max", "Most", "Own time of the longest call"),
+          times("waited", "Waited", data.waits_measured ? "Time off the processor" : "Time in functions that wait by their nature"),
+        ]
+      : []),
+    { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
+    { id: "module", title: "Module", width: "130px", cell: (row) => <span class="muted">{data.modules[data.module[row.i]]}</span> },
+    counts("threads", "Threads", "Threads it ran in", "70px"),
+    counts("contexts", "Contexts", "Ways in which it was reached", "80px"),
+    counts("recursion", "Rec.", "Deepest recursion", "60px"),
+    counts("unwound", "Unwound", "Calls that ended without a return", "78px"),
+    ...(data.rate_calls
+      ? [
+          { id: "rate", title: "Calls/s", hint: "Calls per second now", width: "86px", right: true, number: true, cell: (row: Row) => short(data.rate_calls![row.i]) },
+          { id: "load", title: "Now", hint: "Share of one processor now", width: "74px", right: true, number: true, cell: (row: Row) => percent(data.rate_base![row.i] / 1e9) },
+        ]
+      : []),
+  ];
+}

@@ -1,0 +1,118 @@
+// The whole program in a few figures.
+import type { ComponentChildren } from "preact";
+import type { Summary as Answer } from "../answers";
+import { functionNamed, meta, part, question, useAnswer } from "../api";
+import { Failure } from "../controls";
+import { count, percent, time } from "../format";
+import { FunctionLink } from "../inspector";
+import { useStore } from "../store";
+import { Bar } from "../table";
+
+export function Summary() {
+  const state = useStore();
+  const { data, error } = useAnswer<Answer>(question("summary", part(state)));
+  if (error) return <Failure text={error} />;
+  if (!data) return <div class="blank" />;
+  const whole = Math.max(1, data.time);
+  const timed = meta.timed;
+  return (
+    <div class="summary scroll">
+      <div class="tiles">
+        {timed && <Tile name="Time of all threads" value={time(data.time)} note={`in ${time(data.duration)}`} />}
+        {timed && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "in functions that wait by nature"} />}
+        <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration / 1e9))} a second`} />
+        <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
+        <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
+        <Tile name="Graph" value={`${count(data.nodes)} nodes`} note={`${count(data.edges)} edges${data.made ? `, ${count(data.made)} of them make threads` : ""}`} />
+        <Tile name="Threads" value={count(data.threads)} note={`${count(data.processes)} processes; by level ${data.threads_by_level.map(count).join(", ")}`} />
+        <Tile name="Recursion" value={data.recursion ? `${count(data.recursion.levels)} levels` : "none"} note={data.recursion?.name ?? ""} />
+      </div>
+      <div class="tables">
+        <Section title="Hottest functions">
+          {data.hottest.map((row) => (
+            <div class="line" data-f={row.function}>
+              <FunctionLink f={row.function} />
+              <span class="calls">{count(row.calls)}×</span>
+              {timed && <span class="calls">{time(row.base)}</span>}
+              {timed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+            </div>
+          ))}
+        </Section>
+        <Section title="Hottest calls">
+          {data.hottest_edges.map((row) => (
+            <div class="line">
+              <span class="name pair">
+                <Name name={row.caller} /> → <Name name={row.callee} />
+              </span>
+              <span class="calls">{count(row.calls)}×</span>
+              {timed && <Bar share={row.cum / whole} text={percent(row.cum / whole)} kind="cum" />}
+            </div>
+          ))}
+        </Section>
+        <Section title="Modules">
+          {data.modules.map((row) => (
+            <div class="line">
+              <span class="name">{row.name}</span>
+              <span class="calls">{count(row.functions_seen)} functions</span>
+              <span class="calls">{count(row.calls)}×</span>
+              {timed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+            </div>
+          ))}
+        </Section>
+        <Section title="Cycles" empty="No functions call each other in a ring.">
+          {data.cycles.slice(0, 12).map((row) => (
+            <div class="line">
+              <span class="name">{row.functions.slice(0, 4).map((name, i) => [i > 0 && " ⇄ ", <Name name={name} />])}{row.functions.length > 4 && <span class="muted"> and {count(row.functions.length - 4)} more</span>}</span>
+              <span class="calls">rc={count(row.calls)}</span>
+            </div>
+          ))}
+        </Section>
+        <Section title="Waiting" empty="Nothing was seen to wait.">
+          {data.waits.slice(0, 12).map((row) => (
+            <div class="line">
+              <span class="name">
+                <Name name={row.name} />
+              </span>
+              <span class="calls">{time(row.time)}</span>
+              <Bar share={row.time / Math.max(1, data.waited)} text={percent(row.time / Math.max(1, data.waited))} kind="wait" />
+            </div>
+          ))}
+        </Section>
+        {data.notes.length > 0 && (
+          <Section title="Notes">
+            {data.notes.map((note) => (
+              <p class="note">{note}</p>
+            ))}
+          </Section>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Name({ name }: { name: string }) {
+  const f = functionNamed(name);
+  return f === null ? <span>{name}</span> : <FunctionLink f={f} />;
+}
+
+function Section({ title, children, empty }: { title: string; children: ComponentChildren; empty?: string }) {
+  const none = Array.isArray(children) && children.length === 0;
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      <div class="list">{none ? <p class="empty">{empty ?? "none"}</p> : children}</div>
+    </section>
+  );
+}
+
+function Tile({ name, value, note }: { name: string; value: string; note: string }) {
+  return (
+    <div class="tile">
+      <span class="label">{name}</span>
+      <span class="value">{value}</span>
+      <span class="note" title={note}>
+        {note}
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,138 @@
+// Threads: who made whom, when they lived, how much they worked and waited. The chosen ones are all that other views show.
+import { useMemo, useState } from "preact/hooks";
+import type { ThreadRow, Threads as Answer } from "../answers";
+import { isFile, meta, nameOf, useAnswer } from "../api";
+import { Failure } from "../controls";
+import { count, matcher, percent, time } from "../format";
+import { set, useStore } from "../store";
+import { Column, Table } from "../table";
+
+export function Threads() {
+  const state = useStore();
+  const { data, error } = useAnswer<Answer>("threads");
+  const [at, setAt] = useState<number | null>(null);
+  const match = useMemo(() => matcher(state.q), [state.q]);
+  const rows = useMemo(() => (data ? nested(data.threads).filter((row) => !match || match(row.name)) : []), [data, match]);
+  const chosen = new Set(state.threads);
+  const duration = Math.max(1, data?.duration ?? 1);
+  const most = Math.max(1, ...(data?.threads ?? []).map((row) => row.base));
+  const toggle = (row: ThreadRow) => {
+    const next = new Set(chosen);
+    if (!next.delete(row.thread)) next.add(row.thread);
+    set({ threads: [...next].sort((a, b) => a - b), at: null, closed: [], open: [] });
+  };
+  const withChildren = (row: ThreadRow) => {
+    const next = new Set([row.thread]);
+    for (const other of rows) if (other.made_by !== null && next.has(other.made_by)) next.add(other.thread);
+    set({ threads: [...next].sort((a, b) => a - b), at: null, closed: [], open: [] });
+  };
+  const columns: Column<ThreadRow>[] = [
+    {
+      id: "chosen",
+      title: "",
+      width: "34px",
+      cell: (row) => <input type="checkbox" tabIndex={-1} checked={chosen.has(row.thread)} disabled={isFile} aria-label={`Choose thread ${row.thread} ${row.name}`} onClick={(event) => event.stopPropagation()} onChange={() => toggle(row)} />,
+    },
+    {
+      id: "name",
+      title: "Thread",
+      width: "minmax(180px,1.1fr)",
+      cell: (row) => (
+        <span class="indented" style={{ paddingLeft: `${Math.min(row.level, 12) * 14}px` }}>
+          <b>{row.thread}</b> {row.name || "thread"}
+          <span class="muted"> {row.tid}</span>
+          {row.others > 0 && <span class="muted"> and {count(row.others)} others</span>}
+        </span>
+      ),
+    },
+    {
+      id: "maker",
+      title: "Made by",
+      width: "minmax(120px,.8fr)",
+      cell: (row) => (row.made_by === null ? <span class="muted">START</span> : <span title={row.made_in === null ? "" : nameOf(row.made_in)}>{`${row.made_by}→${row.thread}`} <span class="muted">{row.made_in === null ? "" : nameOf(row.made_in)}</span></span>),
+    },
+    {
+      id: "life",
+      title: "Life",
+      hint: "From the start of the recording to its end",
+      width: "minmax(220px,2fr)",
+      cell: (row) => {
+        const left = (row.start / duration) * 100;
+        const width = Math.max(0.4, ((Math.max(row.end, row.start) - row.start) / duration) * 100);
+        const lived = Math.max(1, row.end - row.start) * (1 + row.others);
+        const waited = Math.min(1, row.waited / lived);
+        const worked = Math.min(1 - waited, (data!.waits_measured ? row.base : row.base - row.waited) / lived);
+        return (
+          <span class="life" title={`${time(row.start)} to ${time(row.end)}`}>
+            <span class="span" style={{ left: `${left}%`, width: `${width}%` }}>
+              <span class="work" style={{ width: `${Math.max(0, worked) * 100}%` }} />
+              <span class="wait" style={{ width: `${waited * 100}%` }} />
+            </span>
+          </span>
+        );
+      },
+    },
+    ...(meta.timed
+      ? [
+          { id: "base", title: "Worked", width: "84px", right: true, cell: (row: ThreadRow) => time(data!.waits_measured ? row.base : Math.max(0, row.base - row.waited)) },
+          { id: "waited", title: "Waited", width: "84px", right: true, cell: (row: ThreadRow) => time(row.waited) },
+        ]
+      : []),
+    { id: "calls", title: "Calls", width: "104px", right: true, cell: (row) => count(row.calls) },
+    { id: "contexts", title: "Contexts", width: "80px", right: true, cell: (row) => count(row.contexts) },
+    { id: "share", title: "Of most", width: "70px", right: true, cell: (row) => (meta.timed ? percent(row.base / most) : "") },
+  ];
+  return (
+    <div class="main">
+      <div class="tools" role="toolbar" aria-label="Threads">
+        <span class="muted" data-count>
+          {data ? `${count(data.threads.length)} threads, ${chosen.size ? count(chosen.size) : "all"} shown in every view` : ""}
+        </span>
+        <button onClick={() => set({ threads: [] })} disabled={chosen.size === 0}>
+          All threads
+        </button>
+        <button onClick={() => rows.find((row) => row.thread === at) && withChildren(rows.find((row) => row.thread === at)!)} disabled={at === null || isFile}>
+          This and those it made
+        </button>
+        <span class="scale">
+          <i class="swatch work" /> worked <i class="swatch wait" /> waited
+        </span>
+        {isFile && <span class="muted">Threads are chosen in 'thalweg serve'.</span>}
+      </div>
+      {error && <Failure text={error} />}
+      {data && (
+        <Table
+          label="Threads"
+          columns={columns}
+          rows={rows}
+          rowKey={(row) => row.thread}
+          selected={(row) => row.thread === at}
+          onSelect={(row) => setAt(row.thread)}
+          onOpen={(row) => !isFile && toggle(row)}
+          onKey={(key, row) => key === " " && !isFile && (toggle(row), true)}
+          tree={(row) => ({ level: row.level })}
+          rowClass={(row) => (chosen.size && !chosen.has(row.thread) ? "faint" : "")}
+          empty={match ? "No thread has such a name." : "There are no threads."}
+        />
+      )}
+    </div>
+  );
+}
+
+/** Each thread followed by those it made. */
+function nested(threads: ThreadRow[]): ThreadRow[] {
+  const made = new Map<number | null, ThreadRow[]>();
+  for (const row of threads) {
+    const list = made.get(row.made_by);
+    if (list) list.push(row);
+    else made.set(row.made_by, [row]);
+  }
+  const rows: ThreadRow[] = [];
+  const stack = [...(made.get(null) ?? [])].reverse();
+  while (stack.length) {
+    const row = stack.pop()!;
+    rows.push(row);
+    stack.push(...[...(made.get(row.thread) ?? [])].reverse());
+  }
+  return rows;
+}
