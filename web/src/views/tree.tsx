@@ -24,7 +24,8 @@ interface Node {
   all: number;
 }
 
-const LIMIT = 12000;
+/** So many rows are asked for; a file holds fewer. */
+const LIMIT = isFile ? 5000 : 12000;
 
 export function treeQuestion(state: State): string {
   return question("tree", { ...part(state), metric: state.metric, limit: LIMIT });

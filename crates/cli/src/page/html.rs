@@ -22,11 +22,11 @@ use crate::report;
 /// Functions whose callers and callees are held.
 const FUNCTIONS: usize = 3000;
 /// Functions that can be the virtual root.
-const ROOTS: usize = 24;
+const ROOTS: usize = 16;
 /// Boxes of a river that is held in each form, and in its usual form.
 const BOXES_OF_EACH_FORM: usize = 90;
 const BOXES: usize = 400;
-const CONTEXTS: usize = 12_000;
+const CONTEXTS: usize = 5000;
 
 pub fn write(subject: &Subject, out: &mut impl Write) -> io::Result<()> {
     let answers = answers(subject);

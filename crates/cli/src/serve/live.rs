@@ -58,6 +58,7 @@ impl Watched {
             .with_sources()
     }
 
+    /// Functions that were never called stay in it, so that the others keep their numbers from reading to reading.
     fn read(&self) -> anyhow::Result<Profile> {
         let mut shared = self
             .shared
@@ -65,9 +66,7 @@ impl Watched {
             .map_err(|_| anyhow!("an earlier reading failed"))?;
         let (shared, witness) = &mut *shared;
         witness.look(shared)?;
-        let mut profile = harvest::harvest(shared, witness, None)?;
-        lines::complete(&mut profile, lines::Lookup::default());
-        Ok(profile)
+        Ok(harvest::harvest(shared, witness, None)?)
     }
 
     pub fn someone_looks(&self) {
@@ -90,7 +89,10 @@ impl Watched {
         match what {
             "checkpoint" => {
                 let path = self.free_name()?;
-                OutputFile::create(&path)?.save(&self.read()?)?;
+                let output = OutputFile::create(&path)?;
+                let mut profile = self.read()?;
+                lines::complete(&mut profile, &mut lines::Lookup::default());
+                output.save(&profile)?;
                 Ok(format!("saved as {}", path.display()))
             }
             "detach" => {
