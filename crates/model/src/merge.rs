@@ -12,7 +12,8 @@ pub struct Merger {
     profile: Profile,
     /// By path and build id: another file under the same name is another module.
     modules: HashMap<(String, String), u32>,
-    functions: HashMap<(u32, u64), u32>,
+    /// By module and address, and where that is not known (imported from another tool), by name.
+    functions: HashMap<(u32, u64, Option<String>), u32>,
     skipped: HashSet<(String, u64, String)>,
     /// When the earliest one so far began.
     first_ns: Option<u64>,
@@ -32,7 +33,8 @@ impl Merger {
                     function.module = module;
                 }
                 let all = &mut self.profile.functions;
-                let key = (function.module, function.address);
+                let name = (function.address == 0).then(|| function.name.clone());
+                let key = (function.module, function.address, name);
                 *self.functions.entry(key).or_insert_with(|| {
                     all.push(function);
                     all.len() as u32 - 1
@@ -187,5 +189,23 @@ mod tests {
         let creator = merged.processes[1].threads[0].created_by.unwrap();
         assert_eq!(creator.function, Some(2));
         assert_eq!(merged.processes[1].start_ns, 105);
+    }
+
+    #[test]
+    fn functions_whose_address_nobody_knows_are_told_apart_by_name() {
+        let imported = |names: [&str; 2]| {
+            let mut profile = recording("sh", &[(0, 0), (0, 0)]);
+            for (function, name) in profile.functions.iter_mut().zip(names) {
+                function.name = name.into();
+            }
+            profile
+        };
+        let mut merger = Merger::default();
+        merger.add(imported(["main", "parse"]), 0);
+        merger.add(imported(["parse", "run"]), 0);
+        let merged = merger.finish();
+        let names: Vec<&str> = merged.functions.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["main", "parse", "run"]);
+        assert_eq!(merged.processes[1].threads[0].nodes[0].function, 1);
     }
 }
