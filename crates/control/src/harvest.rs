@@ -234,6 +234,9 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
             handed_on::add(&mut process.threads, thread);
         }
     }
+    for process in &mut profile.processes {
+        reader.add_life(process);
+    }
     reader.add_folded(&mut profile)?;
     add_notes(&mut profile, &header);
     if header.inner_pid != header.pid && unseen > 0 {
@@ -389,6 +392,17 @@ impl Reader<'_> {
             tasks.into_iter().map(|tid| tid.0 as u32).collect()
         });
         tasks.contains(&tid)
+    }
+
+    /// As far as its threads tell: whoever saw its end knows better.
+    fn add_life(&mut self, process: &mut model::Process) {
+        let starts = process.threads.iter().map(|thread| thread.start_ns);
+        process.start_ns = starts.min().unwrap_or(0);
+        let ends = process.threads.iter().map(|thread| thread.end_ns);
+        process.end_ns = ends.max().unwrap_or(0);
+        if self.witness.end(process.pid).is_none() && self.is_alive(process.pid, process.pid) {
+            process.end = model::End::Running;
+        }
     }
 
     /// A thread that is alive counts up to the end of the recording, one that is dead up to when it was last known.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use thalweg_model::{End, Process, Profile};
+use thalweg_model::{End, Profile};
 use thalweg_shm as shm;
 
 use super::life::Life;
@@ -396,19 +396,14 @@ impl Region<'_> {
         let command = profile.meta.command.clone();
         for process in &mut profile.processes {
             let life = lives.get(&process.pid);
-            process.start_ns = first_start(process);
-            process.end_ns = match life.and_then(|life| life.end) {
-                Some((ticks, _)) => ns(ticks),
-                None => process.threads.iter().map(|t| t.end_ns).max().unwrap_or(0),
+            process.end = match ended {
+                Some(_) => End::Running,
+                None => End::Unknown,
             };
-            let goes_on = if ended.is_some() {
-                End::Running
-            } else {
-                End::Unknown
-            };
-            process.end = life
-                .and_then(|life| life.end)
-                .map_or(goes_on, |(_, end)| end);
+            if let Some((ticks, end)) = life.and_then(|life| life.end) {
+                process.end_ns = ns(ticks);
+                process.end = end;
+            }
             if process.end == End::Replaced {
                 // What was read of it may be its next program's.
                 process.command.clone_from(&command);
@@ -419,9 +414,4 @@ impl Region<'_> {
         }
         Ok(profile)
     }
-}
-
-fn first_start(process: &Process) -> u64 {
-    let starts = process.threads.iter().map(|thread| thread.start_ns);
-    starts.min().unwrap_or(0)
 }
