@@ -125,6 +125,15 @@ pub fn layout(graph: &Graph, spacing: &Spacing) -> Layout {
     place::place(graph, &layered, &columns, spacing)
 }
 
+/// For each arc whether it closes a cycle, a node's arc to itself included.
+///
+/// # Panics
+/// When an arc refers to a node that is not there.
+pub fn closing(graph: &Graph) -> Vec<bool> {
+    let layered = layers::assign(graph);
+    layered.onward.iter().map(|onward| !onward).collect()
+}
+
 /// A weight in steps that a small change rarely leaves.
 fn rounded_weight(width: f64) -> f64 {
     match width.is_finite() && width > 0.0 {

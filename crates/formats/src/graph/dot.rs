@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use thalweg_model::Profile;
 
-use super::draw::Look;
+use super::draw::{self, Look};
 use super::river::River;
 
 pub fn write(profile: &Profile, river: &River, look: &Look, mut out: impl Write) -> io::Result<()> {
@@ -52,9 +52,10 @@ pub fn write(profile: &Profile, river: &River, look: &Look, mut out: impl Write)
             quoted(&profile.modules[function.module as usize].name)
         )?;
     }
-    for stream in &river.streams {
+    let closing = thalweg_layout::closing(&draw::graph(river, look, |_| 0.0));
+    for (stream, closes_cycle) in river.streams.iter().zip(closing) {
         let width = look.width.units(river.share(stream.time), least).max(0.3);
-        let mark = match stream.from == stream.to {
+        let mark = match closes_cycle {
             true => format!(", label=\"rc={}\"", stream.calls),
             false => String::new(),
         };

@@ -8,6 +8,7 @@ use thalweg_layout::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 use thalweg_model::Profile;
 
 use super::font;
+use super::marks::{Area, Marks};
 use super::river::{Bank, River};
 use super::scene::{Anchor, At, Colour, Scene, Shape, Step};
 use super::width::Width;
@@ -35,7 +36,7 @@ impl Default for Look {
 }
 
 const NAME_SIZE: f64 = 13.0;
-const DATA_SIZE: f64 = 10.5;
+pub const DATA_SIZE: f64 = 10.5;
 const PADDING: f64 = 9.0;
 const BOX_HEIGHT: f64 = 38.0;
 const HEADER: f64 = 46.0;
@@ -55,36 +56,12 @@ const HOT: Colour = Colour(227, 74, 51);
 const BORDER: Colour = Colour(150, 162, 176);
 
 pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
-    let least = river
-        .streams
-        .iter()
-        .map(|stream| river.share(stream.time))
-        .filter(|&share| share > 0.0)
-        .fold(1.0, f64::min);
     let labels: Vec<Label> = river
         .banks
         .iter()
         .map(|bank| Label::of(profile, river, bank, look))
         .collect();
-    let graph = Graph {
-        nodes: labels
-            .iter()
-            .map(|label| Node {
-                width: label.width,
-                height: BOX_HEIGHT,
-            })
-            .collect(),
-        arcs: river
-            .streams
-            .iter()
-            .map(|stream| Arc {
-                from: stream.from,
-                to: stream.to,
-                width: (look.width.units(river.share(stream.time), least) * look.unit)
-                    .max(THINNEST),
-            })
-            .collect(),
-    };
+    let graph = graph(river, look, |bank| labels[bank].width);
     let layout = layout(&graph, &Spacing::default());
     let down = |point: &Point| At {
         x: point.x,
@@ -98,7 +75,8 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
         let width = |arc: usize| graph.arcs[arc].width;
         width(b).total_cmp(&width(a)).then(a.cmp(&b))
     });
-    let mut marks = Vec::new();
+    let mut loops = Vec::new();
+    let mut backs = Vec::new();
     for index in order {
         let stream = &river.streams[index];
         let share = river.share(stream.time);
@@ -138,11 +116,7 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
                     dashed: true,
                     hint,
                 });
-                let lowest = At {
-                    x: (start.x + end.x) / 2.0,
-                    y: start.y / 8.0 + end.y / 8.0 + first.y * 0.75 - 3.0,
-                };
-                marks.push(recursion_mark(lowest, stream.calls));
+                backs.push(([start, first, second, end], stream.calls));
             }
             Route::Own => {
                 let place = &layout.places[stream.from];
@@ -159,14 +133,28 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
                     dashed: false,
                     hint,
                 });
-                marks.push(recursion_mark(down(&at), stream.calls));
+                loops.push((down(&at), stream.calls));
             }
         }
     }
     for ((place, label), bank) in layout.places.iter().zip(&labels).zip(&river.banks) {
         label.draw(place, river.share(bank.own), &mut shapes);
     }
-    shapes.extend(marks);
+    let boxes = layout.places.iter().map(|place| Area {
+        left: place.left,
+        top: place.top + HEADER,
+        width: place.width,
+        height: place.height,
+    });
+    let mut marks = Marks::new(boxes.collect(), RECURSION);
+    let mark = |calls: u64| format!("rc={}", grouped(calls));
+    for (at, calls) in loops {
+        marks.beside(at, mark(calls));
+    }
+    for (curve, calls) in backs {
+        marks.along(curve, mark(calls));
+    }
+    shapes.extend(marks.shapes());
     header(river, look, &mut shapes);
     let caption = shapes
         .iter()
@@ -187,6 +175,30 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
         height: (layout.height + HEADER).ceil(),
         background: PAPER,
         shapes,
+    }
+}
+
+/// The river as boxes and arcs that have a size.
+pub fn graph(river: &River, look: &Look, box_width: impl Fn(usize) -> f64) -> Graph {
+    let shares = river.streams.iter().map(|stream| river.share(stream.time));
+    let least = shares.filter(|&share| share > 0.0).fold(1.0, f64::min);
+    Graph {
+        nodes: (0..river.banks.len())
+            .map(|bank| Node {
+                width: box_width(bank),
+                height: BOX_HEIGHT,
+            })
+            .collect(),
+        arcs: river
+            .streams
+            .iter()
+            .map(|stream| Arc {
+                from: stream.from,
+                to: stream.to,
+                width: (look.width.units(river.share(stream.time), least) * look.unit)
+                    .max(THINNEST),
+            })
+            .collect(),
     }
 }
 
@@ -313,17 +325,6 @@ fn own_loop(place: &Place) -> ([Point; 4], Point) {
             y: top - 2.5,
         },
     )
-}
-
-fn recursion_mark(at: At, calls: u64) -> Shape {
-    Shape::Text {
-        at,
-        size: DATA_SIZE,
-        colour: RECURSION,
-        anchor: Anchor::End,
-        bold: false,
-        text: format!("rc={}", grouped(calls)),
-    }
 }
 
 fn header(river: &River, look: &Look, shapes: &mut Vec<Shape>) {

@@ -8,6 +8,7 @@
 pub mod dot;
 mod draw;
 mod font;
+mod marks;
 pub mod png;
 mod river;
 mod scene;
