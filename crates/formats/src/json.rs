@@ -10,9 +10,7 @@
 //!  "skipped":[{"name":"_start","module":"fib","reason":"entry code"}]}
 //! ```
 //!
-//! Fields may be added, never changed. Those added to the above so far: `meta`, `modules` and `notes` of a profile; `start`,
-//! `end` and `ended` of a process; `start`, `end`, `folded_calls` and `threads` (how many it stands for) of a thread; `address` of a skipped function; and, only where true, `on_stack_at_attach`,
-//! `folded` and `open` of a node.
+//! Fields may be added, never changed. docs/export.md names them all; a test compares.
 //!
 //! Everything is written as it is met: the text of a million nodes never stands in memory.
 

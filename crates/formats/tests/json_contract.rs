@@ -1,5 +1,7 @@
 //! The JSON that other tools rely on: fields may be added, none may go or change.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
@@ -135,6 +137,78 @@ fn the_contract_holds() {
     )
     .unwrap();
     assert_contains(&parsed(&profile), &contract, "profile");
+}
+
+/// Names of all fields, each with the list that it stands in: `nodes[].calls`.
+fn fields(value: &Value, within: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields_) => {
+            for (name, value) in fields_ {
+                let path = match within {
+                    "" => name.clone(),
+                    within => format!("{within}.{name}"),
+                };
+                match value {
+                    Value::Array(elements) if elements.iter().any(Value::is_object) => {
+                        elements
+                            .iter()
+                            .for_each(|element| fields(element, &format!("{name}[]"), found));
+                    }
+                    Value::Object(_) if within.is_empty() => fields(value, &path, found),
+                    _ => {
+                        found.insert(path);
+                    }
+                }
+            }
+        }
+        _ => panic!("{within} is no object"),
+    }
+}
+
+/// What docs/export.md says of fields: its example, and the first column of its tables.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../../docs/export.md");
+    let json = page.split("\n## json\n").nth(1).expect("a part on JSON");
+    let mut documented = BTreeSet::new();
+    let example: String = json
+        .lines()
+        .filter(|line| line.starts_with("    "))
+        .collect();
+    fields(
+        &serde_json::from_str(&example).expect("the example is JSON"),
+        "",
+        &mut documented,
+    );
+    for row in json.lines().filter(|line| line.starts_with("| `")) {
+        let cell = row.split('|').nth(1).expect("a first column");
+        let mut list = "";
+        for name in cell.split('`').skip(1).step_by(2) {
+            match name.rsplit_once('.') {
+                Some((within, _)) => {
+                    list = within;
+                    documented.insert(name.to_string());
+                }
+                None if list.is_empty() => {
+                    documented.insert(name.trim_end_matches("[]").to_string());
+                }
+                None => {
+                    documented.insert(format!("{list}.{name}"));
+                }
+            }
+        }
+    }
+    documented
+}
+
+#[test]
+fn the_documented_fields_are_those_that_are_written() {
+    let mut profile = fib();
+    let node = &mut profile.processes[0].threads[1].nodes[0];
+    node.unwound = 1;
+    node.flags |= NodeFlags::FOLDED;
+    let mut written = BTreeSet::new();
+    fields(&parsed(&profile), "", &mut written);
+    assert_eq!(written, documented());
 }
 
 #[test]
