@@ -9,6 +9,7 @@ pub mod live;
 pub mod many;
 pub mod profile;
 pub mod scratch;
+pub mod screen;
 pub mod text;
 pub mod thalweg;
 pub mod watched;
