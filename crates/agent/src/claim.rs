@@ -8,6 +8,7 @@ use crate::memory::{
     Slot, atomic32, atomic64, flags, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
     thread_name, thread_pointer, ticks, undisturbed,
 };
+use crate::tree::Callee;
 use crate::{birth, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
@@ -301,14 +302,14 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
             {
                 return;
             }
-            let function = (*(node as *const shm::Node)).function;
-            if function >= (*header()).functions {
+            let callee = Callee::of(node as *const shm::Node);
+            if callee.function >= (*header()).functions {
                 return;
             }
             let context = tree::child(
                 slot,
                 (*top).node as *mut shm::Node,
-                function,
+                callee,
                 shm::NODE_AT_ATTACH,
             );
             if context.is_null() {

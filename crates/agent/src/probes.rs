@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
-//! for functions that jump back to their own entry. Whatever is not the plain case goes to the slow path in Rust.
+//! for functions that jump back to their own entry. The variants with an `s` tell contexts apart by call site: the return
+//! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
 //! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
@@ -112,9 +113,42 @@ tw_base:
     or rax, rdx
     .endm
 
+    # ---- the place of a callee where sites are told apart: function in esi, site in rdi -> hash in eax
+    .macro SITE_HASH
+    mov eax, esi
+    rol eax, {SITE_TURN}
+    add eax, edi
+    imul eax, eax, {SITE_FACTOR}
+    .endm
+    # hash in eax -> address of the child in rax
+    .macro SITE_CHILD
+    imul rax, rax, {SITE_SLOT}
+    shr rax, 32
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    .endm
+    # not the callee that is looked for: to \other
+    .macro COMPARE sites, other
+    cmp [rax + {FUNCTION}], esi
+    jne \other
+    .if \sites
+    cmp [rax + {SITE}], rdi
+    jne \other
+    .endif
+    .endm
+    .macro FIRST_PLACE sites
+    .if \sites
+    SITE_HASH
+    SITE_CHILD
+    .else
+    mov eax, esi
+    and eax, 7
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    .endif
+    .endm
+
     # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
     # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
-    .macro ENTRY name, clock, flags, loops
+    .macro ENTRY name, clock, flags, loops, sites=0
     .globl \name
     .balign 64
 \name:
@@ -123,6 +157,10 @@ tw_base:
     mov [rsp - 16], rdx
     mov [rsp - 24], rcx
     mov [rsp - 32], rsi
+    .if \sites
+    mov [rsp - 48], rdi
+    mov rdi, [rsp + 8 + 128 * \loops]
+    .endif
     mov rsi, [rsp]
     mov rax, fs:[0]
     mov esi, [rsi + 3]
@@ -139,11 +177,8 @@ tw_base:
     cmp rdx, {WINDOW}
     ja 7f
     mov rdx, gs:[rcx + {FNODE}]
-    mov eax, esi
-    and eax, 7
-    mov rax, [rdx + rax * 8 + {CHILDREN}]
-    cmp [rax + {FUNCTION}], esi
-    jne 6f
+    FIRST_PLACE \sites
+    COMPARE \sites, 6f
 2:  mov rdx, rsi
     shr rdx, 32
     lea rdx, [rsp + rdx - 8]        # key of the new frame
@@ -163,36 +198,58 @@ tw_base:
     mov qword ptr gs:[rcx + {CHILD}], 0
     .endif
 3:  GIVE_FLAGS \flags, 40
+    .if \sites
+    mov rdi, [rsp - 48]
+    .endif
     mov rsi, [rsp - 32]
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
     mov rax, [rsp - 8]
     ret
 6:  # not in its first place: the second, then the table of all children
+    .if \sites
+    SITE_HASH
+    rol eax, 16
+    SITE_CHILD
+    .else
     mov eax, esi
     shr eax, 3
     and eax, 7
     mov rax, [rdx + rax * 8 + {CHILDREN}]
+    .endif
+    .if \sites
+    COMPARE 1, 12f
+    jmp 5f
+    .else
     cmp [rax + {FUNCTION}], esi
     je 5f
-    mov edx, [rdx + {EXTENSION}]
+    .endif
+12: mov edx, [rdx + {EXTENSION}]
     test edx, edx
     jz 9f
     shl rdx, 7
     add rdx, gs:[{NODES}]
     sub rdx, 128
+    .if \sites
+    SITE_HASH
+    movzx eax, al
+    .else
     movzx eax, sil
+    .endif
     mov rax, [rdx + rax * 8]
     test al, 1
     jnz 4f
     test rax, rax
     jz 9f
-    cmp [rax + {FUNCTION}], esi
-    jne 9f
+    COMPARE \sites, 9f
     jmp 5f
 4:  # one level deeper
     lea rdx, [rax - 1]
+    .if \sites
+    SITE_HASH
+    .else
     mov eax, esi
+    .endif
     shr eax, 8
     movzx eax, al
     mov rax, [rdx + rax * 8]
@@ -200,8 +257,7 @@ tw_base:
     jnz 9f
     test rax, rax
     jz 9f
-    cmp [rax + {FUNCTION}], esi
-    jne 9f
+    COMPARE \sites, 9f
 5:  bt rsi, 33
     jnc 2b
     and qword ptr gs:[rcx + {KEY}], -2
@@ -223,11 +279,17 @@ tw_base:
 8:  # the frame on top stays, no longer pending; the new one is marked as reached by a tail jump
     bts rsi, 33
     mov rdx, gs:[rcx + {FNODE}]
-    mov eax, esi
-    and eax, 7
-    mov rax, [rdx + rax * 8 + {CHILDREN}]
-    cmp [rax + {FUNCTION}], esi
-    jne 6b
+    .if \sites
+    # a handler that came between the jump and this entry may have jumped too
+    lea rdi, [rsp + 128 * \loops]
+    cmp rdi, gs:[{JUMPED_AT}]
+    mov rdi, gs:[{JUMPED_FROM}]
+    je 13f
+    xor edi, edi
+13:
+    .endif
+    FIRST_PLACE \sites
+    COMPARE \sites, 6b
     jmp 5b
 9:  mov ecx, esi
     lea rsi, [rsp + 8]
@@ -321,12 +383,17 @@ tw_base:
     .endm
 
     # ---- tail jump: rsp == sp - 8
-    .macro TAIL name, flags, unknown
+    .macro TAIL name, flags, unknown, sites=0
     .globl \name
     .balign 64
 \name:
     mov [rsp - 8], rax
     KEEP_FLAGS \flags, 48
+    .if \sites
+    mov rax, [rsp]
+    mov gs:[{JUMPED_FROM}], rax
+    mov gs:[{JUMPED_AT}], rsp
+    .endif
     .if \unknown
     mov rax, [rsp - 16]             # the target
     .else
@@ -434,6 +501,18 @@ tw_switch:
     EXIT tw_exit_cf, 0, 1, -8
     TAIL tw_tail_mark_f, 1, 0
     TAIL tw_tail_unknown_f, 1, 1
+    ENTRY tw_entry_ts, 1, 0, 0, 1
+    ENTRY tw_entry_cs, 0, 0, 0, 1
+    ENTRY tw_entry_tls, 1, 0, 1, 1
+    ENTRY tw_entry_cls, 0, 0, 1, 1
+    ENTRY tw_entry_tfs, 1, 1, 0, 1
+    ENTRY tw_entry_cfs, 0, 1, 0, 1
+    ENTRY tw_entry_tfls, 1, 1, 1, 1
+    ENTRY tw_entry_cfls, 0, 1, 1, 1
+    TAIL tw_tail_mark_s, 0, 0, 1
+    TAIL tw_tail_unknown_s, 0, 1, 1
+    TAIL tw_tail_mark_fs, 1, 0, 1
+    TAIL tw_tail_unknown_fs, 1, 1, 1
 "#,
     OWNER = const shm::PRIVATE_OWNER,
     TOP = const shm::PRIVATE_TOP,
@@ -455,4 +534,10 @@ tw_switch:
     FUNCTION = const shm::NODE_FUNCTION,
     EXTENSION = const shm::NODE_EXTENSION,
     CHILDREN = const shm::NODE_CHILDREN,
+    SITE = const shm::NODE_SITE,
+    SITE_SLOT = const shm::SITE_SLOT,
+    SITE_TURN = const shm::SITE_TURN,
+    SITE_FACTOR = const shm::SITE_FACTOR as i32,
+    JUMPED_FROM = const shm::PRIVATE_JUMPED_FROM,
+    JUMPED_AT = const shm::PRIVATE_JUMPED_AT,
 );

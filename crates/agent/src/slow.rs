@@ -3,7 +3,7 @@
 use crate::claim;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
 use crate::stacks::{drop_base, own_stack_encloses};
-use crate::tree;
+use crate::tree::{self, Callee};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, frame_key, frame_sp};
@@ -63,7 +63,15 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
         if slot.top() == slot.bottom() && !switching {
             recentre(caller, sp);
         }
-        push(slot, caller, function, sp, tail);
+        let site = match tree::with_sites() {
+            true if tail != 0 && (*slot.private()).jumped_at == sp - 8 => {
+                (*slot.private()).jumped_from
+            }
+            true if tail != 0 => 0,
+            true => *(sp as *const u64),
+            false => 0,
+        };
+        push(slot, caller, Callee { function, site }, sp, tail);
     }
 }
 
@@ -238,11 +246,11 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     }
 }
 
-unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64) {
+unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64) {
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
-        let (node, folded) = node_below(slot, caller, function);
+        let (node, folded) = node_below(slot, caller, callee);
         let mark = tail | folded;
         atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
         if folded != 0 {
@@ -264,17 +272,18 @@ unsafe fn push(slot: Slot, caller: *mut Frame, function: u32, sp: u64, tail: u64
     }
 }
 
-/// The context of `function` when the activation at `caller` calls it, and how its frame is marked.
-pub unsafe fn node_below(slot: Slot, caller: *mut Frame, function: u32) -> (*mut Node, u64) {
+/// The context of `callee` when the activation at `caller` calls it, and how its frame is marked.
+pub unsafe fn node_below(slot: Slot, caller: *mut Frame, callee: Callee) -> (*mut Node, u64) {
     // SAFETY: `caller` is a frame of this thread.
     unsafe {
         let parent = (*caller).node as *mut Node;
         if caller == slot.sentinel() || !in_folded(parent) {
-            let node = tree::child(slot, parent, function, 0);
+            let node = tree::child(slot, parent, callee, 0);
             if !node.is_null() {
                 return (node, 0);
             }
         }
+        let function = callee.function;
         let node = tree::folded(function);
         if (&raw const (*node).children[0]).read_volatile() == 0 {
             // The hot path follows a child slot without asking whether it is empty: the first one, by which other

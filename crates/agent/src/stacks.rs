@@ -25,6 +25,7 @@ use crate::claim;
 use crate::memory::{Slot, atomic64, flags};
 use crate::parked::{self, Chain, Parking};
 use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below, timed_now};
+use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, ParkedFrame, frame_key, frame_sp};
@@ -265,6 +266,10 @@ unsafe fn park(slot: Slot, base: *mut Frame, now: u64) {
             parking.add(ParkedFrame {
                 key: key & !shm::KEY_FOLDED,
                 own,
+                site: match in_folded(node) {
+                    true => 0,
+                    false => Callee::of(node).site,
+                },
                 function: function_of(node),
                 reserved: 0,
             });
@@ -302,7 +307,14 @@ unsafe fn restore(slot: Slot, chain: Chain, now: u64) {
                 (*base).key = base_key(frame_sp(parked.key));
                 outermost = false;
             }
-            let (node, mark) = node_below(slot, caller, parked.function);
+            let (node, mark) = node_below(
+                slot,
+                caller,
+                Callee {
+                    function: parked.function,
+                    site: parked.site,
+                },
+            );
             if timed {
                 add_own(node, parked.own.wrapping_neg());
                 if mark == 0 {

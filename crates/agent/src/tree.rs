@@ -1,6 +1,6 @@
 //! The calling-context tree of one thread: finding and making nodes.
 
-use crate::memory::{Slot, atomic32, atomic64, header, region};
+use crate::memory::{Slot, atomic32, atomic64, flags, header, region};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::Node;
@@ -21,6 +21,55 @@ fn from_link(link: u32) -> *mut Node {
 fn to_link(node: *mut Node) -> u32 {
     ((node as u64 - nodes_base()) / shm::NODE_SIZE + 1) as u32
 }
+
+/// What tells the callees of one context apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Callee {
+    pub function: u32,
+    /// 0 where it is unknown, and where sites are not told apart.
+    pub site: u64,
+}
+
+pub fn with_sites() -> bool {
+    flags() & shm::HEADER_SITES != 0
+}
+
+impl Callee {
+    /// # Safety
+    /// `node` must be a node of a tree.
+    pub unsafe fn of(node: *const Node) -> Callee {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            Callee {
+                function: (*node).function,
+                site: match with_sites() {
+                    true => (*node).children[shm::SITE_SLOT],
+                    false => 0,
+                },
+            }
+        }
+    }
+
+    /// What it is filed under in tables. Different callees may have the same, if rarely.
+    fn bits(self) -> u32 {
+        match with_sites() {
+            true => shm::site_hash(self.function, self.site),
+            false => self.function,
+        }
+    }
+
+    fn places(self) -> [usize; 2] {
+        match with_sites() {
+            true => shm::site_places(self.bits()),
+            false => shm::child_places(self.function),
+        }
+    }
+}
+
+const NOBODY: Callee = Callee {
+    function: shm::NO_FUNCTION,
+    site: 0,
+};
 
 /// Nodes are taken from the arena in runs of this many bytes, each aligned to its size.
 const RUN: u64 = shm::CHUNK_NODES * shm::NODE_SIZE;
@@ -65,30 +114,30 @@ fn allocate(slot: Slot, count: u64) -> *mut Node {
 }
 
 /// A new node that is nobody's child yet.
-fn make(slot: Slot, function: u32, flags: u32) -> *mut Node {
+fn make(slot: Slot, callee: Callee, flags: u32) -> *mut Node {
     let node = allocate(slot, 1);
     if !node.is_null() {
         // SAFETY: `node` is fresh memory of the arena, zeroed by the kernel, and known to nobody else.
-        unsafe { initialise(slot, node, function, flags) };
+        unsafe { initialise(slot, node, callee, flags) };
     }
     node
 }
 
 /// A thread's root. Where the arena is full it is one that no node can be linked to: everything of the thread is folded.
 pub fn make_root(slot: Slot) -> *mut Node {
-    let node = make(slot, shm::NO_FUNCTION, 0);
+    let node = make(slot, NOBODY, 0);
     if !node.is_null() {
         return node;
     }
     let spare = (slot.shared() as u64 + shm::SPARE_ROOT) as *mut Node;
     // SAFETY: that part of the slot's page is used by nothing else.
-    unsafe { initialise(slot, spare, shm::NO_FUNCTION, 0) };
+    unsafe { initialise(slot, spare, NOBODY, 0) };
     spare
 }
 
 /// # Safety
 /// `node` must be zeroed memory for a node that only the caller knows.
-unsafe fn initialise(slot: Slot, node: *mut Node, function: u32, flags: u32) {
+unsafe fn initialise(slot: Slot, node: *mut Node, callee: Callee, flags: u32) {
     // SAFETY: by the caller's promise.
     unsafe {
         // An empty child slot points to a node that no stub looks for.
@@ -96,34 +145,37 @@ unsafe fn initialise(slot: Slot, node: *mut Node, function: u32, flags: u32) {
             0 => node as u64,
             root => root,
         };
-        (*node).function = function;
+        (*node).function = callee.function;
         (*node).flags = flags;
         (*node).min = i64::MAX;
         for child in &mut (*node).children {
             *child = root;
         }
+        if with_sites() {
+            (*node).children[shm::SITE_SLOT] = callee.site;
+        }
     }
 }
 
-/// The child of `parent` for `function`, made if there is none; null when the arena is full.
+/// The child of `parent` for `callee`, made if there is none; null when the arena is full.
 ///
 /// # Safety
 /// `parent` must be a node of this thread's tree.
-pub unsafe fn child(slot: Slot, parent: *mut Node, function: u32, flags: u32) -> *mut Node {
+pub unsafe fn child(slot: Slot, parent: *mut Node, callee: Callee, flags: u32) -> *mut Node {
     // SAFETY: by the caller's promise all links lead to nodes of this thread's tree.
     unsafe {
         let table = from_link((*parent).extension) as *mut u64;
         let mut walked = 0;
         let mut known = core::ptr::null_mut();
         if !table.is_null() {
-            known = find_in(table, function);
+            known = find_in(table, callee);
         }
         if known.is_null() && (table.is_null() || (*parent).flags & shm::NODE_PARTLY_EXTENDED != 0)
         {
-            (known, walked) = among_siblings(parent, function);
+            (known, walked) = among_siblings(parent, callee);
         }
         if known.is_null() {
-            known = make(slot, function, flags);
+            known = make(slot, callee, flags);
             if known.is_null() {
                 return known;
             }
@@ -146,12 +198,12 @@ pub unsafe fn child(slot: Slot, parent: *mut Node, function: u32, flags: u32) ->
 }
 
 /// The child among all, and how many were looked at.
-unsafe fn among_siblings(parent: *mut Node, function: u32) -> (*mut Node, u32) {
+unsafe fn among_siblings(parent: *mut Node, callee: Callee) -> (*mut Node, u32) {
     // SAFETY: as in child.
     unsafe {
         let mut node = from_link((*parent).first_child);
         let mut walked = 0;
-        while !node.is_null() && (*node).function != function {
+        while !node.is_null() && Callee::of(node) != callee {
             walked += 1;
             node = from_link((*node).sibling);
         }
@@ -183,7 +235,7 @@ unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
     unsafe {
         let places: *mut u64 = (&raw mut (*parent).children).cast();
         let free = (*slot.shared()).root;
-        let [first, second] = shm::child_places((*node).function);
+        let [first, second] = Callee::of(node).places();
         let place = if *places.add(first) == free {
             first
         } else if *places.add(second) == free || turn % 2 == 0 {
@@ -195,18 +247,20 @@ unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
     }
 }
 
-// Children of wide nodes: tables of 256 words, indexed by the function number's bytes from the lowest on. A word is a node,
+// Children of wide nodes: tables of 256 words, indexed by the bytes of what a callee is filed under, from the lowest on. A word is a node,
 // or another table with its lowest bit set, or 0. Every change is one compare-exchange: handlers may be doing the same.
 
-unsafe fn find_in(mut table: *mut u64, function: u32) -> *mut Node {
+const LAST_SHIFT: u32 = 24;
+
+unsafe fn find_in(mut table: *mut u64, callee: Callee) -> *mut Node {
     // SAFETY: as in child; a table has 256 words.
     unsafe {
-        let mut rest = function;
+        let mut rest = callee.bits();
         loop {
             let word = table.add((rest & 255) as usize).read_volatile();
             if word & 1 == 0 {
                 let node = word as *mut Node;
-                return if !node.is_null() && (*node).function == function {
+                return if !node.is_null() && Callee::of(node) == callee {
                     node
                 } else {
                     core::ptr::null_mut()
@@ -218,14 +272,15 @@ unsafe fn find_in(mut table: *mut u64, function: u32) -> *mut Node {
     }
 }
 
-/// `false` when there was no memory for another table.
+/// `false` when there was no memory for another table, or another callee is filed under the same bits.
 unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
-    // SAFETY: as in child; numbers that differ do so in one of their four bytes, so no table is deeper than that.
+    // SAFETY: as in child; bits that differ do so in one of their four bytes, so no table is deeper than that.
     unsafe {
-        let function = (*node).function;
+        let callee = Callee::of(node);
+        let bits = callee.bits();
         let mut shift = 0;
         loop {
-            let place = atomic64(table.add(((function >> shift) & 255) as usize));
+            let place = atomic64(table.add(((bits >> shift) & 255) as usize));
             let word = place.load(Relaxed);
             if word == 0 {
                 if place
@@ -238,15 +293,18 @@ unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
                 table = (word - 1) as *mut u64;
                 shift += 8;
             } else {
-                let other = (*(word as *const Node)).function;
-                if other == function {
+                let other = Callee::of(word as *const Node);
+                if other == callee {
                     return true;
+                }
+                if shift == LAST_SHIFT {
+                    return false;
                 }
                 let deeper = allocate(slot, shm::EXTENSION_NODES) as *mut u64;
                 if deeper.is_null() {
                     return false;
                 }
-                *deeper.add(((other >> (shift + 8)) & 255) as usize) = word;
+                *deeper.add(((other.bits() >> (shift + 8)) & 255) as usize) = word;
                 // If a handler was faster, the table is lost and the loop goes on with the handler's.
                 let _ = place.compare_exchange(word, deeper as u64 | 1, Relaxed, Relaxed);
             }

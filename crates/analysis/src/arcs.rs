@@ -21,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{NodeFlags, Profile, SiteId};
 
 use crate::edges::Caller;
 use crate::flat::{FunctionTotals, flat};
@@ -32,6 +32,8 @@ use crate::{outermost_cum, threads};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arc {
     pub other: Caller,
+    /// Where the calls are made, if that is told apart.
+    pub site: Option<SiteId>,
     pub calls: u64,
     /// Own time of the callee in these calls.
     pub base: u64,
@@ -59,11 +61,11 @@ struct Sums {
 
 /// One per function that was seen, in the order of the profile's functions.
 pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
-    let mut sums: BTreeMap<(Caller, u32), Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<(Caller, u32, Option<SiteId>), Sums> = BTreeMap::new();
     let mut innermost: Vec<Vec<usize>> = vec![Vec::new(); profile.functions.len()];
     for (_, thread) in threads(profile) {
         let tree = Tree::new(thread, Weight::Calls);
-        let mut path: Vec<u32> = Vec::new();
+        let mut path: Vec<(u32, Option<SiteId>)> = Vec::new();
         tree.walk(|index, entering| {
             let node = &tree.nodes[index as usize];
             let activations = &mut innermost[node.function as usize];
@@ -73,36 +75,38 @@ pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
                 return;
             }
             let caller = match path.last() {
-                Some(&parent) => Caller::Function(parent),
+                Some(&(parent, _)) => Caller::Function(parent),
                 None if node.flags.contains(NodeFlags::FOLDED) => Caller::Unknown,
                 None => Caller::Outside,
             };
-            let arc = sums.entry((caller, node.function)).or_default();
+            let arc = sums.entry((caller, node.function, node.site)).or_default();
             arc.calls = arc.calls.saturating_add(node.calls);
             arc.base = arc.base.saturating_add(node.base);
             arc.into = arc.into.saturating_add(outermost_cum(node));
             arc.below += i128::from(node.cum);
             if let Some(&level) = activations.last() {
                 // The callee through which this activation was reached from the one above it.
-                let through = path.get(level + 1).copied().unwrap_or(node.function);
+                let own = (node.function, node.site);
+                let (through, site) = path.get(level + 1).copied().unwrap_or(own);
                 let arc = sums
-                    .entry((Caller::Function(node.function), through))
+                    .entry((Caller::Function(node.function), through, site))
                     .or_default();
                 arc.below -= i128::from(node.cum);
             }
             activations.push(path.len());
-            path.push(node.function);
+            path.push((node.function, node.site));
         });
     }
     collect(profile, &sums)
 }
 
-fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32), Sums>) -> Vec<Stanza> {
+fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32, Option<SiteId>), Sums>) -> Vec<Stanza> {
     let mut parents: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
     let mut children: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
-    for (&(caller, callee), sums) in sums {
+    for (&(caller, callee, site), sums) in sums {
         parents[callee as usize].push(Arc {
             other: caller,
+            site,
             calls: sums.calls,
             base: sums.base,
             cum: sums.into,
@@ -110,6 +114,7 @@ fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32), Sums>) -> Vec<Stanz
         if let Caller::Function(caller) = caller {
             children[caller as usize].push(Arc {
                 other: Caller::Function(callee),
+                site,
                 calls: sums.calls,
                 base: sums.base,
                 cum: u64::try_from(sums.below.max(0)).unwrap_or(u64::MAX),

@@ -9,11 +9,13 @@
 //!               main -> b -> f -> y                       <- b <- main                       -> y
 //! ```
 //!
-//! In the callers' tree each context carries the figures of the *function's* calls that came that way.
+//! In the callers' tree each context carries the figures of the *function's* calls that came that way, and where sites are
+//! told apart, the place from which it called the one before it in the chain.
 
-use thalweg_model::{Node, NodeFlags, Profile, Thread};
+use thalweg_model::{Node, NodeFlags, Profile, SiteId, Thread};
 
 use crate::pairs::PairTable;
+use crate::sites::Callees;
 use crate::tree::{Tree, Weight};
 use crate::{Extremes, outermost_cum, threads};
 
@@ -32,13 +34,13 @@ pub fn callers(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
             };
             around.add(0, &figures);
             let mut at = 0;
-            let mut above = node.parent;
+            let mut below = node;
             for _ in 0..depth {
-                let Some(parent) = above else { break };
+                let Some(parent) = below.parent else { break };
                 let caller = &thread.nodes[parent as usize];
-                at = around.place(at, caller.function);
+                at = around.place(at, caller.function, below.site);
                 around.add(at, &figures);
-                above = caller.parent;
+                below = caller;
             }
         }
     }
@@ -69,7 +71,7 @@ pub fn callees(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
                 None => Some(0),
                 Some(&above) => above
                     .filter(|_| path.len() <= depth)
-                    .map(|above| around.place(above, node.function)),
+                    .map(|above| around.place(above, node.function, node.site)),
             };
             if let Some(place) = place {
                 around.add(place, node);
@@ -84,6 +86,7 @@ struct Around {
     nodes: Vec<Node>,
     extremes: Vec<Extremes>,
     table: PairTable,
+    callees: Callees,
 }
 
 impl Around {
@@ -95,12 +98,15 @@ impl Around {
             }],
             extremes: vec![Extremes::default()],
             table: PairTable::new(),
+            callees: Callees::default(),
         }
     }
 
-    fn place(&mut self, above: u32, function: u32) -> u32 {
+    /// `site` is that of the call between the context and the one above it, whichever of them made it.
+    fn place(&mut self, above: u32, function: u32, site: Option<SiteId>) -> u32 {
         let next = self.nodes.len() as u32;
-        let place = self.table.get_or_insert(above, function, next);
+        let number = self.callees.number(function, site);
+        let place = self.table.get_or_insert(above, number, next);
         if place == next {
             let nodes = &self.nodes;
             let chain = std::iter::successors(Some(above), |&at| nodes[at as usize].parent);
@@ -110,6 +116,7 @@ impl Around {
                 parent: Some(above),
                 function,
                 recursion,
+                site,
                 ..Node::default()
             });
             self.extremes.push(Extremes::default());

@@ -14,6 +14,7 @@ use thalweg_model::{Creator, Node, NodeFlags, Process, Profile, Thread};
 use crate::Extremes;
 use crate::lineage::{Lineage, ThreadNumber};
 use crate::pairs::PairTable;
+use crate::sites::Callees;
 use crate::threads;
 
 /// Stand for the parents of nodes that have none.
@@ -127,6 +128,7 @@ pub struct Layers {
     thread: Option<Thread>,
     extremes: Vec<Extremes>,
     table: Option<PairTable>,
+    callees: Callees,
 }
 
 impl Layers {
@@ -139,14 +141,27 @@ impl Layers {
         whole.start_ns = whole.start_ns.min(thread.start_ns);
         whole.end_ns = whole.end_ns.max(thread.end_ns);
         whole.folded_calls = whole.folded_calls.saturating_add(thread.folded_calls);
+        let callees = &mut self.callees;
         // The table is made for the second thread: most classes have one.
         let table = self.table.get_or_insert_with(|| {
             let nodes = std::mem::take(&mut whole.nodes);
             let mut table = PairTable::new();
-            lay(&mut whole.nodes, &mut self.extremes, &mut table, &nodes);
+            lay(
+                &mut whole.nodes,
+                &mut self.extremes,
+                &mut table,
+                callees,
+                &nodes,
+            );
             table
         });
-        lay(&mut whole.nodes, &mut self.extremes, table, &thread.nodes);
+        lay(
+            &mut whole.nodes,
+            &mut self.extremes,
+            table,
+            callees,
+            &thread.nodes,
+        );
     }
 
     /// An empty thread when none was added.
@@ -159,7 +174,14 @@ impl Layers {
     }
 }
 
-fn lay(whole: &mut Vec<Node>, extremes: &mut Vec<Extremes>, table: &mut PairTable, tree: &[Node]) {
+/// Adds a tree to one that `table` knows the places of.
+pub(crate) fn lay(
+    whole: &mut Vec<Node>,
+    extremes: &mut Vec<Extremes>,
+    table: &mut PairTable,
+    callees: &mut Callees,
+    tree: &[Node],
+) {
     let mut place = Vec::with_capacity(tree.len());
     for node in tree {
         let parent = node.parent.map(|parent| place[parent as usize]);
@@ -169,7 +191,7 @@ fn lay(whole: &mut Vec<Node>, extremes: &mut Vec<Extremes>, table: &mut PairTabl
             None => ROOT,
         };
         let next = whole.len() as u32;
-        let at = table.get_or_insert(above, node.function, next);
+        let at = table.get_or_insert(above, callees.number(node.function, node.site), next);
         place.push(at);
         if at == next {
             whole.push(Node { parent, ..*node });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{NodeFlags, Profile, SiteId};
 
 use crate::{outermost_cum, threads};
 
@@ -20,13 +20,15 @@ pub enum Caller {
 pub struct Edge {
     pub caller: Caller,
     pub callee: u32,
+    /// Where the calls are made, if that is told apart.
+    pub site: Option<SiteId>,
     pub calls: u64,
     pub cum: u64,
 }
 
-/// Sorted by callee, then caller.
+/// Sorted by callee, then caller, then site.
 pub fn edges(profile: &Profile) -> Vec<Edge> {
-    let mut sums: BTreeMap<(u32, Caller), (u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<(u32, Caller, Option<SiteId>), (u64, u64)> = BTreeMap::new();
     for (_, thread) in threads(profile) {
         for node in &thread.nodes {
             let caller = match node.parent {
@@ -34,15 +36,16 @@ pub fn edges(profile: &Profile) -> Vec<Edge> {
                 None if node.flags.contains(NodeFlags::FOLDED) => Caller::Unknown,
                 None => Caller::Outside,
             };
-            let (calls, cum) = sums.entry((node.function, caller)).or_default();
+            let (calls, cum) = sums.entry((node.function, caller, node.site)).or_default();
             *calls = calls.saturating_add(node.calls);
             *cum = cum.saturating_add(outermost_cum(node));
         }
     }
     sums.into_iter()
-        .map(|((callee, caller), (calls, cum))| Edge {
+        .map(|((callee, caller, site), (calls, cum))| Edge {
             caller,
             callee,
+            site,
             calls,
             cum,
         })

@@ -37,11 +37,13 @@ impl Thresholds {
     }
 }
 
-/// Prunes the trees of all threads. Sums over everything, and each context's cum, stay what they are.
-pub fn prune(mut profile: Profile, thresholds: &Thresholds) -> Profile {
+/// Prunes the trees of all threads. Sums over everything, and each context's cum, stay what they are. Call sites are rolled
+/// up: between a context and its closest caller that stays there is no single one.
+pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
     if thresholds.is_nothing() {
         return profile;
     }
+    let mut profile = crate::rolled_up(profile);
     let whole = summary(&profile).time;
     let pruned = profile.functions.len() as u32;
     let mut contexts = 0u64;

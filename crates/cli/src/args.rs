@@ -94,6 +94,10 @@ pub struct MeasureArgs {
     /// Count calls without timing them: several times cheaper
     #[arg(long)]
     pub no_clock: bool,
+
+    /// Tell contexts apart by where the call is made, and direct from indirect calls
+    #[arg(long)]
+    pub call_sites: bool,
 }
 
 /// The profile to read.
@@ -126,7 +130,12 @@ impl InputArgs {
         }
     }
 
+    /// Without call sites, which only some views show.
     pub fn read(&self) -> anyhow::Result<Profile> {
+        self.read_with_sites().map(thalweg_analysis::rolled_up)
+    }
+
+    pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
         if let Some(pid) = self.pid {
             return live::read(Pid(pid as i32));
         }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use thalweg_analysis::rolled_up;
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -30,6 +31,7 @@ pub fn options(
         filter: filter.build()?,
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
+        sites: measure.call_sites,
         memory: measure.memory,
         follow,
         gates_suffice: false,
@@ -206,7 +208,11 @@ pub fn save(profile: &Profile, output: OutputFile, summary: bool) -> anyhow::Res
     output.save(profile)?;
     if summary {
         let mut text = Vec::new();
-        report::print_summary(profile, &mut text, Style::for_stderr())?;
+        let style = Style::for_stderr();
+        match profile.sites.is_empty() {
+            true => report::print_summary(profile, &mut text, style)?,
+            false => report::print_summary(&rolled_up(profile.clone()), &mut text, style)?,
+        }
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(&text);
         let _ = writeln!(

@@ -4,6 +4,7 @@ use thalweg_patch::{Probe, ProbeEncoder};
 use thalweg_shm as shm;
 
 use crate::gate;
+use crate::prepare::Probes;
 
 /// Flat, position-independent, self-contained; its first word takes the region's address.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
@@ -22,7 +23,7 @@ pub fn image_for(region: u64) -> Vec<u8> {
 /// Probes that call the agent at `agent`.
 pub struct Encoder<'a> {
     pub agent: u64,
-    pub timed: bool,
+    pub probes: Probes,
     /// Function number in the profile by index in the module.
     pub numbers: &'a [u32],
     /// Functions that have a gate before their entry probe.
@@ -74,8 +75,22 @@ fn put_gate(
 impl ProbeEncoder for Encoder<'_> {
     fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>) {
         use symbol::*;
-        let pick = |timed: u64, counted: u64| if self.timed { timed } else { counted };
+        let Probes { timed, sites } = self.probes;
+        let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
+        let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
         let (opcode, routine) = match (probe, keep_flags) {
+            (Probe::Entry { loops: false, .. }, false) if sites => {
+                (CALL, pick(TW_ENTRY_TS, TW_ENTRY_CS))
+            }
+            (Probe::Entry { loops: false, .. }, true) if sites => {
+                (CALL, pick(TW_ENTRY_TFS, TW_ENTRY_CFS))
+            }
+            (Probe::Entry { loops: true, .. }, false) if sites => {
+                (CALL, pick(TW_ENTRY_TLS, TW_ENTRY_CLS))
+            }
+            (Probe::Entry { loops: true, .. }, true) if sites => {
+                (CALL, pick(TW_ENTRY_TFLS, TW_ENTRY_CFLS))
+            }
             (Probe::Entry { loops: false, .. }, false) => (CALL, pick(TW_ENTRY_T, TW_ENTRY_C)),
             (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
             (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
@@ -84,10 +99,10 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Return, true) => (JMP, pick(TW_RETURN_TF, TW_RETURN_CF)),
             (Probe::Exit, false) => (CALL, pick(TW_EXIT_T, TW_EXIT_C)),
             (Probe::Exit, true) => (CALL, pick(TW_EXIT_TF, TW_EXIT_CF)),
-            (Probe::TailMark, false) => (CALL, TW_TAIL_MARK),
-            (Probe::TailMark, true) => (CALL, TW_TAIL_MARK_F),
-            (Probe::TailUnknown, false) => (CALL, TW_TAIL_UNKNOWN),
-            (Probe::TailUnknown, true) => (CALL, TW_TAIL_UNKNOWN_F),
+            (Probe::TailMark, false) => (CALL, tail(TW_TAIL_MARK_S, TW_TAIL_MARK)),
+            (Probe::TailMark, true) => (CALL, tail(TW_TAIL_MARK_FS, TW_TAIL_MARK_F)),
+            (Probe::TailUnknown, false) => (CALL, tail(TW_TAIL_UNKNOWN_S, TW_TAIL_UNKNOWN)),
+            (Probe::TailUnknown, true) => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
             (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
         };
         let start = out.len();

@@ -38,6 +38,8 @@ pub struct Options {
     /// Count only these threads; empty: all.
     pub threads: Vec<Tid>,
     pub timed: bool,
+    /// Tell contexts apart by call site.
+    pub sites: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     /// Count fork children too, and where a controller lives, the programs that they become.
@@ -169,6 +171,7 @@ fn survey(pid: Pid, options: &Options, progress: Progress) -> Result<Survey> {
 fn measure(options: &Options, launched: bool) -> Measure {
     Measure {
         timed: options.timed,
+        sites: options.sites,
         memory: options.memory,
         launched,
         chosen: !options.threads.is_empty(),

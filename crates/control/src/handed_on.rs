@@ -15,15 +15,17 @@ pub fn add(threads: &mut Vec<model::Thread>, thread: model::Thread) {
 }
 
 fn merge(into: &mut model::Thread, from: model::Thread) {
-    let mut known: HashMap<(Option<u32>, u32), u32> = (0..)
+    let mut known: HashMap<(Option<u32>, u32, Option<model::SiteId>), u32> = (0..)
         .zip(&into.nodes)
-        .map(|(index, node)| ((node.parent, node.function), index))
+        .map(|(index, node)| ((node.parent, node.function, node.site), index))
         .collect();
     let mut places: Vec<u32> = Vec::with_capacity(from.nodes.len());
     for node in from.nodes {
         let parent = node.parent.map(|parent| places[parent as usize]);
         let fresh = into.nodes.len() as u32;
-        let place = *known.entry((parent, node.function)).or_insert(fresh);
+        let place = *known
+            .entry((parent, node.function, node.site))
+            .or_insert(fresh);
         places.push(place);
         if place == fresh {
             into.nodes.push(model::Node { parent, ..node });

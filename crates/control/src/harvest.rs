@@ -13,6 +13,7 @@ use crate::handed_on;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid};
+use crate::sites::Resolver;
 pub use crate::witness::Witness;
 
 /// What a status line shows.
@@ -84,6 +85,7 @@ struct Nodes {
     start: u64,
     bytes: Vec<u8>,
     functions: u32,
+    sites: bool,
 }
 
 impl Nodes {
@@ -96,6 +98,7 @@ impl Nodes {
                 .wrapping_add(header.nodes_offset),
             bytes: shared.read_vec(header.nodes_offset, used)?,
             functions: header.functions,
+            sites: header.flags & shm::HEADER_SITES != 0,
         })
     }
 
@@ -120,6 +123,9 @@ impl Nodes {
         node.unwound = half(48);
         node.first_child = half(52);
         node.sibling = half(56);
+        if self.sites {
+            node.children[shm::SITE_SLOT] = word(shm::NODE_SITE);
+        }
         Ok(node)
     }
 
@@ -206,6 +212,10 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         end_ticks,
         command_name,
         alive: HashMap::new(),
+        sites: match nodes.sites {
+            true => Some(Resolver::new(shared, &header)?),
+            false => None,
+        },
     };
     let mut unseen = 0;
     for account in accounts::all(shared)? {
@@ -238,6 +248,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         reader.add_life(process);
     }
     reader.add_folded(&mut profile)?;
+    profile.sites = reader.sites.map(Resolver::finish).unwrap_or_default();
     add_notes(&mut profile, &header);
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(
@@ -304,6 +315,8 @@ struct Reader<'a> {
     command_name: String,
     /// Threads that live now, by process.
     alive: HashMap<u32, HashSet<u32>>,
+    /// Where call sites are told apart.
+    sites: Option<Resolver>,
 }
 
 /// Figures of one context, in ticks.
@@ -346,6 +359,7 @@ impl Reader<'_> {
             others: account.threads - 1,
         };
         let clock = self.clock;
+        let mut sites = Vec::new();
         self.nodes.walk(account.root, |number, node, parent| {
             let mut figures = Figures {
                 calls: node.calls,
@@ -356,6 +370,7 @@ impl Reader<'_> {
                 unwound: node.unwound,
                 flags: NodeFlags::empty(),
             };
+            sites.push(node.children[shm::SITE_SLOT]);
             if node.flags & shm::NODE_AT_ATTACH != 0 {
                 figures.flags |= NodeFlags::ON_STACK_AT_ATTACH;
             }
@@ -380,6 +395,13 @@ impl Reader<'_> {
                 timed,
             ));
         })?;
+        if let Some(resolver) = &mut self.sites {
+            for (index, address) in sites.into_iter().enumerate() {
+                let caller = thread.nodes[index].parent;
+                let caller = caller.map(|parent| thread.nodes[parent as usize].function);
+                thread.nodes[index].site = resolver.site(profile, address, caller);
+            }
+        }
         if self.header.folded_calls == 0 {
             add_up(&mut thread.nodes);
         }
@@ -611,5 +633,6 @@ fn convert(
         recursion,
         unwound: figures.unwound.into(),
         flags: figures.flags,
+        site: None,
     }
 }

@@ -5,6 +5,7 @@ use thalweg_patch::{Emitted, Patch};
 
 use crate::error::{Error, Result};
 use crate::proc::Mapping;
+use crate::survey::Surveyed;
 
 /// All patches of one target.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,33 @@ pub struct Ledger {
     pub moves: Vec<(u64, u64)>,
     /// Which files' code lay where, patched or not: a patch is undone only where its file is still mapped.
     pub texts: Vec<Text>,
+    /// Which modules lay where, for those who meet an address later.
+    pub homes: Vec<Home>,
+}
+
+/// A module at its place in an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// From its first to its last mapped byte.
+    pub low: u64,
+    pub high: u64,
+    /// What the loader added to its addresses.
+    pub bias: u64,
+    /// The number of one of its functions.
+    pub function: u32,
+}
+
+impl Home {
+    /// `None` for a module of which nothing is counted.
+    pub fn of(surveyed: &Surveyed, numbers: &[u32]) -> Option<Home> {
+        let first = surveyed.plan.functions.first()?;
+        Some(Home {
+            low: surveyed.low,
+            high: surveyed.high,
+            bias: surveyed.bias,
+            function: numbers[first.function],
+        })
+    }
 }
 
 /// A part of a file's code at its place in an address space.
@@ -110,6 +138,13 @@ impl Ledger {
             put(&mut out, text.dev.1.into());
             put(&mut out, text.inode);
         }
+        put(&mut out, self.homes.len() as u64);
+        for home in &self.homes {
+            put(&mut out, home.low);
+            put(&mut out, home.high.wrapping_sub(home.low));
+            put(&mut out, home.bias);
+            put(&mut out, home.function.into());
+        }
         zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
     }
 
@@ -157,6 +192,15 @@ impl Ledger {
                 offset,
                 dev,
                 inode,
+            });
+        }
+        for _ in 0..input.number()? {
+            let low = input.number()?;
+            ledger.homes.push(Home {
+                low,
+                high: low.wrapping_add(input.number()?),
+                bias: input.number()?,
+                function: input.number()? as u32,
             });
         }
         Ok(ledger)
@@ -229,6 +273,12 @@ mod tests {
                 offset: 0x1000,
                 dev: (8, 1),
                 inode: 77,
+            }],
+            homes: vec![Home {
+                low: 0x7f00_0000_0000,
+                high: 0x7f00_0000_5000,
+                bias: 0x7f00_0000_0000,
+                function: 3,
             }],
         }
     }

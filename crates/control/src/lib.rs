@@ -28,6 +28,7 @@ mod place;
 mod prepare;
 pub mod proc;
 mod sigframe;
+mod sites;
 pub mod survey;
 mod table;
 mod text;

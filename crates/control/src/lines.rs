@@ -1,15 +1,17 @@
-//! Last touch to a profile: only the functions that were seen, with file and line where debug information has them.
+//! Last touch to a profile: only the functions that were seen, with file and line where debug information has them,
+//! and call sites with what the code there does.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use thalweg_model::Profile;
+use thalweg_model::{Profile, Site};
 use thalweg_symbols::{DebugLookup, Lines};
 
 use crate::proc::{self, Pid};
+use crate::sites;
 
 /// Line tables, each read once; those of a target's modules while it runs, so that nobody waits for them at the end.
 #[derive(Default)]
@@ -101,6 +103,19 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
         }
     }
     look_up(profile, lookup);
+    look_up_sites(profile, lookup);
+}
+
+fn look_up_sites(profile: &mut Profile, lookup: &mut Lookup) {
+    let mut by_module: BTreeMap<u32, Vec<&mut Site>> = BTreeMap::new();
+    for site in &mut profile.sites {
+        by_module.entry(site.module).or_default().push(site);
+    }
+    for (module, mut sites) in by_module {
+        let module = &profile.modules[module as usize];
+        let lines = lookup.of(&module.path, &module.build_id);
+        sites::describe(module, &mut sites, lines);
+    }
 }
 
 fn look_up(profile: &mut Profile, lookup: &mut Lookup) {

@@ -31,9 +31,9 @@ use thalweg_shm as shm;
 use crate::attach::lookup;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
-use crate::ledger::{Ledger, Text};
+use crate::ledger::{self, Ledger, Text};
 use crate::memory::{self, Shared};
-use crate::prepare::{self, Build};
+use crate::prepare::{self, Build, Probes};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
 use crate::survey::{self, MappedFile, Surveyed};
@@ -52,7 +52,7 @@ const KEPT: usize = 32;
 /// All that a target has mapped, and what of it is instrumented.
 pub struct Modules {
     filter: Filter,
-    timed: bool,
+    probes: Probes,
     identity: memory::Identity,
     /// Where the region lies in the target.
     base: u64,
@@ -137,7 +137,7 @@ impl Modules {
         let pid = Pid(header.pid as i32);
         let mut modules = Modules {
             filter: filter.clone(),
-            timed: header.flags & shm::HEADER_TIMED != 0,
+            probes: Probes::of(header),
             identity,
             base: header.base,
             numbers: HashMap::new(),
@@ -340,11 +340,12 @@ impl Modules {
         }
         let mut ledger = Ledger::default();
         let mut stubs = Vec::new();
-        for mut made in prepare::emit(surveyed, &numbers, self.timed, home.region, home.stubs)? {
+        for mut made in prepare::emit(surveyed, &numbers, self.probes, home.region, home.stubs)? {
             stubs.push((made.at, std::mem::take(&mut made.code.stubs)));
             ledger.add(made.code);
         }
         ledger.texts = surveyed.text.clone();
+        ledger.homes.extend(ledger::Home::of(surveyed, &numbers));
         ledger.sort();
         let changes = Changes::prepare(pid, &ledger)?;
         let Some(first_patch) = ledger.patches.first().cloned() else {

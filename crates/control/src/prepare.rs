@@ -11,7 +11,7 @@ use thalweg_symbols::{DebugLookup, Module, Unwinder};
 use crate::agent;
 use crate::error::{Error, Result};
 use crate::launch::list_state;
-use crate::ledger::Ledger;
+use crate::ledger::{Home, Ledger};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -24,6 +24,8 @@ use crate::tracee::Stopped;
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
     pub timed: bool,
+    /// Contexts are told apart by call site.
+    pub sites: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     pub launched: bool,
@@ -33,6 +35,31 @@ pub struct Measure {
     pub follow: bool,
     /// Worth the while even if no function is counted.
     pub gates_suffice: bool,
+}
+
+/// Which of the probes are used.
+#[derive(Clone, Copy, Debug)]
+pub struct Probes {
+    pub timed: bool,
+    pub sites: bool,
+}
+
+impl Measure {
+    fn probes(&self) -> Probes {
+        Probes {
+            timed: self.timed,
+            sites: self.sites,
+        }
+    }
+}
+
+impl Probes {
+    pub fn of(header: &shm::Header) -> Probes {
+        Probes {
+            timed: header.flags & shm::HEADER_TIMED != 0,
+            sites: header.flags & shm::HEADER_SITES != 0,
+        }
+    }
 }
 
 /// Room that is kept free behind the stubs. Only address space, and fork children inherit it.
@@ -130,7 +157,7 @@ impl Build {
             for &member in &cluster.members {
                 let surveyed = &self.survey.modules[member];
                 let numbers = &self.numbers[member];
-                for mut emitted in emit(surveyed, numbers, self.measure.timed, start, at)? {
+                for mut emitted in emit(surveyed, numbers, self.measure.probes(), start, at)? {
                     region
                         .stubs
                         .push((emitted.at, std::mem::take(&mut emitted.code.stubs)));
@@ -150,6 +177,10 @@ impl Build {
             .modules
             .iter()
             .flat_map(|m| m.text.iter().copied())
+            .collect();
+        let modules = self.survey.modules.iter().zip(&self.numbers);
+        ledger.homes = modules
+            .filter_map(|(surveyed, numbers)| Home::of(surveyed, numbers))
             .collect();
         ledger.sort();
         self.ledger_bytes = ledger.encode();
@@ -192,6 +223,10 @@ impl Build {
             0
         } | if self.measure.launched {
             shm::HEADER_LAUNCHED
+        } else {
+            0
+        } | if self.measure.sites {
+            shm::HEADER_SITES
         } else {
             0
         } | if self.measure.follow {
@@ -295,7 +330,7 @@ pub struct EmittedAt {
 pub fn emit(
     surveyed: &Surveyed,
     numbers: &[u32],
-    timed: bool,
+    probes: Probes,
     agent: u64,
     at: u64,
 ) -> Result<Vec<EmittedAt>> {
@@ -312,7 +347,7 @@ pub fn emit(
     };
     let counting = agent::Encoder {
         agent,
-        timed,
+        probes,
         numbers,
         gates,
     };

@@ -79,6 +79,8 @@ pub fn open_slots(
 struct OnStack {
     function: u32,
     sp: u64,
+    /// Where it was called from: its return address, 0 where that could not be read.
+    site: u64,
 }
 
 /// Outermost first.
@@ -96,7 +98,7 @@ fn unwind(
     let frames = unwinder.unwind(regs.rip, regs.rsp, regs.rbp, MAX_UNWOUND, &mut |address| {
         cache.word(address)
     });
-    let mut trunk = Vec::new();
+    let mut on_stack = Vec::new();
     let mut below = regs.rsp;
     for frame in frames {
         let Some(cfa) = frame.cfa else { break };
@@ -106,14 +108,17 @@ fn unwind(
         }
         below = cfa;
         if let Some(function) = functions.find(frame.ip) {
-            trunk.push(OnStack {
-                function,
-                sp: cfa - 8,
-            });
+            on_stack.push((function, cfa - 8));
         }
     }
-    trunk.reverse();
+    let trunk = on_stack.into_iter().rev();
     trunk
+        .map(|(function, sp)| OnStack {
+            function,
+            sp,
+            site: cache.word(sp).unwrap_or(0),
+        })
+        .collect()
 }
 
 struct StackCache<'a> {
@@ -264,6 +269,7 @@ impl Opener<'_> {
             let nodes = shared_start + self.header.nodes_offset;
             ((first - nodes) / shm::NODE_SIZE) as u32 + index as u32 + 1
         };
+        let with_sites = self.header.flags & shm::HEADER_SITES != 0;
         let mut bytes = Vec::new();
         for index in 0..=trunk.len() {
             let mut node: shm::Node = zeroed();
@@ -276,8 +282,15 @@ impl Opener<'_> {
             }
             if let Some(next) = trunk.get(index) {
                 node.first_child = link(index + 1);
-                let [place, _] = shm::child_places(next.function);
+                let [place, _] = match with_sites {
+                    true => shm::site_places(shm::site_hash(next.function, next.site)),
+                    false => shm::child_places(next.function),
+                };
                 node.children[place] = first + (index as u64 + 1) * shm::NODE_SIZE;
+            }
+            if with_sites {
+                let own = index.checked_sub(1).map_or(0, |own| trunk[own].site);
+                node.children[shm::SITE_SLOT] = own;
             }
             bytes.extend_from_slice(bytes_of(&node));
         }

@@ -32,6 +32,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         filter: Filter::default(),
         threads: vec![],
         timed: true,
+        sites: false,
         memory,
         follow: false,
         gates_suffice: false,

@@ -2,7 +2,7 @@
 //!
 //! It holds pairs of caller and callee, no deeper contexts. The cost of a pair is the callee's time in calls by that caller,
 //! outermost calls only, so that what its callers brought in adds up to the inclusive time of each function. What nobody
-//! was seen to call is called by `START`.
+//! was seen to call is called by `START`. Where call sites were recorded, calls stand at the lines that make them.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "summary: {total}\n")?;
 
     let mut by_caller = edges(profile);
-    by_caller.sort_by_key(|edge| (start_last(edge.caller), edge.callee));
+    by_caller.sort_by_key(|edge| (start_last(edge.caller), edge.callee, edge.site));
     let mut calls = by_caller.iter().peekable();
     let mut writer = Writer {
         profile,
@@ -51,7 +51,7 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         writeln!(writer.out, "{at} {}", own(row.base, row.calls))?;
         let caller = (false, row.function);
         while let Some(edge) = calls.next_if(|edge| start_last(edge.caller) == caller) {
-            writer.call(edge, at)?;
+            writer.call_from(row.function, edge)?;
         }
         writeln!(writer.out)?;
     }
@@ -104,6 +104,34 @@ impl<'a, W: Write> Writer<'a, W> {
             }
         }
         Ok(())
+    }
+
+    /// At its line, which may be that of another file: of a function that was inlined.
+    fn call_from(&mut self, caller: u32, edge: &Edge) -> io::Result<()> {
+        let profile = self.profile;
+        let caller = &profile.functions[caller as usize];
+        let site = edge.site.map(|site| &profile.sites[site.index() as usize]);
+        let Some(site) = site.filter(|site| site.line > 0 && site.is_in(caller)) else {
+            return self.call(edge, caller.line);
+        };
+        let elsewhere = site.file.as_deref().filter(|_| site.file != caller.file);
+        if let Some(file) = elsewhere {
+            self.file("fi", file)?;
+        }
+        self.call(edge, site.line)?;
+        if elsewhere.is_some() {
+            self.file("fe", caller.file.as_deref().unwrap_or("???"))?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, key: &str, file: &'a str) -> io::Result<()> {
+        let new_file = self.files.len() as u64;
+        let number = *self.files.entry(file).or_insert(new_file);
+        match self.named[1].insert(number) {
+            true => writeln!(self.out, "{key}=({number}) {}", line(file)),
+            false => writeln!(self.out, "{key}=({number})"),
+        }
     }
 
     fn call(&mut self, edge: &Edge, at: u32) -> io::Result<()> {

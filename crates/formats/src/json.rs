@@ -17,7 +17,7 @@
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_model::{Creator, End, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, End, NodeFlags, Process, Profile, Target, Thread};
 
 use crate::each::Each;
 
@@ -54,7 +54,7 @@ impl Document<'_, (), (), (), ()> {
                     .zip(&profile.functions)
                     .map(|(id, _)| Function::of(profile, id))
             }),
-            processes: Each(|| profile.processes.iter().map(process)),
+            processes: Each(|| profile.processes.iter().map(|p| process(profile, p))),
             skipped: Each(|| profile.skipped.iter().map(Skipped::of)),
             notes: &profile.notes,
         }
@@ -147,7 +147,7 @@ impl Serialize for Address {
     }
 }
 
-fn process(process: &Process) -> impl Serialize + '_ {
+fn process<'a>(profile: &'a Profile, process: &'a Process) -> impl Serialize + 'a {
     #[derive(Serialize)]
     struct Wire<'a, T> {
         pid: u32,
@@ -165,7 +165,7 @@ fn process(process: &Process) -> impl Serialize + '_ {
         start: process.start_ns,
         end: process.end_ns,
         ended: Ended::of(process.end),
-        threads: Each(|| process.threads.iter().map(thread)),
+        threads: Each(move || process.threads.iter().map(|t| thread(profile, t))),
     }
 }
 
@@ -196,7 +196,7 @@ impl Ended {
     }
 }
 
-fn thread(thread: &Thread) -> impl Serialize + '_ {
+fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
     #[derive(Serialize)]
     struct Wire<'a, N> {
         tid: u32,
@@ -216,10 +216,10 @@ fn thread(thread: &Thread) -> impl Serialize + '_ {
         end: thread.end_ns,
         folded_calls: thread.folded_calls,
         threads: thread.others.saturating_add(1),
-        nodes: Each(|| {
+        nodes: Each(move || {
             (0..)
                 .zip(&thread.nodes)
-                .map(|(id, node)| Node::of(id, node))
+                .map(|(id, node)| Node::of(profile, id, node))
         }),
     }
 }
@@ -242,7 +242,7 @@ impl CreatedBy {
 }
 
 #[derive(Serialize)]
-struct Node {
+struct Node<'a> {
     id: u32,
     parent: Option<u32>,
     function: u32,
@@ -261,10 +261,27 @@ struct Node {
     folded: bool,
     #[serde(skip_serializing_if = "is_false")]
     open: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site_file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site_line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direct: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    indirect: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    tail: bool,
 }
 
-impl Node {
-    fn of(id: u32, node: &thalweg_model::Node) -> Node {
+impl<'a> Node<'a> {
+    fn of(profile: &'a Profile, id: u32, node: &thalweg_model::Node) -> Node<'a> {
+        let site = node.site.map(|site| &profile.sites[site.index() as usize]);
+        let made = |target| {
+            site.filter(|site| site.target == target)
+                .map(|_| node.calls)
+        };
         Node {
             id,
             parent: node.parent,
@@ -280,6 +297,12 @@ impl Node {
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),
+            site: site.map(|site| site.name.as_str()),
+            site_file: site.and_then(|site| site.file.as_deref()),
+            site_line: site.map(|site| site.line).filter(|&line| line > 0),
+            direct: made(Target::Direct),
+            indirect: made(Target::Indirect),
+            tail: site.is_some_and(|site| site.jump),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! pprof's `profile.proto`, gzipped: what `go tool pprof` and most continuous profilers read.
 //!
 //! One sample per context with two values, calls and time in the function itself; pprof adds up the rest and counts
-//! nothing twice under recursion. Process and thread are labels. Samples carry no timestamps, and none are needed.
+//! nothing twice under recursion. Where call sites were recorded, each caller's location is the place of its call.
+//!
+//! Process and thread are labels. Samples carry no timestamps, and none are needed.
 //!
 //! Written field by field: only names stand in memory twice.
 
@@ -10,10 +12,9 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_model::{Profile, Thread};
+use thalweg_model::{Node, Profile, SiteId, Thread};
 
 use crate::protobuf::Message;
-use crate::stacks::innermost_first;
 
 /// Field numbers of `Profile`, for writer and reader.
 pub(crate) mod field {
@@ -33,6 +34,7 @@ pub fn write(profile: &Profile, out: impl Write) -> io::Result<()> {
     let mut writer = Writer {
         out: GzEncoder::new(out, Compression::default()),
         strings: HashMap::new(),
+        sites: HashMap::new(),
         message: Message::new(),
     };
     writer.string("")?;
@@ -50,6 +52,8 @@ struct Writer<W: Write> {
     out: GzEncoder<W>,
     /// Strings written so far, by their number.
     strings: HashMap<String, u64>,
+    /// Locations of call sites, by the function that they count as.
+    sites: HashMap<(u32, SiteId), u64>,
     message: Message,
 }
 
@@ -150,6 +154,54 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// The innermost function, and where each of the others called the one before it.
+    fn locations(
+        &mut self,
+        profile: &Profile,
+        thread: &Thread,
+        node: &Node,
+    ) -> io::Result<Vec<u64>> {
+        let mut locations = vec![u64::from(node.function) + 1];
+        let mut below = node;
+        while let Some(parent) = below.parent {
+            let caller = &thread.nodes[parent as usize];
+            locations.push(self.calling(profile, caller.function, below.site)?);
+            below = caller;
+        }
+        Ok(locations)
+    }
+
+    fn calling(
+        &mut self,
+        profile: &Profile,
+        function: u32,
+        site: Option<SiteId>,
+    ) -> io::Result<u64> {
+        let plain = u64::from(function) + 1;
+        let Some(id) = site else { return Ok(plain) };
+        let site = &profile.sites[id.index() as usize];
+        if !site.is_in(&profile.functions[function as usize]) {
+            return Ok(plain);
+        }
+        if let Some(&known) = self.sites.get(&(function, id)) {
+            return Ok(known);
+        }
+        let number = (profile.functions.len() + self.sites.len()) as u64 + 1;
+        self.sites.insert((function, id), number);
+        self.emit(|message| {
+            message.message(field::LOCATION, |location| {
+                location.number(1, number);
+                location.number(2, u64::from(site.module) + 1);
+                location.number(3, site.address);
+                location.message(4, |line| {
+                    line.number(1, plain);
+                    line.number(2, site.line.into());
+                });
+            });
+        })?;
+        Ok(number)
+    }
+
     fn samples(&mut self, profile: &Profile, pid: u32, thread: &Thread) -> io::Result<()> {
         let (pid_key, tid_key) = (self.string("pid")?, self.string("tid")?);
         let (name_key, name) = (self.string("thread")?, self.string(&thread.name)?);
@@ -157,11 +209,10 @@ impl<W: Write> Writer<W> {
             if node.calls == 0 && node.base == 0 {
                 continue;
             }
+            let locations = self.locations(profile, thread, node)?;
             self.emit(|message| {
                 message.message(field::SAMPLE, |sample| {
-                    let locations =
-                        innermost_first(thread, node).map(|function| u64::from(function) + 1);
-                    sample.numbers(1, locations);
+                    sample.numbers(1, locations.iter().copied());
                     let time = profile.meta.timed.then_some(node.base);
                     sample.numbers(2, std::iter::once(node.calls).chain(time));
                     for (key, number) in [(pid_key, pid), (tid_key, thread.tid)] {

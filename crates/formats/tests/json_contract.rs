@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
+    Target, Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -72,6 +73,7 @@ fn fib() -> Profile {
             reason: "entry code".into(),
         }],
         notes: vec![],
+        sites: vec![],
     }
 }
 
@@ -88,6 +90,7 @@ fn node(parent: Option<u32>, function: u32) -> Node {
         recursion: 0,
         unwound: 0,
         flags: NodeFlags::empty(),
+        site: None,
     }
 }
 
@@ -206,6 +209,20 @@ fn the_documented_fields_are_those_that_are_written() {
     let node = &mut profile.processes[0].threads[1].nodes[0];
     node.unwound = 1;
     node.flags |= NodeFlags::FOLDED;
+    let targets = [Target::Direct, Target::Indirect];
+    profile.sites = targets
+        .map(|target| Site {
+            name: "main+0x20".into(),
+            file: Some("fib.c".into()),
+            line: 9,
+            target,
+            jump: true,
+            ..Site::default()
+        })
+        .to_vec();
+    for (index, node) in (0..).zip(&mut profile.processes[0].threads[1].nodes) {
+        node.site = SiteId::from_index(index);
+    }
     let mut written = BTreeSet::new();
     fields(&parsed(&profile), "", &mut written);
     assert_eq!(written, documented());

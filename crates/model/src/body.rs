@@ -4,10 +4,10 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
-use crate::nodes;
 use crate::profile::{
     Creator, End, Function, Meta, Module, Node, Process, Profile, Skipped, Thread,
 };
+use crate::{nodes, sites};
 
 mod tag {
     pub const META: u64 = 1;
@@ -19,6 +19,7 @@ mod tag {
     pub const UNWOUND: u64 = 7;
     pub const LIVES: u64 = 8;
     pub const OTHER_THREADS: u64 = 10;
+    pub const SITES: u64 = 20;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -48,6 +49,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             encode_others(profile, out)
         });
     }
+    if !profile.sites.is_empty() {
+        section(&mut out, tag::SITES, |out| sites::encode(profile, out));
+    }
     out.into_bytes()
 }
 
@@ -73,6 +77,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::UNWOUND => decode_unwound(&mut profile, section)?,
             tag::LIVES => decode_lives(&mut profile.processes, section)?,
             tag::OTHER_THREADS => decode_others(&mut profile, section)?,
+            tag::SITES => sites::decode(&mut profile, section)?,
             _ => continue,
         }
         if !section.is_at_end() {

@@ -15,6 +15,7 @@ mod file;
 mod merge;
 mod nodes;
 mod profile;
+mod sites;
 mod validate;
 
 pub use container::{read, write};
@@ -22,6 +23,7 @@ pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use merge::Merger;
 pub use profile::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
+    Target, Thread,
 };
 pub use validate::Invalid;

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::profile::{Module, Process, Profile, Skipped};
+use crate::profile::{Module, Process, Profile, Site, SiteId, Skipped};
 
 /// Grows one profile out of several.
 #[derive(Clone, Default)]
@@ -14,6 +14,7 @@ pub struct Merger {
     modules: HashMap<(String, String), u32>,
     /// By module and address, and where that is not known (imported from another tool), by name.
     functions: HashMap<(u32, u64, Option<String>), u32>,
+    sites: HashMap<(u32, u64, bool, String), u32>,
     skipped: HashSet<(String, u64, String)>,
     /// When the earliest one so far began.
     first_ns: Option<u64>,
@@ -47,8 +48,20 @@ impl Merger {
                 .copied()
                 .unwrap_or(u32::MAX)
         };
+        let sites: Vec<Option<SiteId>> = other
+            .sites
+            .into_iter()
+            .map(|mut site| {
+                site.module = modules
+                    .get(site.module as usize)
+                    .copied()
+                    .unwrap_or(u32::MAX);
+                self.site(site)
+            })
+            .collect();
         for mut process in other.processes {
             renumber(&mut process, &number);
+            renumber_sites(&mut process, &sites);
             shift(&mut process, later_ns);
             self.profile.processes.push(process);
         }
@@ -70,6 +83,17 @@ impl Merger {
         }
         ours.memory_bytes = memory_bytes;
         ours.duration_ns = duration_ns;
+    }
+
+    /// Equal places are one; those that are not known (imported from another tool) differ in their names.
+    fn site(&mut self, site: Site) -> Option<SiteId> {
+        let key = (site.module, site.address, site.jump, site.name.clone());
+        let all = &mut self.profile.sites;
+        let index = *self.sites.entry(key).or_insert_with(|| {
+            all.push(site);
+            all.len() as u32 - 1
+        });
+        SiteId::from_index(index)
     }
 
     pub fn finish(self) -> Profile {
@@ -110,6 +134,14 @@ fn renumber(process: &mut Process, number: &impl Fn(u32) -> u32) {
         for node in &mut thread.nodes {
             node.function = number(node.function);
         }
+    }
+}
+
+fn renumber_sites(process: &mut Process, sites: &[Option<SiteId>]) {
+    for node in process.threads.iter_mut().flat_map(|t| &mut t.nodes) {
+        node.site = node
+            .site
+            .and_then(|site| *sites.get(site.index() as usize)?);
     }
 }
 

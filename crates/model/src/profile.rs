@@ -8,6 +8,8 @@ pub struct Profile {
     /// Referred to by index: [`Node::function`], [`Creator::function`].
     pub functions: Vec<Function>,
     pub processes: Vec<Process>,
+    /// Where calls were made from, if contexts are told apart by that; referred to by [`Node::site`].
+    pub sites: Vec<Site>,
     /// Functions that were found but not patched, each with its reason.
     pub skipped: Vec<Skipped>,
     /// What the reader of a report must know about how the figures came about, one sentence each.
@@ -133,6 +135,60 @@ pub struct Node {
     /// Of `calls`, those that ended without a return: an exception, a longjmp or a cancellation went through them.
     pub unwound: u64,
     pub flags: NodeFlags,
+    /// Where the calls were made, if that was recorded and is known.
+    pub site: Option<SiteId>,
+}
+
+/// A number of [`Profile::sites`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteId(std::num::NonZeroU32);
+
+impl SiteId {
+    /// `None` for the one index that no list of sites reaches.
+    pub fn from_index(index: u32) -> Option<SiteId> {
+        let number = index.checked_add(1)?;
+        std::num::NonZeroU32::new(number).map(SiteId)
+    }
+
+    pub fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// A place in the code that calls functions or jumps to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The function that it is in and where: `parse+0x20`.
+    pub name: String,
+    /// Index into [`Profile::modules`].
+    pub module: u32,
+    /// Of the calling instruction, in the module; of its last byte where it could not be decoded.
+    pub address: u64,
+    pub file: Option<String>,
+    /// 0 when unknown.
+    pub line: u32,
+    pub target: Target,
+    /// A tail call: a jump, with no return to here.
+    pub jump: bool,
+}
+
+impl Site {
+    /// Whether it is in this function, as opposed to code between the function and its callee that is not counted.
+    pub fn is_in(&self, function: &Function) -> bool {
+        let offset = self.name.strip_prefix(&*function.name);
+        self.module == function.module && offset.is_some_and(|offset| offset.starts_with("+0x"))
+    }
+}
+
+/// How a site says what it calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    #[default]
+    Unknown,
+    /// By name: the instruction holds the address, or goes through the linkage table.
+    Direct,
+    /// By a pointer.
+    Indirect,
 }
 
 /// What is special about a node.

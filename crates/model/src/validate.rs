@@ -34,6 +34,21 @@ pub enum Invalid {
         functions: usize,
     },
 
+    #[error("call site {site} is in module {module}, but there are {modules}")]
+    ModuleOfSite {
+        site: usize,
+        module: u32,
+        modules: usize,
+    },
+
+    #[error("node {node} of thread {tid} was called from site {site}, but there are {sites}")]
+    SiteOfNode {
+        tid: u32,
+        node: usize,
+        site: u32,
+        sites: usize,
+    },
+
     #[error("{0} is not a number")]
     NotANumber(&'static str),
 }
@@ -57,15 +72,24 @@ impl Profile {
                 });
             }
         }
+        for (site, of) in self.sites.iter().enumerate() {
+            if of.module as usize >= modules {
+                return Err(Invalid::ModuleOfSite {
+                    site,
+                    module: of.module,
+                    modules,
+                });
+            }
+        }
         self.processes
             .iter()
             .flat_map(|Process { threads, .. }| threads)
-            .try_for_each(|thread| thread.validate(self.functions.len()))
+            .try_for_each(|thread| thread.validate(self.functions.len(), self.sites.len()))
     }
 }
 
 impl Thread {
-    fn validate(&self, functions: usize) -> Result<(), Invalid> {
+    fn validate(&self, functions: usize, sites: usize) -> Result<(), Invalid> {
         let tid = self.tid;
         if let Some(function) = self.created_by.and_then(|creator| creator.function)
             && function as usize >= functions
@@ -83,6 +107,16 @@ impl Thread {
                     node: index,
                     function: node.function,
                     functions,
+                });
+            }
+            if let Some(site) = node.site
+                && site.index() as usize >= sites
+            {
+                return Err(Invalid::SiteOfNode {
+                    tid,
+                    node: index,
+                    site: site.index(),
+                    sites,
                 });
             }
             if let Some(parent) = node.parent

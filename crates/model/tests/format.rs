@@ -206,9 +206,11 @@ proptest! {
                 old.others = new.others;
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
+                    old.site = new.site;
                 }
             }
         }
+        old.sites.clone_from(&profile.sites);
         prop_assert_eq!(old, profile);
     }
 }

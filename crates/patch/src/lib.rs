@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod callers;
 mod emit;
 mod flags;
 mod flow;
@@ -30,6 +31,7 @@ mod space;
 mod targets;
 pub mod verify;
 
+pub use callers::{Callers, CallingInsn, Reach};
 pub use emit::emit;
 pub use interface::{
     EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,

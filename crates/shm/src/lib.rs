@@ -18,7 +18,7 @@
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -85,6 +85,10 @@ pub struct PrivateSlot {
     pub strayed: u64,
     /// Stacks beside the thread's main one that were found to be its own, by `stack_place`: the megabyte they lie in.
     pub stacks: [u64; KNOWN_STACKS],
+    /// With `HEADER_SITES`: where in its stub the last tail jump was made, and by whom: 8 less than the address of the
+    /// activation's return address.
+    pub jumped_from: u64,
+    pub jumped_at: u64,
 }
 
 pub const KNOWN_STACKS: usize = 32;
@@ -104,6 +108,8 @@ pub const PRIVATE_LIMIT: usize = 16;
 pub const PRIVATE_TABLE: usize = 24;
 pub const PRIVATE_TABLE_MASK: usize = 32;
 pub const PRIVATE_NODES: usize = 40;
+pub const PRIVATE_JUMPED_FROM: usize = core::mem::offset_of!(PrivateSlot, jumped_from);
+pub const PRIVATE_JUMPED_AT: usize = core::mem::offset_of!(PrivateSlot, jumped_at);
 
 /// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
@@ -293,6 +299,8 @@ pub struct Node {
     /// Table of all children, `EXTENSION_SLOTS` words, for nodes with many.
     pub extension: u32,
     /// Addresses, in one of two places by function number; what was pushed out is in the extension and the sibling list.
+    /// Where call sites are told apart, the last is no place but the node's own site: the return address of its
+    /// calls, or for tail jumps the place in the stub that they are made from; 0: unknown.
     pub children: [u64; CHILD_SLOTS as usize],
 }
 
@@ -304,6 +312,8 @@ pub const NODE_MAX: usize = 32;
 pub const NODE_FUNCTION: usize = 40;
 pub const NODE_EXTENSION: usize = 60;
 pub const NODE_CHILDREN: usize = 64;
+pub const NODE_SITE: usize = NODE_CHILDREN + SITE_SLOT * 8;
+pub const SITE_SLOT: usize = CHILD_SLOTS as usize - 1;
 
 /// `Node::flags`: on the stack when thalweg attached.
 pub const NODE_AT_ATTACH: u32 = 1;
@@ -330,12 +340,14 @@ pub struct ParkedFrame {
     pub key: u64,
     /// Time spent in itself so far.
     pub own: u64,
+    /// The call site, where sites are told apart.
+    pub site: u64,
     pub function: u32,
     pub reserved: u32,
 }
 
 /// How many activations a block holds.
-pub const PARKED_FRAMES: u64 = 41;
+pub const PARKED_FRAMES: u64 = 30;
 
 /// Part of a parked stack: the outermost activations are in its first block. All but `next`, `count` and `frames` is of
 /// the first block only.
@@ -579,6 +591,9 @@ pub const HEADER_CHOSEN: u32 = 8;
 /// Fork children are counted.
 pub const HEADER_FOLLOW: u32 = 16;
 
+/// Contexts are told apart by call site too.
+pub const HEADER_SITES: u32 = 256;
+
 /// An uncounted fork child that has made so many events is no mere step towards an exec: it asks to be left clean.
 pub const STRAY_EVENTS: u64 = 64;
 
@@ -635,6 +650,25 @@ pub const fn child_places(function: u32) -> [usize; 2] {
     [
         (function as u64 % CHILD_SLOTS) as usize,
         ((function >> 3) as u64 % CHILD_SLOTS) as usize,
+    ]
+}
+
+pub const SITE_FACTOR: u32 = 0x9e37_79b1;
+pub const SITE_TURN: u32 = 20;
+
+/// With `HEADER_SITES`: what a child is filed under. The probe's assembler does the same.
+pub const fn site_hash(function: u32, site: u64) -> u32 {
+    function
+        .rotate_left(SITE_TURN)
+        .wrapping_add(site as u32)
+        .wrapping_mul(SITE_FACTOR)
+}
+
+/// With `HEADER_SITES`: the two places of a child, by its hash.
+pub const fn site_places(hash: u32) -> [usize; 2] {
+    [
+        ((hash as u64 * SITE_SLOT as u64) >> 32) as usize,
+        ((hash.rotate_left(16) as u64 * SITE_SLOT as u64) >> 32) as usize,
     ]
 }
 

@@ -50,6 +50,7 @@ pub enum Variant {
     Floor,
     Timed,
     Counted,
+    Sites,
     Uftrace,
     Callgrind,
 }
@@ -61,6 +62,7 @@ impl Variant {
             Variant::Floor => "floor by hand",
             Variant::Timed => "thalweg",
             Variant::Counted => "thalweg --no-clock",
+            Variant::Sites => "thalweg --call-sites",
             Variant::Uftrace => "uftrace",
             Variant::Callgrind => "callgrind",
         }
@@ -134,13 +136,16 @@ impl Bench {
     fn command(&self, variant: Variant, target: &Path) -> Command {
         let mut command = match variant {
             Variant::Plain | Variant::Floor => return Command::new(target),
-            Variant::Timed | Variant::Counted => {
+            Variant::Timed | Variant::Counted | Variant::Sites => {
                 let mut command = Command::new(&self.thalweg);
                 command
                     .args(["record", "--no-report", "-q", "-o"])
                     .arg(self.path("profile.thalweg"));
                 if variant == Variant::Counted {
                     command.arg("--no-clock");
+                }
+                if variant == Variant::Sites {
+                    command.arg("--call-sites");
                 }
                 command.arg("--");
                 command
@@ -174,7 +179,9 @@ impl Bench {
 
     fn recorded_bytes(&self, variant: Variant) -> u64 {
         match variant {
-            Variant::Timed | Variant::Counted => size(&self.path("profile.thalweg")),
+            Variant::Timed | Variant::Counted | Variant::Sites => {
+                size(&self.path("profile.thalweg"))
+            }
             Variant::Uftrace => size(&self.path("uftrace.data")),
             Variant::Callgrind => size(&self.path("callgrind.out")),
             Variant::Plain | Variant::Floor => 0,
@@ -257,6 +264,7 @@ impl Bench {
             Variant::Floor,
             Variant::Timed,
             Variant::Counted,
+            Variant::Sites,
         ];
         variants.extend(
             [Variant::Uftrace, Variant::Callgrind]
@@ -275,6 +283,7 @@ impl Bench {
                 let goal = match variant {
                     Variant::Timed => Some(Goal::at_most("x floor", run.figure / floor, 1.25)),
                     Variant::Counted => Some(Goal::at_most("x floor", run.figure / floor, 0.35)),
+                    Variant::Sites => Some(Goal::at_most("x floor", run.figure / floor, 1.4)),
                     _ => None,
                 };
                 table.row(
@@ -336,7 +345,12 @@ impl Bench {
             return Ok(());
         };
         program.write_files(&self.folder)?;
-        let mut variants = vec![Variant::Plain, Variant::Timed, Variant::Counted];
+        let mut variants = vec![
+            Variant::Plain,
+            Variant::Timed,
+            Variant::Counted,
+            Variant::Sites,
+        ];
         variants.extend(
             [Variant::Uftrace, Variant::Callgrind]
                 .into_iter()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use thalweg_analysis::diff;
+use thalweg_analysis::{diff, rolled_up};
 use thalweg_model::{Profile, read_file};
 
 use crate::args::FilterArgs;
@@ -58,7 +58,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
-        files.iter().map(|file| Ok(read_file(file)?)).collect()
+        files
+            .iter()
+            .map(|file| Ok(rolled_up(read_file(file)?)))
+            .collect()
     };
     let (before, after) = (read(&before)?, read(&after)?);
     // Where one run has no times, times cannot be compared.

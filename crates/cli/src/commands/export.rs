@@ -55,7 +55,10 @@ pub enum Format {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let profile = args.input.read()?;
+    let profile = match args.format.knows_sites() {
+        true => args.input.read_with_sites()?,
+        false => args.input.read()?,
+    };
     check(args.format, &profile)?;
     match args.output {
         Some(path) => {
@@ -72,6 +75,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Format {
+    /// Others would have several rows that look the same.
+    fn knows_sites(self) -> bool {
+        matches!(self, Format::Json | Format::Pprof | Format::Callgrind)
+    }
+
     fn is_binary(self) -> bool {
         matches!(self, Format::Pprof | Format::Parquet | Format::Otlp)
     }

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, InputArgs};
@@ -36,6 +36,11 @@ pub struct Args {
     /// Show at most this many levels of a tree, or of callers or callees
     #[arg(long, value_name = "LEVELS")]
     pub depth: Option<u32>,
+
+    /// Tell calls from different places apart, in --tree, --arcs, --callers and --callees of a profile recorded with
+    /// --call-sites
+    #[arg(long)]
+    pub sites: bool,
 
     /// Columns of the table of functions, separated by commas
     #[arg(long, value_enum, value_name = "FIELD", value_delimiter = ',')]
@@ -87,8 +92,11 @@ const MOST_TREES: usize = 20;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
-    let profile = args.input.read()?;
     let view = &args.view;
+    let profile = match args.sites {
+        true => with_sites(&args)?,
+        false => args.input.read()?,
+    };
     if let Some(path) = &view.html {
         let output = OutputFile::create(path)?;
         let subject = Subject::new(profile, args.input.origin());
@@ -107,6 +115,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     print(&args, &profile, &chosen, selection).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn with_sites(args: &Args) -> anyhow::Result<Profile> {
+    let view = &args.view;
+    if !(view.tree || view.arcs || view.callers.is_some() || view.callees.is_some()) {
+        bail!("--sites goes with --tree, --arcs, --callers and --callees");
+    }
+    let profile = args.input.read_with_sites()?;
+    if profile.sites.is_empty() {
+        bail!("this profile knows no call sites: record it with --call-sites");
+    }
+    Ok(profile)
 }
 
 /// What to show, with its names looked up.

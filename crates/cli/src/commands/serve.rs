@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
+use thalweg_analysis::rolled_up;
 use thalweg_control::proc::Pid;
 use thalweg_control::{attach, detach};
 
@@ -62,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
         let mut subject = Subject::new(args.input.read()?, args.input.origin()).with_sources();
         if let Some(before) = &args.before {
-            subject = subject.compared_with(thalweg_model::read_file(before)?);
+            subject = subject.compared_with(rolled_up(thalweg_model::read_file(before)?));
         }
         serve::run(subject, None, args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);

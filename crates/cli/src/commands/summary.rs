@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use thalweg_analysis::{rolled_up, site_calls};
 
 use crate::args::{FilterArgs, InputArgs};
 use crate::report::{self, OutputArgs, Selection, SortKey};
@@ -30,13 +31,15 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
-    let profile = args.input.read()?;
+    let profile = args.input.read_with_sites()?;
+    let made = site_calls(&profile);
+    let profile = rolled_up(profile);
     let mut selection = Selection::new(&profile, args.sort, SortKey::Base)?;
     selection.filter = filter;
     selection.limit = Some(args.limit);
     let printed = args.output.print(|out, style| match args.output.json {
-        true => report::print_overview_json(&profile, &selection, out),
-        false => report::print_overview(&profile, &selection, out, style),
+        true => report::print_overview_json(&profile, made, &selection, out),
+        false => report::print_overview(&profile, made, &selection, out, style),
     });
     printed.context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

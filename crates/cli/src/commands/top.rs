@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use thalweg_analysis::rolled_up;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::{self, Pid};
@@ -75,7 +76,7 @@ fn watch(
     let mut witness = Witness::default();
     let mut read = || -> anyhow::Result<Profile> {
         witness.look(shared)?;
-        Ok(harvest::harvest(shared, &witness, None)?)
+        Ok(rolled_up(harvest::harvest(shared, &witness, None)?))
     };
     let first = read()?;
     let title = format!(

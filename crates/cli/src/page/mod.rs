@@ -153,7 +153,7 @@ impl Subject {
         let mut selection = Selection::by(sort);
         selection.limit = Some(SUMMARY_ROWS);
         let mut out = Vec::new();
-        report::print_overview_json(cut.profile(), &selection, &mut out)
+        report::print_overview_json(cut.profile(), None, &selection, &mut out)
             .map_err(|error| Refusal::broken(error.to_string()))?;
         Ok(out)
     }

@@ -9,7 +9,8 @@ use thalweg_analysis::{Arc, Caller, Stanza, stanzas, summary};
 use thalweg_model::Profile;
 
 use super::flat::{order, print_left_out};
-use super::json::{NotShown, finish};
+use super::json::{NotShown, SiteOf, finish};
+use super::sites::at_site;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
 use super::text::{TIME_WIDTH, count, printable, share, time};
@@ -155,7 +156,11 @@ fn other(profile: &Profile, arc: &Arc) -> String {
     match arc.other {
         Caller::Outside => "(start, or code that is not patched)".to_string(),
         Caller::Unknown => "(folded: not known)".to_string(),
-        Caller::Function(function) => printable(name(profile, function)).into_owned(),
+        Caller::Function(function) => format!(
+            "{}{}",
+            printable(name(profile, function)),
+            at_site(profile, arc.site)
+        ),
     }
 }
 
@@ -187,6 +192,8 @@ pub fn print_arcs_json(
         /// `null` for the start of a thread, unpatched code, or folded calls.
         function: Option<u32>,
         name: Option<&'a str>,
+        #[serde(flatten)]
+        site: SiteOf<'a>,
         calls: u64,
         base: u64,
         cum: u64,
@@ -199,6 +206,7 @@ pub fn print_arcs_json(
         ArcOf {
             function,
             name: function.map(|function| name(profile, function)),
+            site: SiteOf::of(profile, arc.site),
             calls: arc.calls,
             base: arc.base,
             cum: arc.cum,

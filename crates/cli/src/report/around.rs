@@ -27,6 +27,7 @@ fn around(profile: &Profile, function: u32, direction: Direction, depth: Option<
         meta: profile.meta.clone(),
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
+        sites: profile.sites.clone(),
         processes: vec![Process {
             threads: vec![of(profile, function, depth)],
             ..Process::default()

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
 use super::tree::{Row, ThreadRows};
-use super::{LeftOut, Selection, flat, tree};
+use super::{LeftOut, Selection, flat, sites, tree};
 
 pub fn print_summary_json(
     profile: &Profile,
@@ -264,6 +264,39 @@ impl<'a> Function<'a> {
     }
 }
 
+/// Where a call is made from, each where it is known.
+#[derive(Default, Serialize)]
+pub struct SiteOf<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site_file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site_line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    indirect: Option<bool>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    tail: bool,
+}
+
+impl<'a> SiteOf<'a> {
+    pub fn of(profile: &'a Profile, site: Option<SiteId>) -> SiteOf<'a> {
+        let Some(site) = sites::find(profile, site) else {
+            return SiteOf::default();
+        };
+        SiteOf {
+            site: Some(&site.name),
+            site_file: site.file.as_deref(),
+            site_line: Some(site.line).filter(|&line| line > 0),
+            indirect: match site.target {
+                Target::Unknown => None,
+                target => Some(target == Target::Indirect),
+            },
+            tail: site.jump,
+        }
+    }
+}
+
 pub struct ThreadReport<'a> {
     pub profile: &'a Profile,
     pub rows: &'a ThreadRows<'a>,
@@ -306,6 +339,8 @@ impl Serialize for RowsReport<'_> {
             max: u64,
             function: u32,
             name: &'a str,
+            #[serde(flatten)]
+            site: SiteOf<'a>,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             on_stack_at_attach: bool,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -328,6 +363,7 @@ impl Serialize for RowsReport<'_> {
                 max: node.max,
                 function: node.function,
                 name: &profile.functions[node.function as usize].name,
+                site: SiteOf::of(profile, node.site),
                 on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
                 folded: node.flags.contains(NodeFlags::FOLDED),
                 open: node.flags.contains(NodeFlags::OPEN),

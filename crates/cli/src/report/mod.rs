@@ -12,6 +12,7 @@ mod json;
 mod output;
 mod overview;
 mod processes;
+mod sites;
 mod style;
 mod summary;
 mod table;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::{Caller, Edge, Overview, hottest_path, summary};
+use thalweg_analysis::{Caller, Edge, Overview, SiteCalls, hottest_path, summary};
 use thalweg_model::Profile;
 
 use super::json::finish;
@@ -15,6 +15,7 @@ use super::{Selection, flat};
 
 pub fn print_overview(
     profile: &Profile,
+    made: Option<SiteCalls>,
     selection: &Selection,
     out: &mut impl Write,
     style: Style,
@@ -28,7 +29,7 @@ pub fn print_overview(
         whole: figures.time,
     };
     print_head(profile, &figures, out, style)?;
-    view.print_shape(&overview, out)?;
+    view.print_shape(&overview, made, out)?;
     if figures.contexts == 0 {
         return writeln!(out, "\nNo call was seen.");
     }
@@ -61,7 +62,12 @@ impl View<'_> {
         writeln!(out, "\n{}", self.style.paint(Paint::Title, title))
     }
 
-    fn print_shape(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
+    fn print_shape(
+        &self,
+        overview: &Overview,
+        made: Option<SiteCalls>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let mut line = |label: &str, text: String| writeln!(out, "  {label:<10} {text}");
         line(
             "graph",
@@ -71,6 +77,18 @@ impl View<'_> {
                 counted(overview.edges, "edge", "edges")
             ),
         )?;
+        if let Some(made) = made {
+            let mut text = format!(
+                "{} direct and {} from {}",
+                counted(made.direct, "call", "calls"),
+                counted(made.indirect, "indirect call", "indirect calls"),
+                counted(made.sites, "site", "sites"),
+            );
+            if made.unknown > 0 {
+                text += &format!(", {} not known which", count(made.unknown));
+            }
+            line("made by", text)?;
+        }
         let levels = overview.threads_by_level.iter().enumerate();
         let levels: Vec<String> = levels
             .map(|(level, &threads)| format!("{} on level {level}", count(threads)))
@@ -228,6 +246,7 @@ impl View<'_> {
 
 pub fn print_overview_json(
     profile: &Profile,
+    made: Option<SiteCalls>,
     selection: &Selection,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -250,6 +269,12 @@ pub fn print_overview_json(
         contexts: u64,
         deepest: u64,
         folded_calls: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        direct_calls: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        indirect_calls: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        call_sites: Option<u64>,
         nodes: u64,
         edges: u64,
         made: u64,
@@ -328,6 +353,9 @@ pub fn print_overview_json(
             contexts: figures.contexts,
             deepest: figures.deepest,
             folded_calls: figures.folded_calls,
+            direct_calls: made.map(|made| made.direct),
+            indirect_calls: made.map(|made| made.indirect),
+            call_sites: made.map(|made| made.sites),
             nodes: overview.nodes,
             edges: overview.edges,
             made: overview.made,

@@ -48,6 +48,7 @@ fn sample() -> Profile {
         recursion,
         unwound: 0,
         flags: NodeFlags::empty(),
+        site: None,
     };
     let mut worker_root = node(None, WORKER, 0, 300_000, 30_800_000, 0);
     worker_root.flags = NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN;
@@ -151,6 +152,7 @@ fn sample() -> Profile {
             address: 0x1040,
             reason: "entry code".into(),
         }],
+        sites: vec![],
         notes: vec!["thread 58 ended before it could be read".into()],
     }
 }

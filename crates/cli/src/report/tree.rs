@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use thalweg_analysis::{Tree, Weight, summary, threads};
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
+use super::sites::at_site;
 use super::style::{Paint, Style};
 use super::text::{TIME_WIDTH, count, counted, cut, printable, share, time, time_inline};
 use super::threads::others;
@@ -315,7 +316,7 @@ fn print_row(
     }
     let indent = widths.indent(row.level);
     let name = printable(&profile.functions[node.function as usize].name);
-    let marks = marks(node);
+    let marks = format!("{}{}", at_site(profile, node.site), marks(node));
     let name = match widths.name {
         None => format!("{name}{marks}"),
         Some(width) if width < indent + marks.len() + MIN_NAME_WIDTH => {

@@ -15,6 +15,7 @@ mod processes;
 mod real;
 mod references;
 mod reports;
+mod sites;
 mod stacks;
 mod support;
 mod threads;

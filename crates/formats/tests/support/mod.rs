@@ -91,6 +91,7 @@ pub fn profile() -> Profile {
             ],
             ..Process::default()
         }],
+        sites: vec![],
         skipped: vec![],
         notes: vec!["a note".into()],
     }

@@ -5,7 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
+    Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -22,16 +23,40 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                 vec(".*", 0..3),
             )
         })
-        .prop_map(
-            |(meta, modules, functions, processes, skipped, notes)| Profile {
+        .prop_map(|(meta, modules, functions, processes, skipped, notes)| {
+            let mut profile = Profile {
                 meta,
                 modules,
                 functions,
                 processes,
+                sites: Vec::new(),
                 skipped,
                 notes,
-            },
-        )
+            };
+            if profile.notes.len() == 1 {
+                add_sites(&mut profile);
+            }
+            profile
+        })
+}
+
+/// One in each function, and most contexts called from one of them.
+fn add_sites(profile: &mut Profile) {
+    let sites = profile.functions.iter().map(|function| Site {
+        name: format!("{}+0x20", function.name),
+        module: function.module,
+        address: function.address.wrapping_add(0x20),
+        file: function.file.clone(),
+        line: function.line / 2,
+        target: [Target::Unknown, Target::Direct, Target::Indirect][function.line as usize % 3],
+        jump: function.line % 2 == 1,
+    });
+    profile.sites = sites.collect();
+    let count = profile.sites.len() as u32;
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for node in threads.flat_map(|thread| &mut thread.nodes) {
+        node.site = SiteId::from_index((node.calls % 7) as u32).filter(|id| id.index() < count);
+    }
 }
 
 fn any_meta() -> impl Strategy<Value = Meta> {
@@ -164,6 +189,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     recursion,
                     unwound: m.5 % 3,
                     flags: NodeFlags::from_bits(flags).unwrap(),
+                    site: None,
                 })
                 .collect(),
         })
@@ -230,6 +256,7 @@ pub fn realistic(node_count: usize) -> Profile {
             recursion,
             unwound: 0,
             flags: NodeFlags::empty(),
+            site: None,
         });
     }
     for index in (0..node_count).rev() {

@@ -84,7 +84,7 @@ fn golden_overview() {
     let profile = sample();
     let mut selection = by(&profile, SortKey::Base);
     selection.limit = Some(4);
-    let found = text(|out| print_overview(&profile, &selection, out, PAPER));
+    let found = text(|out| print_overview(&profile, None, &selection, out, PAPER));
     assert_golden("overview", &found);
 }
 
@@ -140,7 +140,7 @@ fn golden_json_of_the_views() {
         text(|out| print_around_json(&profile, &[ODD], Direction::Callers, &selection, out)),
         text(|out| print_context_json(&profile, &wanted, out)),
         text(|out| print_threads_json(&profile, ThreadOrder::Number, None, out)),
-        text(|out| print_overview_json(&profile, &selection, out)),
+        text(|out| print_overview_json(&profile, None, &selection, out)),
         text(|out| print_diff_json(&sides(&diff, 1, true), out)),
     ];
     let mut all = String::new();
@@ -178,7 +178,7 @@ fn no_line_of_the_views_is_wider_than_the_terminal() {
         print_arcs(&profile, &selection, out, terminal)?;
         print_context(&profile, &wanted, out, terminal)?;
         print_threads(&profile, ThreadOrder::Number, None, out, terminal)?;
-        print_overview(&profile, &selection, out, terminal)?;
+        print_overview(&profile, None, &selection, out, terminal)?;
         print_diff(&sides(&diff, 1, true), out, terminal)
     });
     for line in all
