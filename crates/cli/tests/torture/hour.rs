@@ -221,8 +221,9 @@ fn redis_for_a_long_time() {
         return;
     }
     let (first, last) = (&looks[looks.len() / 3], &looks[looks.len() - 1]);
-    let flat = |from: u64, to: u64| to <= from + from / 20;
-    assert!(flat(first.contexts, last.contexts), "{looks:.2?}");
-    assert!(flat(first.resident_kb, last.resident_kb), "{looks:.2?}");
+    // A path that comes once in a million commands is a context of 128 bytes: there are always some more.
+    let flat = |from: u64, to: u64, percent: u64| to <= from + from * percent / 100;
+    assert!(flat(first.contexts, last.contexts, 25), "{looks:.2?}");
+    assert!(flat(first.resident_kb, last.resident_kb, 5), "{looks:.2?}");
     assert!(late < early * 1.15, "{looks:.2?}");
 }
