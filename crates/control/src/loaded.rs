@@ -23,7 +23,6 @@ mod store;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::offset_of;
-use std::os::unix::fs::MetadataExt;
 
 use thalweg_patch::{ModulePlan, Patch};
 use thalweg_shm as shm;
@@ -46,9 +45,6 @@ use store::Store;
 pub use store::uncounted;
 pub(crate) use store::{add_catalogs, ledgers};
 
-/// Analysed files that are kept for when they are loaded again.
-const KEPT: usize = 32;
-
 /// All that a target has mapped, and what of it is instrumented.
 pub struct Modules {
     filter: Filter,
@@ -65,7 +61,6 @@ pub struct Modules {
     store: Store,
     functions: u32,
     functions_limit: u64,
-    analysed: Vec<(FileKey, Surveyed)>,
 }
 
 /// Names one module, wherever and however often it is loaded.
@@ -81,15 +76,6 @@ struct ModuleKey {
 #[derive(Clone, Copy)]
 struct Numbered {
     first: u32,
-}
-
-/// One file at one moment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileKey {
-    dev: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
 }
 
 /// A module at one place in one process.
@@ -148,7 +134,6 @@ impl Modules {
             store: Store::new(header),
             functions: header.functions,
             functions_limit: header.functions_limit,
-            analysed: Vec::new(),
         };
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
             let patched = |patch: &&Patch| {
@@ -259,42 +244,30 @@ impl Modules {
         file: &MappedFile,
         maps: &[Mapping],
     ) -> Result<Option<Fresh>> {
-        let Some((kept, surveyed)) = self.analyse(shared, pid, file)? else {
+        let Some(surveyed) = self.analyse(shared, pid, file)? else {
             return Ok(None);
         };
         let result = self.place(shared, pid, &surveyed, maps);
         if let Ok(Some(_)) = &result {
             self.table.insert(shared, &surveyed)?;
         }
-        if let Some(kept) = kept {
-            self.analysed.push((kept, surveyed));
-            if self.analysed.len() > KEPT {
-                self.analysed.remove(0);
-            }
-        }
         result
     }
 
-    /// From what is known of the file, or afresh. What cannot be read is entered among what was left alone.
+    /// What cannot be read is entered among what was left alone.
     fn analyse(
         &mut self,
         shared: &Shared,
         pid: Pid,
         file: &MappedFile,
-    ) -> Result<Option<(Option<FileKey>, Surveyed)>> {
-        let key = FileKey::of(pid, file.code());
-        let known = self.analysed.iter().position(|(k, _)| Some(*k) == key);
-        if let Some(index) = known {
-            let (_, mut surveyed) = self.analysed.remove(index);
-            return Ok(surveyed.settle(file).map(|()| (key, surveyed)));
-        }
+    ) -> Result<Option<Surveyed>> {
         match survey::survey_file(pid, file, &self.filter) {
             Ok(mut surveyed) => {
                 if surveyed.wanted && has_text_relocations(&surveyed) {
                     surveyed.plan = ModulePlan::default();
                     surveyed.left_alone = Some(TEXT_RELOCATIONS);
                 }
-                Ok(Some((key, surveyed)))
+                Ok(Some(surveyed))
             }
             Err(reason) => {
                 let catalog = survey::catalog([], &[reason]);
@@ -505,18 +478,6 @@ impl ModuleKey {
             build_id: surveyed.module.build_id.clone(),
             functions: hasher.finish(),
         }
-    }
-}
-
-impl FileKey {
-    fn of(pid: Pid, mapping: &Mapping) -> Option<FileKey> {
-        let file = proc::file_of(pid, mapping).ok()?.metadata().ok()?;
-        Some(FileKey {
-            dev: file.dev(),
-            inode: file.ino(),
-            size: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-        })
     }
 }
 

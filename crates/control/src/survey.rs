@@ -318,7 +318,8 @@ pub(crate) fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileR
     Ok(surveyed)
 }
 
-/// Analysed files, for the next process that maps them: all those of a shell script need the same libc.
+/// Analysed files, for the next process that maps them (all those of a shell script need the same libc), and for when they are
+/// loaded again.
 static ANALYSED: LazyLock<Mutex<HashMap<FileKey, Surveyed>>> = LazyLock::new(Mutex::default);
 /// A libc takes some megabytes.
 const KEPT: usize = 64;
