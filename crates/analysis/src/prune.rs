@@ -32,7 +32,8 @@ impl Thresholds {
         *self == Thresholds::default()
     }
 
-    fn pass(&self, share_of: u64, whole: u64, time: u64, calls: u64) -> bool {
+    /// `share_of` is what coverage is asked of, out of `whole`.
+    pub fn pass(&self, share_of: u64, whole: u64, time: u64, calls: u64) -> bool {
         share_of as f64 >= self.coverage * whole as f64 && time >= self.time && calls >= self.calls
     }
 }

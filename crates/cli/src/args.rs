@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
+use thalweg_analysis::Thresholds;
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
 use thalweg_model::Profile;
@@ -100,6 +101,33 @@ pub struct MeasureArgs {
     pub call_sites: bool,
 }
 
+/// What does not matter is left out.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Pruning")]
+pub struct PruneArgs {
+    /// Prune what has less own time than this share of all time
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub min_coverage: Option<f64>,
+
+    /// Prune what took less than this in all, callees included (500us, 10ms, 2s)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub min_time: Option<Duration>,
+
+    /// Prune what was called less often
+    #[arg(long, value_name = "CALLS")]
+    pub min_calls: Option<u64>,
+}
+
+impl PruneArgs {
+    pub fn thresholds(&self) -> Thresholds {
+        Thresholds {
+            coverage: self.min_coverage.unwrap_or(0.0) / 100.0,
+            time: self.min_time.map_or(0, |time| time.as_nanos() as u64),
+            calls: self.min_calls.unwrap_or(0),
+        }
+    }
+}
+
 /// The profile to read.
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
@@ -148,6 +176,15 @@ impl InputArgs {
         }
         Ok(thalweg_model::read_file(path)?)
     }
+}
+
+/// A share in percent, with or without the sign.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "not a share: write a number from 0 to 100".to_string())
 }
 
 /// `500ms`, `10s`, `2m`, `1h`, `1.5s`; a bare number is seconds.

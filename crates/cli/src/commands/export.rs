@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use thalweg_analysis::prune;
 use thalweg_formats::{
     callgrind, csv, firefox, folded, json, otlp, parquet, pprof, speedscope, stacks,
 };
 use thalweg_model::{OutputFile, Profile};
 
 use super::graph;
-use crate::args::InputArgs;
+use crate::args::{InputArgs, PruneArgs};
 
 /// Write a profile in a format that other tools read
 #[derive(clap::Args, Debug)]
@@ -26,6 +27,9 @@ pub struct Args {
 
     #[arg(short, long, value_enum)]
     pub format: Format,
+
+    #[command(flatten)]
+    pub prune: PruneArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => args.input.read_with_sites()?,
         false => args.input.read()?,
     };
+    let profile = prune(profile, &args.prune.thresholds());
     check(args.format, &profile)?;
     match args.output {
         Some(path) => {

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use thalweg_formats::graph::{self, Choice, Look, Width};
 use thalweg_model::{OutputFile, Profile};
 
-use crate::args::InputArgs;
+use crate::args::{InputArgs, PruneArgs, parse_percent};
 use crate::report;
 
 /// Draw the call graph as a river: time flows from the start to where it is spent
@@ -32,6 +32,13 @@ pub struct Args {
     /// Collapse functions below this share of the whole [default: so that about 30 are left, at most 20]
     #[arg(short, long, value_name = "PERCENT", value_parser = parse_share)]
     pub cutoff: Option<f64>,
+
+    /// Leave out arcs below this share of the whole, but for the heaviest that leads to a function
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub min_arc: Option<f64>,
+
+    #[command(flatten)]
+    pub prune: PruneArgs,
 
     /// Draw only what happens below this function, with shares of its time: a name, or a regular expression
     #[arg(short, long, value_name = "FUNCTION")]
@@ -75,6 +82,8 @@ impl Format {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let profile = args.input.read()?;
+    let least = args.prune.thresholds();
+    let asked = !least.is_nothing();
     let from_name = args.output.as_deref().and_then(Format::of_name);
     let format = args.format.or(from_name).unwrap_or(Format::Svg);
     let root = args.root.as_deref();
@@ -83,7 +92,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         &profile,
         format,
         &Choice {
-            cutoff: args.cutoff,
+            cutoff: args.cutoff.or(asked.then_some(0.0)),
+            least,
+            thinnest: args.min_arc.map(|percent| percent / 100.0),
             root,
             ..Choice::default()
         },

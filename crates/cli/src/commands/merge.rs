@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_analysis::{Thresholds, combine, merge, prune, summary};
+use thalweg_analysis::{combine, merge, prune, summary};
 use thalweg_model::{OutputFile, read_file};
 
-use super::report::parse_percent;
-use crate::args::parse_duration;
+use crate::args::PruneArgs;
 use crate::report::count;
 
 /// Put several profiles into one; combine threads that came about in the same way; prune what does not matter
@@ -25,17 +24,8 @@ pub struct Args {
     #[arg(long)]
     pub combine: bool,
 
-    /// Prune contexts whose own time is less than this share of all time
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
-    pub min_coverage: Option<f64>,
-
-    /// Prune contexts that took less than this in all, callees included (500us, 10ms, 2s)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub min_time: Option<std::time::Duration>,
-
-    /// Prune contexts that were called less often
-    #[arg(long, value_name = "CALLS")]
-    pub min_calls: Option<u64>,
+    #[command(flatten)]
+    pub prune: PruneArgs,
 
     /// Print errors only
     #[arg(short, long)]
@@ -52,12 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.combine {
         profile = combine(profile);
     }
-    let thresholds = Thresholds {
-        coverage: args.min_coverage.unwrap_or(0.0) / 100.0,
-        time: args.min_time.map_or(0, |time| time.as_nanos() as u64),
-        calls: args.min_calls.unwrap_or(0),
-    };
-    profile = prune(profile, &thresholds);
+    profile = prune(profile, &args.prune.thresholds());
     output.save(&profile)?;
     if !args.quiet {
         let figures = summary(&profile);

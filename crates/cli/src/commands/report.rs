@@ -3,11 +3,13 @@
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use thalweg_analysis::{Graph, Thresholds, prune};
 use thalweg_model::{OutputFile, Profile};
 
-use crate::args::{FilterArgs, InputArgs};
+use crate::args::{FilterArgs, InputArgs, PruneArgs, parse_duration, parse_percent};
 use crate::page::{self, Subject};
 use crate::report::{self, Direction, Field, OutputArgs, Selection, SortKey, Wanted};
 
@@ -47,6 +49,21 @@ pub struct Args {
     pub fields: Vec<Field>,
 
     #[command(flatten)]
+    pub prune: PruneArgs,
+
+    /// Of --graph: leave out calls between functions that took less than this share of all time
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Pruning")]
+    pub min_edge_coverage: Option<f64>,
+
+    /// Of --graph: leave out calls between functions that took less than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Pruning")]
+    pub min_edge_time: Option<Duration>,
+
+    /// Of --graph: leave out pairs of functions with fewer calls
+    #[arg(long, value_name = "CALLS", help_heading = "Pruning")]
+    pub min_edge_calls: Option<u64>,
+
+    #[command(flatten)]
     pub filter: FilterArgs,
 
     #[command(flatten)]
@@ -69,6 +86,10 @@ pub struct ViewArgs {
     /// Each function between its callers and its callees: Parent, Self, Child
     #[arg(long)]
     pub arcs: bool,
+
+    /// The call graph of all threads: functions, and calls between them
+    #[arg(long)]
+    pub graph: bool,
 
     /// The chains of calls that led to a function (a name, or a regular expression)
     #[arg(long, value_name = "FUNCTION")]
@@ -95,7 +116,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let view = &args.view;
     let profile = match args.sites {
         true => with_sites(&args)?,
-        false => args.input.read()?,
+        // A graph is pruned by itself.
+        false if view.graph => args.input.read()?,
+        false => prune(args.input.read()?, &args.prune.thresholds()),
     };
     if let Some(path) = &view.html {
         let output = OutputFile::create(path)?;
@@ -122,6 +145,11 @@ fn with_sites(args: &Args) -> anyhow::Result<Profile> {
     if !(view.tree || view.arcs || view.callers.is_some() || view.callees.is_some()) {
         bail!("--sites goes with --tree, --arcs, --callers and --callees");
     }
+    if !args.prune.thresholds().is_nothing() {
+        bail!(
+            "--sites does not go with pruning: between what is left there is no single call site"
+        );
+    }
     let profile = args.input.read_with_sites()?;
     if profile.sites.is_empty() {
         bail!("this profile knows no call sites: record it with --call-sites");
@@ -135,6 +163,7 @@ enum View {
     Flat,
     Tree,
     Arcs,
+    Graph,
     Around(Direction, Vec<u32>),
     Context(Vec<Wanted>),
 }
@@ -153,6 +182,7 @@ impl View {
             _ if args.flat => Ok(View::Flat),
             _ if args.tree => Ok(View::Tree),
             _ if args.arcs => Ok(View::Arcs),
+            _ if args.graph => Ok(View::Graph),
             _ => Ok(View::Summary),
         }
     }
@@ -172,6 +202,10 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         }
         _ => {}
     }
+    let graph = match view {
+        View::Graph => Graph::of(profile).prune(&args.prune.thresholds(), &edge_thresholds(args)),
+        _ => Graph::default(),
+    };
     let selection = &selection;
     args.output.print(|out, style| match view {
         View::Summary if json => report::print_summary_json(profile, selection, out),
@@ -182,6 +216,8 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         View::Tree => report::print_tree(profile, selection, out, style),
         View::Arcs if json => report::print_arcs_json(profile, selection, out),
         View::Arcs => report::print_arcs(profile, selection, out, style),
+        View::Graph if json => report::print_graph_json(profile, &graph, selection, out),
+        View::Graph => report::print_graph(profile, &graph, selection, out, style),
         View::Around(direction, functions) if json => {
             report::print_around_json(profile, functions, *direction, selection, out)
         }
@@ -193,10 +229,10 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
     })
 }
 
-pub fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.trim_end_matches('%').parse::<f64>();
-    number
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
-        .ok_or_else(|| "not a share: write a number from 0 to 100".to_string())
+fn edge_thresholds(args: &Args) -> Thresholds {
+    Thresholds {
+        coverage: args.min_edge_coverage.unwrap_or(0.0) / 100.0,
+        time: args.min_edge_time.map_or(0, |time| time.as_nanos() as u64),
+        calls: args.min_edge_calls.unwrap_or(0),
+    }
 }

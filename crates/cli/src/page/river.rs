@@ -99,6 +99,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         closed: set("closed")?,
         open: set("open")?,
         threads_apart: true,
+        ..Choice::default()
     };
     let width: Width = match question.text("width") {
         None => Width::Linear,

@@ -201,3 +201,115 @@ fn a_profile_differs_from_itself_in_nothing_and_from_another_in_what_changed() {
         refuse(&["report", before, "--callers", "no_such_function"]).contains("no_such_function")
     );
 }
+
+#[test]
+fn pruned_reports_and_exports_lose_no_call() {
+    let scratch = Scratch::new();
+    let program = Build::simple("shared_time.c");
+    let file = record_into(&scratch, "whole", &program.path, &[]);
+    let flat = |options: &[&str]| {
+        let mut arguments = vec!["report", "--flat"];
+        arguments.extend(options);
+        let report = json(&arguments, &file);
+        let rows = report["functions"].as_array().expect("functions").clone();
+        let sum = |figure: &str| rows.iter().map(|row| number(&row[figure])).sum::<u64>();
+        let names: Vec<String> = rows.iter().map(|row| row["name"].to_string()).collect();
+        (sum("calls"), sum("base"), names)
+    };
+    let (whole, pruned) = (flat(&[]), flat(&["--min-calls", "40"]));
+    assert_eq!((whole.0, whole.1), (pruned.0, pruned.1));
+    assert!(pruned.2.len() < whole.2.len() / 2, "{:?}", pruned.2);
+    assert!(pruned.2.contains(&"\"[pruned]\"".to_string()));
+    assert!(!pruned.2.contains(&"\"A\"".to_string()), "called once");
+    let exported = succeed(&[
+        "export",
+        file.to_str().expect("UTF-8"),
+        "--format",
+        "json",
+        "--min-calls",
+        "40",
+    ]);
+    let exported: Value = serde_json::from_str(&exported).expect("JSON");
+    let nodes = exported["processes"][0]["threads"][0]["nodes"].as_array();
+    let calls = nodes.expect("nodes").iter().map(|n| number(&n["calls"]));
+    assert_eq!(calls.sum::<u64>(), whole.0);
+    assert!(
+        refuse(&[
+            "report",
+            file.to_str().expect("UTF-8"),
+            "--min-coverage",
+            "x"
+        ])
+        .contains("100")
+    );
+}
+
+#[test]
+fn a_pruned_graph_joins_what_is_left_to_its_closest_ancestor() {
+    let scratch = Scratch::new();
+    let program = Build::simple("shared_time.c");
+    let file = record_into(&scratch, "whole", &program.path, &[]);
+    let graph = |options: &[&str]| {
+        let mut arguments = vec!["report", "--graph"];
+        arguments.extend(options);
+        json(&arguments, &file)
+    };
+    let edge = |graph: &Value, caller: &str, callee: &str| {
+        let edges = graph["edges"].as_array().expect("edges").clone();
+        let found = edges
+            .iter()
+            .find(|edge| edge["caller"] == caller && edge["callee"] == callee);
+        found.map(|edge| (number(&edge["calls"]), edge["link"].to_string()))
+    };
+    let call = |calls| Some((calls, "\"call\"".to_string()));
+    let whole = graph(&[]);
+    assert_eq!(edge(&whole, "B", "D"), call(40));
+    assert_eq!(edge(&whole, "C", "D"), call(40));
+    assert_eq!(edge(&whole, "D", "tick"), call(4000));
+
+    // D and tick are all that was called that often; D hangs on nobody then.
+    let functions = graph(&["--min-calls", "80"]);
+    let nodes = functions["nodes"].as_array().expect("nodes");
+    assert!(nodes.iter().any(|node| node["name"] == "D"));
+    assert!(!nodes.iter().any(|node| node["name"] == "B"));
+    let joined = functions["edges"].as_array().expect("edges");
+    let into_d: Vec<&Value> = joined.iter().filter(|e| e["callee"] == "D").collect();
+    assert_eq!(into_d.len(), 1, "{joined:?}");
+    assert_eq!(
+        (number(&into_d[0]["calls"]), &into_d[0]["link"]),
+        (80, &Value::from("indirect"))
+    );
+    assert_eq!(edge(&functions, "D", "tick"), call(4000));
+
+    let edges = graph(&["--min-edge-calls", "1000"]);
+    assert_eq!(edges["nodes"], whole["nodes"], "functions stay");
+    // Both edges into D are too light, so one stands for them.
+    let into_d = ["B", "C"].map(|caller| edge(&edges, caller, "D"));
+    let indirect = Some((80, "\"indirect\"".to_string()));
+    assert!(
+        into_d.contains(&indirect) && into_d.contains(&None),
+        "{into_d:?}"
+    );
+    assert_eq!(edge(&edges, "D", "tick"), call(4000));
+    assert!(succeed(&["report", "--graph", file.to_str().expect("UTF-8")]).contains("B -> D"));
+
+    let picture = |options: &[&str]| {
+        let mut arguments = vec!["graph", file.to_str().expect("UTF-8"), "--format", "dot"];
+        arguments.extend(options);
+        succeed(&arguments)
+    };
+    let all = picture(&["--cutoff", "0"]);
+    let few = picture(&["--min-calls", "80"]);
+    assert!(
+        all.contains("label=\"B\\n") && !few.contains("label=\"B\\n"),
+        "{few}"
+    );
+    assert!(few.contains("label=\"D\\n"), "{few}");
+    let arcs = |picture: &str| picture.matches(" -> ").count();
+    let thin = picture(&["--cutoff", "0", "--min-arc", "5"]);
+    assert!(arcs(&thin) < arcs(&all), "{thin}");
+    assert_eq!(
+        thin.matches("label=").count(),
+        all.matches("label=").count()
+    );
+}

@@ -347,10 +347,13 @@ fn header(river: &River, look: &Look, shapes: &mut Vec<Shape>) {
     let what = if river.timed { "time" } else { "calls" };
     let mut text = format!("{} functions", grouped(shown as u64));
     if river.hidden_functions > 0 {
+        let least = match river.cutoff > 0.0 {
+            true => percent(river.cutoff),
+            false => "what was asked for".to_string(),
+        };
         text += &format!(
-            "; {} below {} are part of their callers",
+            "; {} below {least} are part of their callers",
             grouped(river.hidden_functions as u64),
-            percent(river.cutoff)
         );
     }
     if river.passing_functions > 0 {

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use thalweg_analysis::{Tree, Weight, makers, waited_by_context};
+use thalweg_analysis::{Thresholds, Tree, Weight, makers, waited_by_context};
 use thalweg_model::Profile;
 
 /// What is to be seen.
@@ -34,6 +34,10 @@ pub struct Choice {
     pub open: HashSet<u32>,
     /// Give the threads that a known function made a source of their own.
     pub threads_apart: bool,
+    /// Functions below any of these are collapsed, whatever their share of the whole.
+    pub least: Thresholds,
+    /// Arcs below this share of the whole are left out, but for the heaviest that leads to a function.
+    pub thinnest: Option<f64>,
 }
 
 /// So many functions are a picture that can be read.
@@ -190,6 +194,19 @@ impl Basin {
         }
     }
 
+    /// Of the functions that `heavy` has, those that pass the thresholds.
+    fn keep_passing(&self, least: &Thresholds, heavy: &mut [bool]) {
+        let mut sums = vec![(0u64, 0u64); heavy.len()];
+        for context in &self.contexts {
+            let (own, calls) = &mut sums[context.function as usize];
+            *own = own.saturating_add(context.own);
+            *calls = calls.saturating_add(context.calls);
+        }
+        for ((heavy, (own, calls)), &total) in heavy.iter_mut().zip(sums).zip(&self.totals) {
+            *heavy &= least.pass(own, self.whole, total, calls);
+        }
+    }
+
     pub fn river(&self, choice: &Choice) -> River {
         let Basin {
             contexts,
@@ -210,11 +227,14 @@ impl Basin {
                 .filter(|(_, passing)| !**passing);
             readable_cutoff(candidates.map(|(&total, _)| total), whole)
         });
-        let heavy: Vec<bool> = totals
+        let mut heavy: Vec<bool> = totals
             .iter()
             .zip(ran)
             .map(|(&total, ran)| *ran && total as f64 >= cutoff * whole as f64)
             .collect();
+        if !choice.least.is_nothing() {
+            self.keep_passing(&choice.least, &mut heavy);
+        }
         // A function that someone opened or closed is there to be opened or closed again.
         let shown = |function: u32| {
             let touched = choice.closed.contains(&function) || choice.open.contains(&function);
@@ -293,8 +313,9 @@ impl Basin {
             river.banks[0].total = self.total_of_start(choice);
             river.banks[0].threads = self.threads_of_start(choice);
         }
-        if brief {
-            river.drop_thin_streams(cutoff * TOO_THIN * whole as f64);
+        let thinnest = choice.thinnest.or(brief.then_some(cutoff * TOO_THIN));
+        if let Some(thinnest) = thinnest {
+            river.drop_thin_streams(thinnest * whole as f64);
         }
         River {
             whole,
