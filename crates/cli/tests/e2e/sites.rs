@@ -373,3 +373,44 @@ fn a_working_process_is_attached_read_and_left_as_it_was() {
     let (words, status) = live.terminate();
     assert!(status.success() && words.starts_with("OK "), "{words}");
 }
+
+/// Programs that say themselves how often each of their functions was called: with handlers that come at any moment, and
+/// with more contexts than there is memory for.
+#[test]
+fn totals_are_exact_among_signals_and_where_contexts_are_folded() {
+    let scratch = Scratch::new();
+    let signals = Build::simple("signals.c");
+    let contexts = Build::simple("contexts.c");
+    let few = ["--call-sites", "--memory", "4M"];
+    let runs: [(&Program, &[&str], &[&str]); 2] = [
+        (&signals, &["--call-sites"], &[]),
+        (&contexts, &few, &["500000"]),
+    ];
+    for (program, options, arguments) in runs {
+        let file = scratch.join("profile.thalweg");
+        let output = command()
+            .args(["record", "-q", "--no-report", "-o", path(&file)])
+            .args(options)
+            .arg("--")
+            .arg(&program.path)
+            .args(arguments)
+            .output()
+            .expect("thalweg starts");
+        assert!(output.status.success(), "{}", text(&output));
+        let flat = json(&["report", "--flat", "--json", path(&file)]);
+        let rows = flat["functions"].as_array().expect("functions");
+        let mut compared = 0;
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(Ok(calls))) = (words.next(), words.next().map(str::parse::<u64>))
+            else {
+                continue;
+            };
+            if let Some(row) = rows.iter().find(|row| row["name"] == name) {
+                assert_eq!(row["calls"], calls, "{name}");
+                compared += 1;
+            }
+        }
+        assert!(compared >= 8, "{}", text(&output));
+    }
+}
