@@ -5,6 +5,7 @@
 //!
 //! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind information,
 //! `pointers` collects what points into code, `functions` makes one list of all of it, `kinds` says what may be probed.
+//! `gotable` has what Go programs know of themselves.
 //! `lines` and `unwind` serve the reports and the moment of attaching.
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod elf;
 mod fragments;
 mod frames;
 mod functions;
+mod gotable;
 mod kinds;
 mod lazy;
 mod lines;
@@ -29,6 +31,7 @@ mod unwind;
 pub use cfi::CfiTable;
 pub use debugfile::DebugLookup;
 pub use elf::Error;
+pub use gotable::{GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
 pub use unwind::{Frame, Unwinder};
@@ -67,6 +70,10 @@ pub struct Module {
     pub eh_frame_hdr: Option<Range<u64>>,
     /// The file is the dynamic loader (has `_dl_debug_state`/SONAME ld-linux*, ld-musl*).
     pub is_loader: bool,
+    /// Made by the Go compiler, in part at least.
+    pub is_go: bool,
+    /// Its Go functions, where their table could be read.
+    pub go: Option<GoTable>,
     /// Was linked statically (no PT_INTERP, no PT_DYNAMIC needed libs) and is an executable.
     pub is_static: bool,
 }
@@ -140,4 +147,6 @@ pub enum FoundIn {
     DebugData,
     DebugLink,
     EhFrame,
+    /// Go's own table.
+    GoTable,
 }

@@ -4,7 +4,7 @@ use crate::debugfile::{self, DebugLookup};
 use crate::elf::{Elf, Error};
 use crate::pointers::CodeRanges;
 use crate::symtab::Symbol;
-use crate::{FoundIn, Module, frames, functions, lazy, pointers, symtab};
+use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, symtab};
 use std::path::Path;
 
 impl Module {
@@ -45,7 +45,7 @@ impl Module {
         let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
         let name_budget = data.len().saturating_mul(8).saturating_add(1 << 20);
         let lazy_slots = lazy::slots(&elf, &dynamic, &code, name_budget);
-        let (functions, gaps) = functions::build(&functions::Sources {
+        let (mut functions, mut gaps) = functions::build(&functions::Sources {
             sections: &sections,
             symbols: &symbols,
             fdes: &frames.fdes,
@@ -57,6 +57,11 @@ impl Module {
             entry: elf.entry,
             name_budget,
         });
+        let go = gotable::read(&sections, name_budget);
+        if let Some(table) = &go {
+            gotable::replace(&mut functions, table, &sections);
+            gaps.retain(|gap| !table.contains(gap.0));
+        }
         let code_pointers = pointers::collect(
             in_data,
             &pointers::Sources {
@@ -80,6 +85,8 @@ impl Module {
             entry: elf.entry,
             is_static: elf.is_static_executable(&dynamic),
             is_loader,
+            is_go: gotable::is_go(&sections),
+            go,
             eh_frame: frames.eh_frame,
             eh_frame_hdr: elf.eh_frame_hdr.clone(),
             segments: elf.segments,
