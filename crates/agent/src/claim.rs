@@ -53,7 +53,7 @@ pub fn after_switch(sp: u64) -> Option<Slot> {
     current(sp)
 }
 
-fn go_uncounted() -> Option<Slot> {
+pub fn go_uncounted() -> Option<Slot> {
     // SAFETY: the header is mapped.
     unsafe { atomic32(&raw mut (*header()).unslotted).fetch_add(1, Relaxed) };
     None
@@ -103,7 +103,7 @@ pub struct Creator {
     pub functions: [u32; shm::CREATORS],
 }
 
-fn claim(owner: u64, sp: u64) -> Option<Slot> {
+pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
     // Once more: a handler may have claimed a slot before signals were blocked.
     let inherited = Slot(gs_base());
     let (pid, tid) = (getpid(), gettid());
@@ -237,6 +237,10 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*private).limit = bottom as u64 + shm::MAX_FRAMES * shm::FRAME_SIZE - slot.0;
         (*private).top = bottom as u64 - slot.0;
         (*private).stacks = [0; shm::KNOWN_STACKS];
+        (&raw mut (*private).goroutine).write_volatile(0);
+        (&raw mut (*private).go_machine).write_volatile(0);
+        (*private).go_stack = slot.agent_stack();
+        (&raw mut (*private).go_busy).write_volatile(0);
         let state = atomic64(&raw mut (*shared).state);
         let generation = state.load(Acquire) | shm::SLOT_STATE;
         state.store(generation + shm::SLOT_TAKEN + 1, Release);
@@ -259,7 +263,7 @@ const NAMED_BY: u64 = 64;
 ///
 /// # Safety
 /// `slot` must be the running thread's.
-unsafe fn ask_name(slot: Slot) {
+pub unsafe fn ask_name(slot: Slot) {
     // SAFETY: by the caller's promise.
     unsafe {
         let shared = slot.shared();

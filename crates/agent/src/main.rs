@@ -4,7 +4,7 @@
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
 //! behind by exceptions and longjmp, folding. stacks.rs follows threads to other stacks, parked.rs keeps those that are
-//! left. gate.rs lets a thread wait for the controller. Everything is re-entrant: a signal handler may run probes between any two
+//! left, and goroutines.rs does both for Go. gate.rs lets a thread wait for the controller. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
@@ -12,6 +12,7 @@
 mod birth;
 mod claim;
 mod gate;
+mod goroutines;
 mod memory;
 mod parked;
 mod probes;

@@ -81,6 +81,11 @@ impl Slot {
             + shm::FRAME_SIZE) as *mut shm::Frame
     }
 
+    /// Where the stack ends on which the slow path of Go's probes runs.
+    pub fn agent_stack(self) -> u64 {
+        self.sentinel() as u64 - shm::FRAME_SIZE + shm::FRAMES_STRIDE
+    }
+
     /// In a coroutine: the frame that stands for the outer end of its stack. Null on the thread's own stack.
     pub fn base(self) -> *mut shm::Frame {
         // SAFETY: the shared page is mapped. A base above the top is being made or dropped.

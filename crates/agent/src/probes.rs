@@ -13,6 +13,8 @@
 //! tail stub: call tw_tail_mark; jmp probed             or, the target stored at [sp - 24]:
 //!            call tw_tail_unknown; jmp *...
 //! gate:      call tw_gate; nop dword [rax+KIND and FUNCTION]; then an entry stub, if the function is counted
+//! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
+//!            leaves its thread: call tw_go_leave_*
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
@@ -92,6 +94,98 @@ tw_base:
     lea rsp, [rsp + 168]
     .endm
 
+    # ---- the same in Go code. A goroutine's stack has some hundred bytes left for sure: the thread goes to the slot's own
+    # stack if the slot is its own, and to the one of all newcomers if it is not (or, without \claims, nowhere).
+    # In: rcx and rsi the arguments, r14 the goroutine. Clobbers rax, rcx, rdx, rsi.
+    .macro SLOW_GO fn, claims
+    mov [rsp - 56], rdi
+    mov [rsp - 64], r11
+    mov rdi, rcx
+    mov rax, [r14 + {MACHINE}]
+    cmp rax, gs:[{GO_MACHINE}]
+    jne 70f
+    mov rax, fs:[0]
+    cmp rax, gs:[{GO_THREAD}]
+    jne 70f
+    cmp qword ptr gs:[{GO_BUSY}], 0
+    jne 79f
+    mov qword ptr gs:[{GO_BUSY}], 1
+    mov rax, gs:[{GO_STACK}]
+    ON_STACK \fn
+    mov qword ptr gs:[{GO_BUSY}], 0
+    jmp 79f
+70:
+    .if \claims
+    mov dword ptr [rsp - 72], 1 << 20
+71: mov r11, [rip + tw_base]
+    mov eax, 1
+    xchg [r11 + {CLAIM_LOCK}], eax
+    test eax, eax
+    jz 72f
+    mov eax, {SCHED_YIELD}
+    syscall
+    dec dword ptr [rsp - 72]
+    jnz 71b
+    jmp 79f
+72: lea rax, [r11 + {CLAIM_STACK_END}]
+    ON_STACK \fn
+    mov r11, [rip + tw_base]
+    mov dword ptr [r11 + {CLAIM_LOCK}], 0
+    .endif
+79: mov r11, [rsp - 64]
+    mov rdi, [rsp - 56]
+    .endm
+
+    # Calls \fn(rdi, rsi, r14) on the stack that ends at rax.
+    .macro ON_STACK fn
+    mov [rax - 8], rsp
+    lea rsp, [rax - 8]
+    push r8
+    push r9
+    push r10
+    sub rsp, 256
+    movaps [rsp], xmm0
+    movaps [rsp + 16], xmm1
+    movaps [rsp + 32], xmm2
+    movaps [rsp + 48], xmm3
+    movaps [rsp + 64], xmm4
+    movaps [rsp + 80], xmm5
+    movaps [rsp + 96], xmm6
+    movaps [rsp + 112], xmm7
+    movaps [rsp + 128], xmm8
+    movaps [rsp + 144], xmm9
+    movaps [rsp + 160], xmm10
+    movaps [rsp + 176], xmm11
+    movaps [rsp + 192], xmm12
+    movaps [rsp + 208], xmm13
+    movaps [rsp + 224], xmm14
+    movaps [rsp + 240], xmm15
+    mov rdx, r14
+    cld
+    call \fn
+    movaps xmm0, [rsp]
+    movaps xmm1, [rsp + 16]
+    movaps xmm2, [rsp + 32]
+    movaps xmm3, [rsp + 48]
+    movaps xmm4, [rsp + 64]
+    movaps xmm5, [rsp + 80]
+    movaps xmm6, [rsp + 96]
+    movaps xmm7, [rsp + 112]
+    movaps xmm8, [rsp + 128]
+    movaps xmm9, [rsp + 144]
+    movaps xmm10, [rsp + 160]
+    movaps xmm11, [rsp + 176]
+    movaps xmm12, [rsp + 192]
+    movaps xmm13, [rsp + 208]
+    movaps xmm14, [rsp + 224]
+    movaps xmm15, [rsp + 240]
+    add rsp, 256
+    pop r10
+    pop r9
+    pop r8
+    pop rsp
+    .endm
+
     .macro KEEP_FLAGS on, slot
     .if \on
     lahf
@@ -148,7 +242,7 @@ tw_base:
 
     # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
     # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
-    .macro ENTRY name, clock, flags, loops, sites=0
+    .macro ENTRY name, clock, flags, loops, sites=0, go=0
     .globl \name
     .balign 64
 \name:
@@ -162,9 +256,14 @@ tw_base:
     mov rdi, [rsp + 8 + 128 * \loops]
     .endif
     mov rsi, [rsp]
+    .if \go
+    mov esi, [rsi + 3]
+    cmp r14, gs:[{GOROUTINE}]
+    .else
     mov rax, fs:[0]
     mov esi, [rsi + 3]
     cmp rax, gs:[{OWNER}]
+    .endif
     jne 9f
     mov rcx, gs:[{TOP}]
     mov rdx, gs:[rcx + {KEY}]
@@ -173,6 +272,9 @@ tw_base:
     sub rdx, rsp
     .if \loops
     sub rdx, 128
+    .endif
+    .if \go
+    add rdx, [r14 + {STACK_END}]
     .endif
     cmp rdx, {WINDOW}
     ja 7f
@@ -184,6 +286,9 @@ tw_base:
     lea rdx, [rsp + rdx - 8]        # key of the new frame
     .if \loops
     sub rdx, -128
+    .endif
+    .if \go
+    sub rdx, [r14 + {STACK_END}]
     .endif
     mov gs:[rcx + 32 + {KEY}], rdx
     mov gs:[rcx + 32 + {FNODE}], rax
@@ -262,6 +367,9 @@ tw_base:
     jnc 2b
     and qword ptr gs:[rcx + {KEY}], -2
     jmp 2b
+    .if \go
+7:
+    .else
 7:  # at the place of the frame on top: the target of its tail jump, a loop to the entry, or a frame left behind
     cmp rdx, -7
     je 8f
@@ -291,13 +399,18 @@ tw_base:
     FIRST_PLACE \sites
     COMPARE \sites, 6b
     jmp 5b
+    .endif
 9:  mov ecx, esi
     lea rsi, [rsp + 8]
     .if \loops
     sub rsi, -128
     .endif
+    .if \go
+    SLOW_GO tw_go_entry, 1
+    .else
     mov edx, \loops
     SLOW_CALL tw_slow_entry
+    .endif
     jmp 3b
     .endm
 
@@ -328,7 +441,7 @@ tw_base:
     .endm
 
     # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
-    .macro EXIT name, clock, flags, bias
+    .macro EXIT name, clock, flags, bias, go=0
     .globl \name
     .balign 64
 \name:
@@ -341,9 +454,16 @@ tw_base:
     .if \clock
     TICKS
     .endif
+    .if \go
+    cmp r14, gs:[{GOROUTINE}]
+    jne 7f
+    .endif
     mov rcx, gs:[{TOP}]
     mov rdx, gs:[rcx + {KEY}]
     sub rdx, rsp
+    .if \go
+    add rdx, [r14 + {STACK_END}]
+    .endif
     cmp rdx, \bias
     jne 7f
     POP_FRAME \clock
@@ -355,6 +475,7 @@ tw_base:
     .endif
     ret
 7:  mov [rsp - 32], rsi
+    .if \go == 0
     cmp rdx, \bias + 2
     jne 9f
     mov rsi, rax
@@ -370,11 +491,16 @@ tw_base:
     POP_FRAME \clock
 4:  mov rsi, [rsp - 32]
     jmp 3b
+    .endif
 9:  lea rcx, [rsp + 16 + \bias]
     .if \clock + \flags == 0
     mov [rsp - 8], rax
     .endif
+    .if \go
+    SLOW_GO tw_go_exit, 1
+    .else
     SLOW_CALL tw_slow_exit
+    .endif
     .if \clock + \flags == 0
     mov rax, [rsp - 8]
     .endif
@@ -432,6 +558,30 @@ tw_base:
     mov rsi, rax
     SLOW_CALL tw_slow_tail
     jmp 3b
+    .endm
+
+    # ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's.
+    .macro LEAVE name, own
+    .globl \name
+    .balign 64
+\name:
+    .if \own
+    cmp r14, gs:[{GOROUTINE}]
+    jne 3f
+    .else
+    cmp qword ptr gs:[{GOROUTINE}], 0
+    je 3f
+    .endif
+    mov [rsp - 8], rax
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rsi
+    SLOW_GO tw_go_leave, 0
+    mov rsi, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+3:  ret
     .endm
 
     # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call.
@@ -513,6 +663,14 @@ tw_switch:
     TAIL tw_tail_unknown_s, 0, 1, 1
     TAIL tw_tail_mark_fs, 1, 0, 1
     TAIL tw_tail_unknown_fs, 1, 1, 1
+    ENTRY tw_go_entry_t, 1, 0, 0, 0, 1
+    ENTRY tw_go_entry_ts, 1, 0, 0, 1, 1
+    EXIT tw_go_return_t, 1, 0, -16, 1
+    ENTRY tw_go_entry_c, 0, 0, 0, 0, 1
+    ENTRY tw_go_entry_cs, 0, 0, 0, 1, 1
+    EXIT tw_go_return_c, 0, 0, -16, 1
+    LEAVE tw_go_leave_own, 1
+    LEAVE tw_go_leave_any, 0
 "#,
     OWNER = const shm::PRIVATE_OWNER,
     TOP = const shm::PRIVATE_TOP,
@@ -521,6 +679,16 @@ tw_switch:
     MASK = const shm::PRIVATE_TABLE_MASK,
     NODES = const shm::PRIVATE_NODES,
     LAST = const shm::SHARED_FROM_GS + shm::SHARED_LAST,
+    GOROUTINE = const shm::PRIVATE_GOROUTINE,
+    GO_MACHINE = const shm::PRIVATE_GO_MACHINE,
+    GO_THREAD = const shm::PRIVATE_GO_THREAD,
+    GO_STACK = const shm::PRIVATE_GO_STACK,
+    GO_BUSY = const shm::PRIVATE_GO_BUSY,
+    STACK_END = const shm::G_STACK_END,
+    MACHINE = const shm::G_MACHINE,
+    CLAIM_LOCK = const shm::CLAIM_LOCK,
+    CLAIM_STACK_END = const shm::CLAIM_STACK_END,
+    SCHED_YIELD = const shm::calls::SCHED_YIELD,
     WINDOW = const shm::WINDOW,
     KEY = const shm::FRAME_KEY,
     FNODE = const shm::FRAME_NODE,

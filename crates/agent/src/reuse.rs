@@ -125,6 +125,8 @@ unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) ->
             .compare_exchange(seen, changing, AcqRel, Relaxed)
             .ok()?;
         (*slot.private()).owner = 0;
+        (*slot.private()).go_machine = 0;
+        (*slot.private()).goroutine = 0;
         let end = close(slot);
         // Decided again: the table may have filled up. Then the slot goes back, with its account.
         let kept = match heir(slot, newcomer) {

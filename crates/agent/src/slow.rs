@@ -190,7 +190,8 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
         let mut frame = slot.top();
         while frame > bottom {
             let at = frame_sp((*frame).key);
-            if at > sp && same_stack(sp, at) {
+            // C code that a goroutine calls leaves none of the goroutine's own.
+            if at > sp && same_stack(sp, at) || shm::is_goroutine((*frame).key) {
                 break;
             }
             frame = frame.sub(1);
@@ -246,7 +247,7 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     }
 }
 
-unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64) {
+pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64) {
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();

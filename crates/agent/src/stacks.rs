@@ -75,14 +75,14 @@ unsafe fn go_to(slot: Slot, sp: u64, now: u64) -> bool {
     unsafe {
         let base = slot.base();
         if !base.is_null() && frame_sp((*base.sub(1)).key) == sp && base.sub(1) > slot.sentinel() {
-            park(slot, base, now);
+            park(slot, base, left_at(slot), now);
             drop_base(slot, now);
         } else if let Some(chain) = parked::take(sp, (*slot.shared()).pid) {
             if !enter(slot, sp, now) {
                 chain.unpack(|_| ());
                 return true;
             }
-            restore(slot, chain, now);
+            set_base_of(slot, restore(slot, chain, now));
         } else {
             return false;
         }
@@ -102,7 +102,7 @@ unsafe fn go_elsewhere(slot: Slot, sp: u64, now: u64) {
             // A place further up on the same stack, as getcontext remembers one.
             unwind(slot, sp, now);
         } else if own_stack_encloses(slot, sp) {
-            park(slot, slot.base(), now);
+            park(slot, slot.base(), left_at(slot), now);
             drop_base(slot, now);
             unwind(slot, sp, now);
         } else {
@@ -164,7 +164,7 @@ unsafe fn enter(slot: Slot, sp: u64, now: u64) -> bool {
             node: (*base).node,
         };
         let resumer_node = (*slot.top()).node;
-        park(slot, base, now);
+        park(slot, base, left_at(slot), now);
         settle_base(base, now);
         let resumers: *mut shm::Resumer = (&raw mut (*shared).resumed_by).cast();
         let count = (*shared).resumers;
@@ -241,13 +241,17 @@ unsafe fn add_own(node: *mut Node, own: u64) {
     }
 }
 
-/// Takes the activations above `base` off the shadow stack and into the store.
-unsafe fn park(slot: Slot, base: *mut Frame, now: u64) {
+unsafe fn left_at(slot: Slot) -> u64 {
+    // SAFETY: as in tw_slow_switch.
+    unsafe { frame_sp((*slot.top()).key) }
+}
+
+/// Takes the activations above `base` off the shadow stack and into the store, under the name `under`.
+pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
     // SAFETY: as in tw_slow_switch.
     unsafe {
         let timed = flags() & shm::HEADER_TIMED != 0;
-        let left_at = frame_sp((*slot.top()).key);
-        let mut parking = Parking::new(left_at, (*slot.shared()).pid);
+        let mut parking = Parking::new(under, (*slot.shared()).pid);
         while slot.top() > base {
             let top = slot.top();
             let node = (*top).node as *mut Node;
@@ -280,9 +284,17 @@ unsafe fn park(slot: Slot, base: *mut Frame, now: u64) {
     }
 }
 
-/// Puts parked activations on top of the base. What they had spent before is taken off their contexts again and their starts are
+/// The stack on which the base stands has its outermost activation at `sp`.
+unsafe fn set_base_of(slot: Slot, sp: Option<u64>) {
+    // SAFETY: as in tw_slow_switch.
+    if let Some(sp) = sp {
+        unsafe { (*slot.base()).key = base_key(sp) };
+    }
+}
+
+/// Puts parked activations on top of what is there, and tells where the outermost of them is. What they had spent before is taken off their contexts again and their starts are
 /// set back by as much, so that their exits account for whole calls.
-unsafe fn restore(slot: Slot, chain: Chain, now: u64) {
+pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
     // SAFETY: as in tw_slow_switch; no frame is written beyond the limit.
     unsafe {
         let timed = flags() & shm::HEADER_TIMED != 0;
@@ -292,7 +304,7 @@ unsafe fn restore(slot: Slot, chain: Chain, now: u64) {
         if timed {
             (*base).child = (*base).child.wrapping_sub(rest);
         }
-        let mut outermost = true;
+        let mut outermost = None;
         chain.unpack(|parked| {
             let caller = slot.top();
             if limit <= caller as u64 {
@@ -303,10 +315,7 @@ unsafe fn restore(slot: Slot, chain: Chain, now: u64) {
                 }
                 return;
             }
-            if outermost {
-                (*base).key = base_key(frame_sp(parked.key));
-                outermost = false;
-            }
+            outermost = outermost.or(Some(frame_sp(parked.key)));
             let (node, mark) = node_below(
                 slot,
                 caller,
@@ -333,5 +342,6 @@ unsafe fn restore(slot: Slot, chain: Chain, now: u64) {
             fill();
             rest = rest.wrapping_sub(parked.own);
         });
+        outermost
     }
 }

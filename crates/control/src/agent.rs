@@ -104,6 +104,11 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailUnknown, false) => (CALL, tail(TW_TAIL_UNKNOWN_S, TW_TAIL_UNKNOWN)),
             (Probe::TailUnknown, true) => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
             (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
+            (Probe::GoEntry { .. }, _) if sites => (CALL, pick(TW_GO_ENTRY_TS, TW_GO_ENTRY_CS)),
+            (Probe::GoEntry { .. }, _) => (CALL, pick(TW_GO_ENTRY_T, TW_GO_ENTRY_C)),
+            (Probe::GoReturn, _) => (JMP, pick(TW_GO_RETURN_T, TW_GO_RETURN_C)),
+            (Probe::GoLeave { own: true }, _) => (CALL, TW_GO_LEAVE_OWN),
+            (Probe::GoLeave { own: false }, _) => (CALL, TW_GO_LEAVE_ANY),
         };
         let start = out.len();
         if let Probe::Entry {
@@ -132,7 +137,9 @@ impl ProbeEncoder for Encoder<'_> {
         out.push(opcode);
         out.extend_from_slice(&displacement.to_le_bytes());
         let number = match probe {
-            Probe::Entry { function, .. } => Some(self.numbers[function]),
+            Probe::Entry { function, .. } | Probe::GoEntry { function } => {
+                Some(self.numbers[function])
+            }
             Probe::Switch {
                 function,
                 jumps,

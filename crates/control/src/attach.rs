@@ -20,6 +20,7 @@ use crate::clock::{self, Moment};
 use crate::detach;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::goroutines;
 use crate::launch::Launched;
 use crate::loaded::Modules;
 use crate::memory::{self, Shared, bytes_of};
@@ -484,6 +485,12 @@ fn arm(
         &options.threads,
     )?;
     let mut frames = sigframe::Frames::of(stopped)?;
+    for tid in stopped.threads().to_vec() {
+        let regs = stopped.regs(tid)?;
+        for end in goroutines::stack_ends(stopped, &regs) {
+            frames.add_end(end);
+        }
+    }
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
         if let Some(moved) = lookup(&build.ledger.moves, regs.rip) {

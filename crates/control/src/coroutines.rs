@@ -76,7 +76,8 @@ fn read_parked(shared: &Shared, header: &shm::Header) -> Result<Vec<Stretch>> {
         let at = store + shm::PARKED_BLOCKS_OFFSET + (number - 1) * shm::PARKED_BLOCK_SIZE;
         let block: shm::ParkedBlock = shared.read(at)?;
         let count = (block.count as usize).min(block.frames.len());
-        if let Some(outermost) = block.frames[..count].last() {
+        let coroutine = |f: &&shm::ParkedFrame| !shm::is_goroutine(f.key);
+        if let Some(outermost) = block.frames[..count].last().filter(coroutine) {
             let end = shm::frame_sp(outermost.key).wrapping_add(SLACK);
             if block.sp < end {
                 stretches.push(Stretch {

@@ -18,6 +18,7 @@ use crate::attach::lookup;
 use crate::coroutines;
 use crate::error::{Error, Result};
 use crate::gate;
+use crate::goroutines;
 use crate::ledger::Ledger;
 use crate::loaded;
 use crate::memory::{self, Shared};
@@ -333,6 +334,9 @@ fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> 
         {
             frames.add_end(running.end);
             own_stacks.insert(tid, running.own);
+        }
+        for end in goroutines::stack_ends(stopped, &regs) {
+            frames.add_end(end);
         }
     }
     // A coroutine that was left in the middle of a handler may go on there on any thread.

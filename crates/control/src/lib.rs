@@ -17,6 +17,7 @@ pub mod error;
 pub mod family;
 pub mod filter;
 pub mod gate;
+mod goroutines;
 mod handed_on;
 pub mod harvest;
 pub mod launch;

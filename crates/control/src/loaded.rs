@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::offset_of;
 
-use thalweg_patch::{ModulePlan, Patch};
+use thalweg_patch::Patch;
 use thalweg_shm as shm;
 
 use crate::attach::lookup;
@@ -264,8 +264,9 @@ impl Modules {
         match survey::survey_file(pid, file, &self.filter) {
             Ok(mut surveyed) => {
                 if surveyed.wanted && has_text_relocations(&surveyed) {
-                    surveyed.plan = ModulePlan::default();
-                    surveyed.left_alone = Some(TEXT_RELOCATIONS);
+                    surveyed.leave_alone(TEXT_RELOCATIONS);
+                } else if surveyed.top_byte.is_some() {
+                    surveyed.leave_alone(LOADED_GO);
                 }
                 Ok(Some(surveyed))
             }
@@ -481,6 +482,8 @@ impl ModuleKey {
     }
 }
 
+const LOADED_GO: &str =
+    "Go code that was loaded later: its stubs would have to be at a certain distance";
 const TEXT_RELOCATIONS: &str = "text relocations: the loader changes its code after it was patched";
 
 fn has_text_relocations(surveyed: &Surveyed) -> bool {

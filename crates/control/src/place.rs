@@ -14,6 +14,7 @@ pub struct Cluster {
 
 /// A displacement reaches 2 GiB; some of it is kept back for the stubs' own extent and rounding.
 const REACH: u64 = (2 << 30) - (64 << 20);
+const PAGE: u64 = 4096;
 /// Distance kept from other mappings, so that neither they nor we are in the way of growth.
 const MARGIN: u64 = 1 << 20;
 /// The main thread's stack and the heap grow: distance kept from their growing ends.
@@ -86,6 +87,21 @@ pub fn find_gap(maps: &[Mapping], low: u64, high: u64, len: u64) -> Option<u64> 
         }
     }
     best.map(|(_, at)| at)
+}
+
+/// The lowest address in `[first, last]` with `len` free bytes.
+pub fn find_between(maps: &[Mapping], first: u64, last: u64, len: u64) -> Option<u64> {
+    let mut at = first.checked_add(PAGE - 1)? & !(PAGE - 1);
+    for mapping in maps {
+        if mapping.end.0 + PAGE <= at {
+            continue;
+        }
+        if mapping.start.0 >= at + len + PAGE {
+            break;
+        }
+        at = (mapping.end.0 + PAGE) & !(PAGE - 1);
+    }
+    (at <= last).then_some(at)
 }
 
 /// Whether stubs in `[start, start + len)` and all of `[low, high)` reach each other.

@@ -91,7 +91,16 @@ pub struct Build {
 }
 
 impl Build {
-    pub fn new(pid: Pid, survey: Survey, meta: model::Meta, measure: Measure) -> Result<Build> {
+    pub fn new(pid: Pid, mut survey: Survey, meta: model::Meta, measure: Measure) -> Result<Build> {
+        let maps = proc::maps(pid)?;
+        for surveyed in &mut survey.modules {
+            let needed = page_up(agent::IMAGE.len() as u64) + stub_bytes(surveyed);
+            if surveyed.top_byte.is_some() && distant_place(surveyed, &maps, needed).is_none() {
+                surveyed.leave_alone(
+                    "Go code of a program so big, or so placed, that no stubs fit where its epilogues can reach them",
+                );
+            }
+        }
         let functions = survey.planned();
         let leads_on = measure.gates_suffice && survey.has_gates();
         if functions == 0 && !leads_on {
@@ -116,7 +125,7 @@ impl Build {
             functions: functions as u32,
             skipped,
         };
-        build.place(&proc::maps(pid)?)?;
+        build.place(&maps)?;
         build.changes = Changes::prepare(pid, &build.ledger)?;
         Ok(build)
     }
@@ -132,10 +141,33 @@ impl Build {
         let mut taken = maps.to_vec();
         let mut ledger = Ledger::default();
         self.code.clear();
-        for cluster in place::clusters(&extents) {
+        // Modules that need their stubs at a certain distance have a region of their own.
+        let modules = &self.survey.modules;
+        let is_near = |i: usize| modules[i].top_byte.is_none();
+        let near: Vec<_> = (0..extents.len())
+            .map(|i| {
+                (
+                    extents[i].0,
+                    extents[i].1,
+                    if is_near(i) { extents[i].2 } else { 0 },
+                )
+            })
+            .collect();
+        let far = (0..extents.len()).filter(|&i| !is_near(i));
+        let far = far.map(|i| place::Cluster {
+            members: vec![i],
+            low: extents[i].0,
+            high: extents[i].1,
+            stub_bytes: extents[i].2,
+        });
+        for cluster in place::clusters(&near).into_iter().chain(far) {
             let needed = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
             let place = |len| {
-                let start = place::find_gap(&taken, cluster.low, cluster.high, len)?;
+                let first = &modules[cluster.members[0]];
+                let start = match first.top_byte {
+                    Some(_) => distant_place(first, &taken, len)?,
+                    None => place::find_gap(&taken, cluster.low, cluster.high, len)?,
+                };
                 Some((start, len))
             };
             let found = place(needed + SPARE).or_else(|| place(needed));
@@ -312,6 +344,20 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// Where `len` bytes of stubs go that have to be at a certain distance from their module's Go code.
+fn distant_place(surveyed: &Surveyed, maps: &[Mapping], len: u64) -> Option<u64> {
+    let (low, high) = surveyed.go_text()?;
+    let distance = u64::from(surveyed.top_byte?) << 24;
+    // A displacement counts from behind the jump. Stubs that keep pace are all about as far from their functions as the first.
+    let (farthest, stubs) = match surveyed.paced {
+        true => (low, len.checked_sub(high - low)?),
+        false => (high, len),
+    };
+    let first = farthest.checked_add(distance + shm::PAGE)?;
+    let last = low.checked_add(distance + (1 << 24))?.checked_sub(stubs)?;
+    place::find_between(maps, first, last, len)
 }
 
 /// Room for the stubs of one module, gates included.

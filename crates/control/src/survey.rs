@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use thalweg_model as model;
-use thalweg_patch::ModulePlan;
+use thalweg_patch::{GoPlan, ModulePlan};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::error::{Error, Result};
@@ -35,8 +35,12 @@ pub struct Surveyed {
     pub text: Vec<Text>,
     /// The filter keeps the module.
     pub wanted: bool,
-    /// Why the whole module is left alone, if it is.
+    /// Why the whole module is left alone, if it is, or its Go code.
     pub left_alone: Option<&'static str>,
+    /// The byte that has to be the highest one of every distance from the text to the stubs.
+    pub top_byte: Option<u8>,
+    /// Stubs stand as far apart as the Go functions that they belong to.
+    pub paced: bool,
 }
 
 /// All modules, in address order.
@@ -355,6 +359,20 @@ fn kept() -> MutexGuard<'static, HashMap<FileKey, Surveyed>> {
 }
 
 impl Surveyed {
+    /// From the first to the last byte of its Go code, as loaded.
+    pub(crate) fn go_text(&self) -> Option<(u64, u64)> {
+        let table = self.module.go.as_ref()?;
+        let place = |address: u64| address.wrapping_add(self.bias);
+        Some((place(table.start), place(table.end)))
+    }
+
+    /// Takes everything back that was planned.
+    pub(crate) fn leave_alone(&mut self, reason: &'static str) {
+        self.plan = ModulePlan::default();
+        self.top_byte = None;
+        self.left_alone = Some(reason);
+    }
+
     /// Notes where the file is mapped; `None` if no segment fits.
     pub(crate) fn settle(&mut self, file: &MappedFile) -> Option<()> {
         let (bias, mappings) = as_loaded(&self.module, &file.mappings)?;
@@ -379,16 +397,18 @@ fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
 
 fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Surveyed {
     let wanted = filter.keeps_module(&module.name);
-    let go = module
-        .sections
-        .iter()
-        .any(|s| s.name == ".gopclntab" || s.name == ".go.buildinfo");
-    let left_alone = match (wanted, module.is_loader, go) {
+    let is_go = |f: &thalweg_symbols::Function| {
+        let table = module.go.as_ref();
+        table.is_some_and(|table| table.contains(f.start))
+    };
+    let mut left_alone = match (wanted, module.is_loader, module.is_go) {
         (true, true, _) => Some("the dynamic loader: runs before and beneath everything else"),
-        (true, _, true) => Some("Go code: its stacks move and its runtime reads them"),
+        (true, _, true) if module.go.is_none() => {
+            Some("Go code of a version whose tables are not known")
+        }
         _ => None,
     };
-    let selected: Vec<bool> = module
+    let mut selected: Vec<bool> = module
         .functions
         .iter()
         .map(|f| {
@@ -398,12 +418,28 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
                 || left_alone.is_none() && filter.is_checkpoint(&f.name, f.linkage_name.as_deref())
         })
         .collect();
-    let plan = if selected.contains(&true) {
+    let mut go_plan = GoPlan::default();
+    if (0..selected.len()).any(|i| selected[i] && is_go(&module.functions[i])) {
+        match thalweg_patch::plan_go(&module, &selected) {
+            Ok(plan) => go_plan = plan,
+            Err(reason) => {
+                left_alone = Some(reason);
+                selected.fill(false);
+            }
+        }
+    }
+    for (selected, function) in selected.iter_mut().zip(&module.functions) {
+        *selected &= !is_go(function);
+    }
+    let mut plan = if selected.contains(&true) {
         thalweg_patch::plan(&module, &selected)
     } else {
         ModulePlan::default()
     };
-    let gates = gate::gated(&module, filter);
+    let paced = go_plan.is_paced();
+    plan.add(go_plan.plan);
+    let mut gates = gate::gated(&module, filter);
+    gates.retain(|(function, _)| !is_go(&module.functions[*function]));
     let mut uncounted = vec![false; module.functions.len()];
     let mut makers = Vec::new();
     for &(function, kind) in &gates {
@@ -432,6 +468,8 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         text: Vec::new(),
         wanted,
         left_alone,
+        top_byte: go_plan.top_byte,
+        paced,
     }
 }
 

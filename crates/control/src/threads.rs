@@ -157,8 +157,16 @@ impl FunctionMap {
     fn new(build: &Build) -> FunctionMap {
         let mut ranges = Vec::new();
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
+            // Goroutines' activations are not known by their addresses.
+            let is_go = |f: &thalweg_symbols::Function| {
+                let table = surveyed.module.go.as_ref();
+                table.is_some_and(|table| table.contains(f.start))
+            };
             for plan in &surveyed.plan.functions {
                 let function = &surveyed.module.functions[plan.function];
+                if is_go(function) {
+                    continue;
+                }
                 ranges.push((
                     function.start + surveyed.bias,
                     function.end + surveyed.bias,
@@ -244,12 +252,8 @@ impl Opener<'_> {
         let mut owner = [0; 8];
         self.stopped.read(RemoteAddr(regs.fs_base), &mut owner)?;
         let owner = u64::from_le_bytes(owner);
-        if owner == 0 {
-            return Err(Error::Other(format!(
-                "thread {tid} of process {} has no thread pointer at fs:0 (a Go program without cgo?): such programs cannot be profiled yet; nothing was changed",
-                self.stopped.pid()
-            )));
-        }
+        // Go programs without cgo have nothing at fs:[0], and no probe there that would ask for it.
+        let owner = if owner == 0 { regs.fs_base } else { owner };
         let mut private: shm::PrivateSlot = zeroed();
         private.owner = owner;
         private.top = bottom + trunk.len() as u64 * shm::FRAME_SIZE - gs;
@@ -257,6 +261,7 @@ impl Opener<'_> {
         private.table = shared_start + shm::TABLE_OFFSET;
         private.table_mask = header.table_mask;
         private.nodes = shared_start + header.nodes_offset;
+        private.go_stack = bottom - shm::FRAME_SIZE + shm::FRAMES_STRIDE;
         self.stopped.write(RemoteAddr(gs), bytes_of(&private))?;
         regs.gs_base = gs;
         self.stopped.set_regs(tid, regs)

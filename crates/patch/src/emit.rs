@@ -17,6 +17,8 @@ use crate::plan::plt_slot;
 use crate::relocate::{self, Piece};
 use thalweg_symbols::Module;
 
+const INT3: u8 = 0xcc;
+
 /// Realises `plan` for one place in an address space.
 pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emitted, EmitError> {
     let image = Image::new(module);
@@ -33,10 +35,14 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         .out
         .stubs
         .reserve(usize::try_from(plan.stub_size_bound()).unwrap_or(0) / 2);
-    let functions = plan.functions.iter().map(|f| (&f.windows, f.keep_flags));
-    let fragments = plan.fragments.iter().map(|f| (&f.windows, f.keep_flags));
-    for (windows, keep_flags) in functions.chain(fragments) {
-        emitter.windows(windows, keep_flags)?;
+    for function in &plan.functions {
+        if let Some(range) = plan.paced {
+            emitter.keep_pace(range, &function.windows);
+        }
+        emitter.windows(&function.windows, function.keep_flags)?;
+    }
+    for fragment in &plan.fragments {
+        emitter.windows(&fragment.windows, fragment.keep_flags)?;
     }
     emitter.finish()
 }
@@ -81,6 +87,18 @@ impl Emitter<'_, '_> {
         addr.wrapping_add(self.place.bias)
     }
 
+    /// Leaves out as many bytes as the functions before this one were longer than their stubs.
+    fn keep_pace(&mut self, (from, to): (u64, u64), windows: &[Window]) {
+        let first = windows.first().map_or(from, |w| w.start);
+        if !(from..to).contains(&first) {
+            return;
+        }
+        let pace = (first - from) as usize;
+        if pace > self.out.stubs.len() {
+            self.out.stubs.resize(pace, INT3);
+        }
+    }
+
     fn windows(&mut self, windows: &[Window], keep_flags: bool) -> Result<(), EmitError> {
         self.copies.clear();
         self.fixups.clear();
@@ -115,7 +133,12 @@ impl Emitter<'_, '_> {
         self.patch(window, stub)?;
         let mut at = window.start;
         let mut events = window.events.iter().copied().peekable();
-        let is_entry = |e: &Event| matches!(e.probe, Probe::Entry { .. });
+        let is_entry = |e: &Event| {
+            matches!(
+                e.probe,
+                Probe::Entry { .. } | Probe::GoEntry { .. } | Probe::GoLeave { .. }
+            )
+        };
         let mut falls_through = true;
         while at < window.end {
             let bytes = self.image.code_range(at, window.end);
@@ -178,7 +201,9 @@ impl Emitter<'_, '_> {
         let foreign = EmitError::ForeignPlan { address: at };
         self.map_back(at);
         match (insn.flow, event.map(|e| e.probe)) {
-            (Flow::Return, Some(Probe::Return)) => self.probe(Probe::Return, keep_flags),
+            (Flow::Return, Some(probe @ (Probe::Return | Probe::GoReturn))) => {
+                self.probe(probe, keep_flags);
+            }
             (Flow::Jump(target), probe) => {
                 if let Some(probe) = probe {
                     self.store_plt_target(at, probe)?;
@@ -312,7 +337,8 @@ impl Emitter<'_, '_> {
     fn patch(&mut self, window: &Window, stub: u64) -> Result<(), EmitError> {
         let start = self.runtime(window.start);
         let Some(springboard) = window.patch.springboard() else {
-            return self.near(window.rank, 1, window.start, window.prefix, stub);
+            self.near(window.rank, 1, window.start, window.prefix, stub)?;
+            return self.keeps(window, stub);
         };
         self.near(window.rank, 0, springboard, None, stub)?;
         let to = self.runtime(springboard);
@@ -326,6 +352,21 @@ impl Emitter<'_, '_> {
             jump.push(displacement as u8);
         }
         self.change(window.rank, 1, window.start, jump)
+    }
+
+    /// Whether the patch made last leaves alone what it has to.
+    fn keeps(&self, window: &Window, stub: u64) -> Result<(), EmitError> {
+        let (Some(from), Some((_, _, patch))) = (window.keeps_from, self.ranked.last()) else {
+            return Ok(());
+        };
+        let from = usize::from(from);
+        match patch.original.get(from..) == patch.replacement.get(from..) {
+            true => Ok(()),
+            false => Err(EmitError::WrongDistance {
+                from: self.runtime(window.start),
+                to: stub,
+            }),
+        }
     }
 
     fn near(

@@ -12,6 +12,9 @@ pub struct ModulePlan {
     /// Selected functions that stay as they are.
     pub skipped: Vec<Skipped>,
     pub(crate) stub_bytes: u64,
+    /// Stubs of functions in this range are as far from the first stub, at least, as the functions are from its start: so the
+    /// distance between a function and its stub is about the same for all of them.
+    pub(crate) paced: Option<(u64, u64)>,
 }
 
 impl ModulePlan {
@@ -27,6 +30,7 @@ impl ModulePlan {
         self.fragments.extend(other.fragments);
         self.skipped.extend(other.skipped);
         self.stub_bytes += other.stub_bytes;
+        self.paced = self.paced.or(other.paced);
     }
 }
 
@@ -97,6 +101,8 @@ pub struct Window {
     pub(crate) padding: Vec<(u64, u64)>,
     /// Place in the order of writing.
     pub(crate) rank: u32,
+    /// From this byte of the patch on it has to be what was there before: somebody may go on there.
+    pub(crate) keeps_from: Option<u8>,
 }
 
 impl Window {
@@ -146,7 +152,10 @@ pub struct Event {
 pub enum Probe {
     /// A call begins. `function` is the index in `module.functions`. With `loops` the function also jumps back here,
     /// which is no call: the run-time tells the two apart by the stack pointer.
-    Entry { function: usize, loops: bool },
+    Entry {
+        function: usize,
+        loops: bool,
+    },
     /// Does its work and then executes the plain `ret` itself: nothing follows it.
     Return,
     /// Pops the frame, then falls through to `ret imm16`, a jump to a return thunk or a tail jump to code without probes.
@@ -161,6 +170,15 @@ pub enum Probe {
         function: usize,
         jumps: bool,
         unwinds: bool,
+    },
+    /// As `Entry` and `Return`, in Go code: r14 is the goroutine, whose stack may be small and may be moved.
+    GoEntry {
+        function: usize,
+    },
+    GoReturn,
+    /// A goroutine is about to be taken off its thread. `own`: r14 is that goroutine.
+    GoLeave {
+        own: bool,
     },
 }
 
@@ -208,6 +226,10 @@ pub enum EmitError {
         "the code at {from:#x} cannot reach {to:#x}: place the stubs within 2 GiB of the module"
     )]
     OutOfReach { from: u64, to: u64 },
+    #[error(
+        "the last byte of the jump at {from:#x} to {to:#x} has to stay what it is: place the stubs where it does"
+    )]
+    WrongDistance { from: u64, to: u64 },
     #[error("the plan does not belong to this module: no displaceable instruction at {address:#x}")]
     ForeignPlan { address: u64 },
 }

@@ -19,6 +19,7 @@ mod callers;
 mod emit;
 mod flags;
 mod flow;
+mod go;
 mod image;
 mod insn;
 mod interface;
@@ -33,6 +34,7 @@ pub mod verify;
 
 pub use callers::{Callers, CallingInsn, Reach};
 pub use emit::emit;
+pub use go::{GoPlan, plan_go};
 pub use interface::{
     EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,
     Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, Window,

@@ -118,5 +118,6 @@ fn entry_window(image: &Image, function: usize) -> Option<Window> {
         prefix: None,
         padding: Vec::new(),
         rank: 0,
+        keeps_from: None,
     })
 }

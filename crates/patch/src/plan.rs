@@ -297,6 +297,7 @@ impl Planner<'_, '_> {
                         events: Vec::new(),
                         padding,
                         rank: self.rank,
+                        keeps_from: None,
                     });
                     self.rank += 1;
                     self.space.set(start, draft.patch_end(), Byte::Taken);
@@ -425,6 +426,7 @@ impl Planner<'_, '_> {
                 events: Vec::new(),
                 padding: padding_in(body, draft),
                 rank: self.rank,
+                keeps_from: None,
             });
             self.rank += 1;
         }

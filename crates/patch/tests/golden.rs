@@ -26,6 +26,9 @@ impl ProbeEncoder for Marker {
             Probe::TailMark => 5,
             Probe::TailUnknown => 6,
             Probe::Switch { .. } => 7,
+            Probe::GoEntry { .. } => 8,
+            Probe::GoReturn => 9,
+            Probe::GoLeave { .. } => 10,
         };
         // prefetcht0 [0x70000000 + number]
         out.extend([0x0f, 0x18, 0x0c, 0x25, number, 0, 0, 0x70]);

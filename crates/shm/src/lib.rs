@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | nodes | parked |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | nodes | parked |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -18,7 +18,7 @@
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -26,7 +26,14 @@ pub const PAGE: u64 = 4096;
 /// How many threads a target may have at a time; what more do is counted in `Header::unslotted`. A thread that has ended
 /// leaves its slot to another.
 pub const SLOTS: u64 = 4096;
-pub const PRIVATE_SIZE: u64 = SLOTS * PAGE;
+/// Behind the slots' pages: a word that is 1 while a thread of this process uses the stack behind it, on which threads of Go
+/// programs have their first event. Wiped in a fork child, too.
+pub const CLAIM_LOCK: u64 = SLOTS * PAGE;
+pub const CLAIM_STACK_END: u64 = CLAIM_LOCK + AGENT_STACK;
+pub const PRIVATE_SIZE: u64 = CLAIM_STACK_END;
+
+/// Goroutines have small stacks: what is not the plain case is done on one of these.
+pub const AGENT_STACK: u64 = 64 << 10;
 
 /// Offsets in the shared memory.
 pub const GATES_OFFSET: u64 = PAGE;
@@ -40,8 +47,10 @@ pub const TABLE_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
 pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
 
 /// Shadow stack of one thread, in bytes: a little over a million frames.
-pub const FRAMES_STRIDE: u64 = 32 << 20;
-pub const MAX_FRAMES: u64 = FRAMES_STRIDE / FRAME_SIZE - 2;
+pub const FRAMES_SIZE: u64 = 32 << 20;
+pub const MAX_FRAMES: u64 = FRAMES_SIZE / FRAME_SIZE - 2;
+/// From one thread's shadow stack to the next one's, with its `AGENT_STACK` at the end.
+pub const FRAMES_STRIDE: u64 = FRAMES_SIZE + AGENT_STACK;
 
 /// How many ended threads keep a tree of their own. Those beyond share trees with others that ended.
 pub const ENDED_LIMIT: u64 = 16384;
@@ -89,6 +98,14 @@ pub struct PrivateSlot {
     /// activation's return address.
     pub jumped_from: u64,
     pub jumped_at: u64,
+    /// The goroutine whose activations are on the shadow stack; 0: none's.
+    pub goroutine: u64,
+    /// Its thread, as Go's runtime knows it (`g.m`), and `fs:[0]` there: 0 in programs without cgo.
+    pub go_machine: u64,
+    pub go_thread: u64,
+    /// End of the stack for the slow path of Go's probes, and 1 while that is in use.
+    pub go_stack: u64,
+    pub go_busy: u64,
 }
 
 pub const KNOWN_STACKS: usize = 32;
@@ -110,6 +127,15 @@ pub const PRIVATE_TABLE_MASK: usize = 32;
 pub const PRIVATE_NODES: usize = 40;
 pub const PRIVATE_JUMPED_FROM: usize = core::mem::offset_of!(PrivateSlot, jumped_from);
 pub const PRIVATE_JUMPED_AT: usize = core::mem::offset_of!(PrivateSlot, jumped_at);
+pub const PRIVATE_GOROUTINE: usize = core::mem::offset_of!(PrivateSlot, goroutine);
+pub const PRIVATE_GO_MACHINE: usize = core::mem::offset_of!(PrivateSlot, go_machine);
+pub const PRIVATE_GO_THREAD: usize = core::mem::offset_of!(PrivateSlot, go_thread);
+pub const PRIVATE_GO_STACK: usize = core::mem::offset_of!(PrivateSlot, go_stack);
+pub const PRIVATE_GO_BUSY: usize = core::mem::offset_of!(PrivateSlot, go_busy);
+
+/// Fields of Go's `g`, the same in all versions that pass it in r14: the end of its stack, and its thread.
+pub const G_STACK_END: usize = 8;
+pub const G_MACHINE: usize = 48;
 
 /// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
@@ -274,6 +300,19 @@ pub const KEY_SENTINEL: u64 = KEY_FOLDED;
 pub const fn frame_key(sp: u64, flags: u64) -> u64 {
     sp.wrapping_sub(KEY_BIAS).wrapping_add(flags)
 }
+
+/// Where an activation of a goroutine is: how far from the end of its stack, which is moved when it grows. Such places, and
+/// the keys made of them, are negative, as no address of a program is.
+pub const fn goroutine_sp(sp: u64, stack_end: u64) -> u64 {
+    sp.wrapping_sub(stack_end)
+}
+
+pub const fn is_goroutine(key: u64) -> bool {
+    (key as i64) < 0
+}
+
+/// The key of the sentinel of a thread that runs goroutines: the end of any stack.
+pub const GO_SENTINEL: u64 = frame_key(0, KEY_SENTINEL);
 
 /// The inverse of `frame_key`.
 pub const fn frame_sp(key: u64) -> u64 {
@@ -449,9 +488,11 @@ pub const GATE_LONGEST: u32 = 300;
 /// `Header::gate_server` once a thread has waited in vain: nobody waits until the controller is back.
 pub const GATE_DESERTED: u32 = u32::MAX;
 
-/// System calls that the agent makes, all of them. A process whose seccomp filters forbid one is left alone.
+/// System calls that the agent makes. A process whose seccomp filters forbid one of `ALL` is left alone.
 pub mod calls {
     pub const RT_SIGPROCMASK: u64 = 14;
+    /// Only in Go code, whose runtime makes it as well.
+    pub const SCHED_YIELD: u64 = 24;
     pub const SIG_SETMASK: u64 = 2;
     pub const GETPID: u64 = 39;
     pub const GETPPID: u64 = 110;

@@ -1,0 +1,190 @@
+//! Go's probes when the plain case does not hold. Every goroutine has a stack, which is small at first and is moved when it
+//! grows; any thread may run it. Its activations are on the shadow stack of the thread that runs it, and in the store of
+//! parked.rs, under the address of its `g`, while none does.
+//!
+//! ```text
+//!   shadow stack        sentinel | activations of the goroutine                    a thread without cgo
+//!                       sentinel | of C | of the goroutine | of C | of the goroutine     C and Go calling each other
+//!   leaves its thread   runtime.mcall, runtime.newstack, runtime.dropm: all that is the goroutine's, down to the first of C
+//!   is back             its first event on any thread finds that the slot has another goroutine, or none
+//! ```
+//!
+//! A goroutine that C functions have called cannot leave its thread before they return: the runtime sees to that.
+//! Activations of one goroutine lie one above the other at places that are relative to the end of its stack.
+
+use crate::claim;
+use crate::memory::{Slot, flags, gs_base, header, thread_pointer, ticks, undisturbed};
+use crate::parked;
+use crate::slow::{drop_above, leave, push, timed_now};
+use crate::stacks::{park, restore};
+use crate::tree::{self, Callee};
+use thalweg_shm as shm;
+use thalweg_shm::{Frame, frame_sp, is_goroutine};
+
+/// A goroutine: the address of its `g`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Goroutine(u64);
+
+impl Goroutine {
+    fn word(self, offset: usize) -> u64 {
+        // SAFETY: the hot path has read the same fields of what r14 points to.
+        unsafe { ((self.0 + offset as u64) as *const u64).read_volatile() }
+    }
+
+    fn place(self, sp: u64) -> u64 {
+        shm::goroutine_sp(sp, self.word(shm::G_STACK_END))
+    }
+}
+
+/// The function `function` begins; its return address is at `sp`.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
+    let g = Goroutine(g);
+    let Some(slot) = current(g, sp) else {
+        return;
+    };
+    // SAFETY: `slot` is this thread's own, so its frames and nodes are.
+    unsafe {
+        (*slot.shared()).slow_entries += 1;
+        let now = timed_now();
+        go_on_with(slot, g, now);
+        let place = g.place(sp);
+        if let Some(frame) = outermost_left(slot, place) {
+            drop_above(slot, frame.sub(1), now);
+        }
+        let caller = slot.top();
+        if caller == slot.sentinel() {
+            (*caller).key = shm::GO_SENTINEL;
+        }
+        let site = match tree::with_sites() {
+            true => *(sp as *const u64),
+            false => 0,
+        };
+        push(slot, caller, Callee { function, site }, place, 0);
+    }
+}
+
+/// The activation whose return address is at `sp` returns.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
+    let g = Goroutine(g);
+    let Some(slot) = current(g, sp) else {
+        return;
+    };
+    // SAFETY: as in tw_go_entry.
+    unsafe {
+        (*slot.shared()).slow_exits += 1;
+        let now = timed_now();
+        go_on_with(slot, g, now);
+        let place = g.place(sp);
+        if let Some(frame) = outermost_left(slot, place) {
+            if frame_sp((*frame).key) == place {
+                drop_above(slot, frame, now);
+                leave(slot, now);
+            } else {
+                // One that began before the attach, or that was forgotten: what it called is over, too.
+                drop_above(slot, frame.sub(1), now);
+            }
+        }
+    }
+}
+
+/// The running goroutine is about to leave this thread, whose slot is its own.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
+    let slot = Slot(gs_base());
+    // SAFETY: the probe has seen that the slot is this thread's.
+    unsafe {
+        put_away(slot, timed_now());
+    }
+}
+
+/// The slot of the running thread, claimed if need be; `None` when there are none left.
+fn current(g: Goroutine, sp: u64) -> Option<Slot> {
+    let slot = Slot(gs_base());
+    let machine = g.word(shm::G_MACHINE);
+    let thread = thread_pointer();
+    // SAFETY: as in claim::current.
+    unsafe {
+        let private = slot.private();
+        if (*private).go_machine == machine && (*private).go_thread == thread {
+            if (*slot.shared()).slow_entries >= (*slot.shared()).name_due {
+                claim::ask_name(slot);
+            }
+            return Some(slot);
+        }
+        if (*private).owner == 0 && flags() & shm::HEADER_FOLLOW == 0 {
+            return None;
+        }
+        if (*header()).full_until != 0 && ticks() < (*header()).full_until {
+            return claim::go_uncounted();
+        }
+        // Without cgo there is no thread pointer; the address that stands for the thread in Go is as good.
+        let owner = if thread == 0 { machine } else { thread };
+        let slot = undisturbed(|| claim::claim(owner, sp))?;
+        let private = slot.private();
+        (*private).go_thread = thread;
+        (*private).go_machine = machine;
+        Some(slot)
+    }
+}
+
+/// Makes `g` the goroutine whose activations are on the shadow stack.
+unsafe fn go_on_with(slot: Slot, g: Goroutine, now: u64) {
+    // SAFETY: as in tw_go_entry.
+    unsafe {
+        let private = slot.private();
+        if (*private).goroutine == g.0 {
+            return;
+        }
+        put_away(slot, now);
+        (&raw mut (*slot.shared()).switching).write_volatile(1);
+        if let Some(chain) = parked::take(g.0, (*slot.shared()).pid) {
+            restore(slot, chain, now);
+        }
+        if slot.top() == slot.sentinel() {
+            (*slot.top()).key = shm::GO_SENTINEL;
+        }
+        (&raw mut (*slot.shared()).switching).write_volatile(0);
+        (&raw mut (*private).goroutine).write_volatile(g.0);
+    }
+}
+
+/// Parks the activations of the goroutine that the slot has, if any.
+unsafe fn put_away(slot: Slot, now: u64) {
+    // SAFETY: as in tw_go_entry; the walk ends at the sentinel.
+    unsafe {
+        let goroutine = &raw mut (*slot.private()).goroutine;
+        let under = goroutine.read_volatile();
+        if under == 0 {
+            return;
+        }
+        goroutine.write_volatile(0);
+        let mut base = slot.top();
+        while base > slot.sentinel() && is_goroutine((*base).key) {
+            base = base.sub(1);
+        }
+        (&raw mut (*slot.shared()).switching).write_volatile(1);
+        park(slot, base, under, now);
+        (&raw mut (*slot.shared()).switching).write_volatile(0);
+    }
+}
+
+/// Of the goroutine's activations that end no later than one at `place` begins or returns, the outermost.
+unsafe fn outermost_left(slot: Slot, place: u64) -> Option<*mut Frame> {
+    // SAFETY: walks this thread's frames, down to the sentinel.
+    unsafe {
+        let mut found = None;
+        let mut frame = slot.top();
+        while frame > slot.sentinel() {
+            if is_goroutine((*frame).key) {
+                if frame_sp((*frame).key) > place {
+                    break;
+                }
+                found = Some(frame);
+            }
+            frame = frame.sub(1);
+        }
+        found
+    }
+}
