@@ -6,6 +6,7 @@ mod bad_input;
 mod checkpoints;
 mod exact;
 mod filters;
+mod goroutines;
 mod harmless;
 mod imports;
 mod live_reports;

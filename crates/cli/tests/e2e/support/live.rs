@@ -67,11 +67,16 @@ impl Live {
         line.trim_end().to_owned()
     }
 
-    /// Writes a command line to the target and gives its answer.
-    pub fn ask(&mut self, question: &str) -> String {
+    /// Writes a command line to the target.
+    pub fn tell(&mut self, command: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
-        writeln!(stdin, "{question}").expect("target reads");
+        writeln!(stdin, "{command}").expect("target reads");
         stdin.flush().expect("target reads");
+    }
+
+    /// The same, and gives its answer.
+    pub fn ask(&mut self, question: &str) -> String {
+        self.tell(question);
         self.line()
     }
 
