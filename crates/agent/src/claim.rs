@@ -1,7 +1,7 @@
 //! A thread's first event: it gets a slot of its own, and its GS base points there from then on.
 //!
 //! Signals are blocked meanwhile, so that no handler finds a thread that has half a slot. System calls are made here and
-//! nowhere else on the way of an event; a thread comes here once, and now and then for its name.
+//! in clock.rs, nowhere else on the way of an event; a thread comes here once, and now and then for its name.
 
 use crate::gate::tw_slow_gate;
 use crate::memory::{
@@ -9,7 +9,7 @@ use crate::memory::{
     thread_name, thread_pointer, ticks, undisturbed,
 };
 use crate::tree::Callee;
-use crate::{birth, reuse, tree};
+use crate::{birth, clock, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
@@ -196,7 +196,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*shared).pid = newcomer.pid;
         (*shared).tid = newcomer.tid;
         (*shared).start = newcomer.start;
-        (*shared).last = newcomer.start;
+        clock::open(slot);
         (*shared).namespace = newcomer.namespace;
         (*shared).dead_since = 0;
         if newcomer.forked {

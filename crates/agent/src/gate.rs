@@ -10,14 +10,49 @@
 //! Nobody is waited for who does not serve: without `gate_server`, without a free entry, or when the heartbeat has stood
 //! still (then until the controller is back), the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
 
-use crate::birth;
-use crate::memory::{atomic32, getpid, gettid, header, region, syscall};
+use crate::memory::{
+    Slot, atomic32, getpid, gettid, gs_base, header, region, syscall, thread_pointer, ticks,
+};
+use crate::{birth, clock};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
 
 /// `what`: kind and function of the gate; `args`: the six argument registers; `sp`: address of the return address.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
+    let kind = what >> shm::GATE_KIND_SHIFT;
+    if kind == shm::GATE_KIND_PRCTL || kind == shm::GATE_KIND_SYSCALL {
+        // SAFETY: `args` is on this thread's stack.
+        return unsafe { confine(kind, &*args) };
+    }
+    let began = ticks();
+    let slot = Slot(gs_base());
+    // SAFETY: every GS base is a slot's; only the thread that has it touches it.
+    unsafe {
+        if (*slot.private()).owner != thread_pointer() {
+            return pass(what, args, sp);
+        }
+        let now = clock::event(slot, began);
+        pass(what, args, sp);
+        clock::resume(slot, now, true);
+    }
+}
+
+/// Before a filter for system calls is set none is made any more that can be done without.
+fn confine(kind: u32, args: &[u64; 6]) {
+    const PR_SET_SECCOMP: u64 = 22;
+    const PRCTL: u64 = 157;
+    const SECCOMP: u64 = 317;
+    let (call, operation) = match kind {
+        shm::GATE_KIND_PRCTL => (PRCTL, args[0]),
+        _ => (args[0], args[1]),
+    };
+    if call == SECCOMP || call == PRCTL && operation == PR_SET_SECCOMP {
+        clock::stop_asking();
+    }
+}
+
+unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
     // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
     unsafe {
         let kind = what >> shm::GATE_KIND_SHIFT;

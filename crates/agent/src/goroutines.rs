@@ -13,9 +13,10 @@
 //! Activations of one goroutine lie one above the other at places that are relative to the end of its stack.
 
 use crate::claim;
+use crate::clock;
 use crate::memory::{Slot, flags, gs_base, header, thread_pointer, ticks, undisturbed};
 use crate::parked;
-use crate::slow::{drop_above, leave, push, timed_now};
+use crate::slow::{drop_above, leave, push};
 use crate::stacks::{park, restore};
 use crate::tree::{self, Callee};
 use thalweg_shm as shm;
@@ -46,7 +47,7 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
         (*slot.shared()).slow_entries += 1;
-        let now = timed_now();
+        let now = clock::now(slot);
         go_on_with(slot, g, now);
         let place = g.place(sp);
         if let Some(frame) = outermost_left(slot, place) {
@@ -60,7 +61,7 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
             true => *(sp as *const u64),
             false => 0,
         };
-        push(slot, caller, Callee { function, site }, place, 0);
+        push(slot, caller, Callee { function, site }, place, 0, now);
     }
 }
 
@@ -74,7 +75,7 @@ extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
     // SAFETY: as in tw_go_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
-        let now = timed_now();
+        let now = clock::now(slot);
         go_on_with(slot, g, now);
         let place = g.place(sp);
         if let Some(frame) = outermost_left(slot, place) {
@@ -95,7 +96,7 @@ extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
     let slot = Slot(gs_base());
     // SAFETY: the probe has seen that the slot is this thread's.
     unsafe {
-        put_away(slot, timed_now());
+        put_away(slot, clock::now(slot));
     }
 }
 

@@ -3,14 +3,16 @@
 //! copies beside the stubs; all its memory is the region described in `thalweg_shm`.
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
-//! behind by exceptions and longjmp, folding. stacks.rs follows threads to other stacks, parked.rs keeps those that are
-//! left, and goroutines.rs does both for Go. gate.rs lets a thread wait for the controller. Everything is re-entrant: a signal handler may run probes between any two
+//! behind by exceptions and longjmp, folding. clock.rs tells working from waiting. stacks.rs follows threads to other
+//! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. gate.rs lets a thread wait for the
+//! controller. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
 
 mod birth;
 mod claim;
+mod clock;
 mod gate;
 mod goroutines;
 mod memory;

@@ -22,6 +22,8 @@
 //! for functions that jump back to their own entry. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
+//! Go's probes do not ask whether the thread waited: there is no room for that on a goroutine's stack.
+//!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
 //! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
 //! in between has used the same place).
@@ -200,11 +202,12 @@ tw_base:
     sahf
     .endif
     .endm
-    # rax:rdx -> rax
+    # The thread's clock -> rax; clobbers rdx
     .macro TICKS
     rdtsc
     shl rdx, 32
     or rax, rdx
+    sub rax, gs:[{OFF}]
     .endm
 
     # ---- the place of a callee where sites are told apart: function in esi, site in rdi -> hash in eax
@@ -299,8 +302,15 @@ tw_base:
     inc qword ptr [rax + {CALLS}]
     .if \clock
     TICKS
+    mov rdx, rax
+    sub rdx, gs:[{LAST}]
     mov gs:[rcx + {START}], rax
     mov qword ptr gs:[rcx + {CHILD}], 0
+    mov gs:[{LAST}], rax
+    .if \go == 0
+    cmp rdx, gs:[{GAP}]
+    jg 14f
+    .endif
     .endif
 3:  GIVE_FLAGS \flags, 40
     .if \sites
@@ -412,6 +422,13 @@ tw_base:
     SLOW_CALL tw_slow_entry
     .endif
     jmp 3b
+    .if \clock * (1 - \go)
+14: # long after the last event: the caller may have waited
+    mov rcx, rax
+    mov rsi, rdx
+    SLOW_CALL tw_slow_gap_entry
+    jmp 3b
+    .endif
     .endm
 
     # ---- the frame at gs:rcx ends at rax; leaves the one below it in rcx, clobbers rax and rdx
@@ -466,7 +483,13 @@ tw_base:
     .endif
     cmp rdx, \bias
     jne 7f
-    POP_FRAME \clock
+    .if \clock * (1 - \go)
+    mov rdx, rax
+    sub rdx, gs:[{LAST}]
+    cmp rdx, gs:[{GAP}]
+    jg 14f
+    .endif
+2:  POP_FRAME \clock
 3:  GIVE_FLAGS \flags, 40
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
@@ -478,7 +501,13 @@ tw_base:
     .if \go == 0
     cmp rdx, \bias + 2
     jne 9f
-    mov rsi, rax
+    .if \clock
+    mov rdx, rax
+    sub rdx, gs:[{LAST}]
+    cmp rdx, gs:[{GAP}]
+    jg 15f
+    .endif
+6:  mov rsi, rax
 8:  # reached by a tail jump: the frame below returns with it
     POP_FRAME \clock
     mov rax, rsi
@@ -506,6 +535,21 @@ tw_base:
     .endif
     mov rsi, [rsp - 32]
     jmp 3b
+    .if \clock * (1 - \go)
+14: # long after the last event: the function may have waited
+    mov [rsp - 32], rsi
+    mov rcx, rax
+    mov rsi, rdx
+    SLOW_CALL tw_slow_gap_exit
+    mov rsi, [rsp - 32]
+    mov rcx, gs:[{TOP}]
+    jmp 2b
+15: mov rcx, rax
+    mov rsi, rdx
+    SLOW_CALL tw_slow_gap_exit
+    mov rcx, gs:[{TOP}]
+    jmp 6b
+    .endif
     .endm
 
     # ---- tail jump: rsp == sp - 8
@@ -679,6 +723,8 @@ tw_switch:
     MASK = const shm::PRIVATE_TABLE_MASK,
     NODES = const shm::PRIVATE_NODES,
     LAST = const shm::SHARED_FROM_GS + shm::SHARED_LAST,
+    OFF = const shm::SHARED_FROM_GS + shm::SHARED_OFF,
+    GAP = const shm::SHARED_FROM_GS + shm::SHARED_GAP,
     GOROUTINE = const shm::PRIVATE_GOROUTINE,
     GO_MACHINE = const shm::PRIVATE_GO_MACHINE,
     GO_THREAD = const shm::PRIVATE_GO_THREAD,

@@ -209,7 +209,7 @@ unsafe fn close(slot: Slot) -> u64 {
             slow::pop(slot, end);
         }
         (*shared).last = end;
-        end
+        end.wrapping_add((*shared).off)
     }
 }
 

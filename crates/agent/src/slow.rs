@@ -1,6 +1,7 @@
 //! What the probes do when the plain case does not hold. Each event is done here completely.
 
 use crate::claim;
+use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
 use crate::stacks::{drop_base, own_stack_encloses};
 use crate::tree::{self, Callee};
@@ -18,23 +19,17 @@ fn same_stack(low: u64, high: u64) -> bool {
     high - low < SAME_STACK && !(low < end && end <= high)
 }
 
-pub fn timed_now() -> u64 {
-    if flags() & shm::HEADER_TIMED != 0 {
-        ticks()
-    } else {
-        0
-    }
-}
-
 /// The function `function` begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
+    let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
     };
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
         (*slot.shared()).slow_entries += 1;
+        let now = clock::event(slot, began);
         let mut tail = 0;
         let switching = (&raw const (*slot.shared()).switching).read_volatile() != 0;
         let top = slot.top();
@@ -47,13 +42,13 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
                 && loops != 0
                 && (*((*top).node as *const Node)).function == function
             {
-                return;
+                return clock::resume(slot, now, false);
             } else if sp >= top_sp && !switching {
                 // In the middle of a switch this is a handler, on a stack that is not the top frame's any more.
-                leave_stale(slot, sp);
+                leave_stale(slot, sp, now);
             }
         } else if !switching && own_stack_encloses(slot, sp) {
-            leave_stale(slot, sp);
+            leave_stale(slot, sp, now);
         }
         let mut caller = slot.top();
         while caller > slot.bottom() && (*caller).key == 0 {
@@ -71,44 +66,48 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
             true => *(sp as *const u64),
             false => 0,
         };
-        push(slot, caller, Callee { function, site }, sp, tail);
+        push(slot, caller, Callee { function, site }, sp, tail, now);
+        clock::resume(slot, now, false);
     }
 }
 
 /// The activation whose return address is at `sp` returns.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_exit(sp: u64) {
+    let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
     };
     // SAFETY: as in tw_slow_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
-        let now = timed_now();
+        let now = clock::event(slot, began);
         if find(slot, sp, now) {
             leave(slot, now);
         }
+        clock::resume(slot, now, false);
     }
 }
 
 /// The activation at `sp` jumps to `target`, which is probed for certain if `target` is 0.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_tail(sp: u64, target: u64) {
+    let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
     };
     // SAFETY: as in tw_slow_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
-        let now = timed_now();
-        if !find(slot, sp, now) {
-            return;
+        let now = clock::event(slot, began);
+        if find(slot, sp, now) {
+            if target == 0 || is_probed(slot, target) {
+                (*slot.top()).key |= shm::KEY_PENDING;
+            } else {
+                leave(slot, now);
+            }
         }
-        if target == 0 || is_probed(slot, target) {
-            (*slot.top()).key |= shm::KEY_PENDING;
-        } else {
-            leave(slot, now);
-        }
+        clock::resume(slot, now, false);
     }
 }
 
@@ -178,11 +177,10 @@ pub unsafe fn leave(slot: Slot, now: u64) {
 
 /// An entry at `sp`, at or above the top frame: either frames were left by an exception or longjmp, or the thread is
 /// on another stack (a signal's, a coroutine's). Frames are dropped only when one further down encloses `sp`.
-unsafe fn leave_stale(slot: Slot, sp: u64) {
+unsafe fn leave_stale(slot: Slot, sp: u64, now: u64) {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
         if own_stack_encloses(slot, sp) {
-            let now = timed_now();
             drop_above(slot, slot.base(), now);
             drop_base(slot, now);
         }
@@ -210,7 +208,7 @@ unsafe fn leave_stale(slot: Slot, sp: u64) {
                 return;
             }
         }
-        drop_above(slot, frame, timed_now());
+        drop_above(slot, frame, now);
     }
 }
 
@@ -247,7 +245,7 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     }
 }
 
-pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64) {
+pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64, now: u64) {
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
@@ -268,7 +266,7 @@ pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail
         slot.set_top(frame);
         (&raw mut (*frame).key).write_volatile(frame_key(sp, mark));
         (&raw mut (*frame).node).write_volatile(node as u64);
-        (&raw mut (*frame).start).write_volatile(timed_now());
+        (&raw mut (*frame).start).write_volatile(now);
         (&raw mut (*frame).child).write_volatile(0);
     }
 }

@@ -22,9 +22,10 @@
 //! callees of whoever went there.
 
 use crate::claim;
-use crate::memory::{Slot, atomic64, flags};
+use crate::clock;
+use crate::memory::{Slot, atomic64, flags, ticks};
 use crate::parked::{self, Chain, Parking};
-use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below, timed_now};
+use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below};
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -33,6 +34,7 @@ use thalweg_shm::{Frame, Node, ParkedFrame, frame_key, frame_sp};
 /// A function that may leave for another stack is at one of its exits; `rsp` as the instruction that leaves finds it.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
+    let began = ticks();
     let function = word & shm::SWITCH_FUNCTION;
     let jumps = word & shm::SWITCH_JUMPS != 0;
     // A jump to where a call would have returned to has popped the return address already.
@@ -43,7 +45,7 @@ extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
         (*slot.shared()).slow_exits += 1;
-        let now = timed_now();
+        let now = clock::event(slot, began);
         let top = slot.top();
         let known = top > slot.bottom()
             && (*top).key != 0
@@ -66,6 +68,7 @@ extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
             }
             (&raw mut (*slot.shared()).switching).write_volatile(0);
         }
+        clock::resume(slot, now, false);
     }
 }
 

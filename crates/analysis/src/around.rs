@@ -130,6 +130,7 @@ impl Around {
         sum.base = sum.base.saturating_add(node.base);
         sum.cum = sum.cum.saturating_add(node.cum);
         sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
+        sum.terminal = sum.terminal.saturating_add(node.terminal);
         sum.unwound = sum.unwound.saturating_add(node.unwound);
         if node.flags.contains(NodeFlags::OPEN) {
             sum.flags |= NodeFlags::OPEN;

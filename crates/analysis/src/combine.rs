@@ -202,6 +202,7 @@ pub(crate) fn lay(
             sum.base = sum.base.saturating_add(node.base);
             sum.cum = sum.cum.saturating_add(node.cum);
             sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
+            sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
             sum.flags |= node.flags;
         }

@@ -2,7 +2,7 @@
 
 use thalweg_model::{NodeFlags, Profile};
 
-use crate::{Extremes, outermost_cum, threads};
+use crate::{Extremes, outermost_cum, outermost_elapsed, own_waits, threads};
 
 /// A function over all threads and contexts. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,10 @@ pub struct FunctionTotals {
     pub calls: u64,
     pub base: u64,
     pub cum: u64,
+    /// Wall time, as opposed to time on a processor.
+    pub elapsed: u64,
+    /// Off the processor in the function itself, but for a terminal's input.
+    pub waited: u64,
     pub min: u64,
     pub max: u64,
     /// In how many threads it was seen, and in how many contexts.
@@ -35,12 +39,16 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     let mut last_thread = vec![0u32; profile.functions.len()];
 
     for (number, (_, thread)) in (1..).zip(threads(profile)) {
-        for node in &thread.nodes {
+        let own_waits = own_waits(&thread.nodes);
+        for (node, waited) in thread.nodes.iter().zip(own_waits) {
             let function = node.function as usize;
             let row = &mut rows[function];
             row.calls = row.calls.saturating_add(node.calls);
             row.base = row.base.saturating_add(node.base);
             row.cum = row.cum.saturating_add(outermost_cum(node));
+            row.elapsed = row.elapsed.saturating_add(outermost_elapsed(node));
+            let waited = waited.saturating_sub(node.terminal);
+            row.waited = row.waited.saturating_add(waited);
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
             row.contexts += 1;

@@ -48,7 +48,9 @@ pub use prune::{PRUNED, Thresholds, prune};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
-pub use waiting::{waited_by_context, waits};
+pub use waiting::{
+    WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits,
+};
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
@@ -64,6 +66,11 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = (&Process, &Thread)> {
 fn outermost_cum(node: &Node) -> u64 {
     let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
     if counts { node.cum } else { 0 }
+}
+
+fn outermost_elapsed(node: &Node) -> u64 {
+    let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
+    if counts { node.elapsed } else { 0 }
 }
 
 /// Shortest and longest call over several nodes.

@@ -8,6 +8,7 @@ use crate::edges::{Caller, Edge, edges};
 use crate::flat::flat;
 use crate::graph::{Graph, Link, Source};
 use crate::lineage::{Lineage, ThreadNumber};
+use crate::waiting::WaitKind;
 use crate::{threads, waiting};
 
 /// Times are nanoseconds.
@@ -31,6 +32,8 @@ pub struct Overview {
     pub modules: Vec<ModuleShare>,
     /// Functions in which threads waited, and for how long, most first.
     pub waits: Vec<(u32, u64)>,
+    /// The same by what was waited for; a terminal's input too, which no function is charged with.
+    pub wait_kinds: Vec<(WaitKind, u64)>,
 }
 
 /// Functions that call each other in a ring.
@@ -104,6 +107,7 @@ impl Overview {
             widest,
             modules,
             waits: waiting::waits(profile),
+            wait_kinds: waiting::wait_kinds(profile),
         }
     }
 }

@@ -11,6 +11,7 @@
 use thalweg_model::{Function, Module, Node, NodeFlags, Profile, Thread};
 
 use crate::graph::{Graph, GraphEdge, Link, Source};
+use crate::waiting::own_waits;
 use crate::{Extremes, summary};
 
 /// Stands for all that was pruned below its caller.
@@ -88,6 +89,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
     const NONE: u32 = u32::MAX;
     let old = std::mem::take(&mut thread.nodes);
     let recursion = recursion_among_kept(&old, keep, seen_above);
+    let own_waits = own_waits(&old);
     let mut nodes: Vec<Node> = Vec::new();
     // Of each old node: itself if it stays, else its closest ancestor that does, in the new numbering.
     let mut stands: Vec<u32> = Vec::with_capacity(old.len());
@@ -115,18 +117,20 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
             ..Node::default()
         };
         let mut extremes = Extremes::default();
+        let mut waited = 0u64;
         for &(_, index) in gone {
             let node = &old[index as usize];
             sum.calls = sum.calls.saturating_add(node.calls);
             sum.base = sum.base.saturating_add(node.base);
+            sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
+            waited = waited.saturating_add(own_waits[index as usize]);
             if node.flags.contains(NodeFlags::OPEN) {
                 sum.flags |= NodeFlags::OPEN;
             }
             extremes.add(node);
         }
-        // Waiting is part of what an ancestor's elapsed time holds already.
-        (sum.cum, sum.elapsed) = (sum.base, sum.base);
+        (sum.cum, sum.elapsed) = (sum.base, sum.base.saturating_add(waited));
         (sum.min, sum.max) = (extremes.min.unwrap_or(0), extremes.max);
         nodes.push(sum);
     }

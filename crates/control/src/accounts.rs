@@ -21,6 +21,8 @@ pub struct Account {
     /// Counter values: when its (first) thread began, and when it was last known to do something.
     pub start: u64,
     pub last: u64,
+    /// `None` when it has ended and its slot is another's.
+    pub clock: Option<ThreadClock>,
     pub pid: u32,
     pub tid: u32,
     pub creator: Option<(u32, u32)>,
@@ -32,6 +34,30 @@ pub struct Account {
     /// As the thread itself knew it, and when that was.
     pub name: String,
     pub named: u64,
+}
+
+/// Where a thread's own clock stands against the counter, and what its processor time was when it last asked.
+#[derive(Clone, Copy)]
+pub struct ThreadClock {
+    pub last: u64,
+    pub off: u64,
+    pub read_ticks: u64,
+    pub read_cpu: u64,
+    pub uncharged: i64,
+    pub terminal_wait: u64,
+}
+
+impl ThreadClock {
+    fn of(slot: &shm::SharedSlot) -> ThreadClock {
+        ThreadClock {
+            last: slot.last,
+            off: slot.off,
+            read_ticks: slot.read_ticks,
+            read_cpu: slot.read_cpu,
+            uncharged: slot.uncharged,
+            terminal_wait: slot.terminal_wait,
+        }
+    }
 }
 
 impl Account {
@@ -114,7 +140,8 @@ fn of_slot(index: u64, slot: &shm::SharedSlot) -> Account {
         slot: Some(index),
         root: slot.root,
         start: slot.first_start,
-        last: slot.last.max(slot.start),
+        last: slot.last.wrapping_add(slot.off).max(slot.start),
+        clock: Some(ThreadClock::of(slot)),
         pid: slot.pid,
         tid: slot.tid,
         creator: (slot.creator_tid != 0).then_some((slot.creator_pid, slot.creator_tid)),
@@ -132,6 +159,7 @@ fn of_ended(entry: &shm::Ended) -> Account {
         root: entry.root,
         start: entry.start,
         last: entry.end,
+        clock: None,
         pid: entry.pid,
         tid: entry.tid,
         creator: (entry.creator_tid != 0).then_some((entry.creator_pid, entry.creator_tid)),

@@ -49,6 +49,11 @@ pub struct Options {
     pub gates_suffice: bool,
 }
 
+/// Two events of a thread this far apart, in seconds, and it may have been off the processor in between: a switch to another
+/// thread and back takes no less. Asking the kernel costs some 300 ns, so a thread that does not wait asks more rarely.
+const GAP_LEAST: f64 = 2e-6;
+const GAP_MOST: f64 = 16e-6;
+
 /// A target that carries the instrumentation.
 pub struct Attached {
     pub pid: Pid,
@@ -311,7 +316,10 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     let base = RemoteAddr(wanted);
     // In this order, each step leaves what a later controller recognises and knows how to take back: first the file, then
     // its header, then one mapping of the file over the whole room.
-    let header = build.header(pid, base.0);
+    let mut header = build.header(pid, base.0);
+    if !stopped.may_ask_processor_time() {
+        header.gap_least = shm::NO_GAP;
+    }
     let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
     let result = (|| {
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
@@ -427,6 +435,11 @@ fn complete(mut header: shm::Header, started: Moment) -> shm::Header {
     let rate = Moment::rate_since(started);
     let now = Moment::now();
     header.ticks_hz = rate.to_bits();
+    header.ticks_per_ns = (rate / 1e9 * 2f64.powi(32)) as u64;
+    if header.gap_least != shm::NO_GAP {
+        header.gap_least = (rate * GAP_LEAST) as i64;
+        header.gap_most = (rate * GAP_MOST) as i64;
+    }
     header.attach_ticks = now.ticks;
     header.attach_monotonic_ns = now.monotonic_ns;
     header.attach_unix_ns = clock::unix_ns();
@@ -501,6 +514,7 @@ fn arm(
     }
     stopped.flush()?;
     changes.write(stopped)?;
+    threads::start_clocks(stopped, shared)?;
     shared.set_state(shm::STATE_ATTACHED)
 }
 

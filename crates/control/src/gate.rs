@@ -34,6 +34,9 @@ pub enum Kind {
     Checkpoint,
     /// A thread is made. The agent notes it by itself: nobody waits.
     NewThread(Maker),
+    /// `prctl`, `syscall`: system calls may be about to be filtered. The agent looks by itself.
+    Prctl,
+    Syscall,
     /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
     /// children are not counted: one that has lived for a while, and is to be left clean.
     Birth,
@@ -49,6 +52,8 @@ impl Kind {
             Kind::Checkpoint => shm::GATE_KIND_CHECKPOINT,
             Kind::NewThread(Maker::Clone) => shm::GATE_KIND_CLONE,
             Kind::NewThread(Maker::Clone3) => shm::GATE_KIND_CLONE3,
+            Kind::Prctl => shm::GATE_KIND_PRCTL,
+            Kind::Syscall => shm::GATE_KIND_SYSCALL,
             Kind::Birth => shm::GATE_KIND_BIRTH,
         }
     }
@@ -71,6 +76,8 @@ fn kind_of(function: &Function) -> Option<Kind> {
         "execve" | "__execve" => Some(Kind::Exec),
         "execveat" | "__execveat" => Some(Kind::ExecAt),
         "fexecve" | "__fexecve" => Some(Kind::ExecFile),
+        "prctl" | "__prctl" => Some(Kind::Prctl),
+        "syscall" => Some(Kind::Syscall),
         _ => None,
     }
 }

@@ -54,6 +54,7 @@ fn add_figures(into: &mut model::Node, from: &model::Node) {
     into.base = into.base.saturating_add(from.base);
     into.cum = into.cum.saturating_add(from.cum);
     into.elapsed = into.elapsed.saturating_add(from.elapsed);
+    into.terminal = into.terminal.saturating_add(from.terminal);
     into.unwound = into.unwound.saturating_add(from.unwound);
     into.flags |= from.flags;
 }

@@ -6,14 +6,15 @@ use thalweg_model as model;
 use thalweg_model::NodeFlags;
 use thalweg_shm as shm;
 
-use crate::accounts::{self, Account};
+use crate::accounts::{self, Account, ThreadClock};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::handed_on;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
-use crate::proc::{self, Pid};
+use crate::proc::{self, Pid, Tid};
 use crate::sites::Resolver;
+use crate::waits::Waits;
 pub use crate::witness::Witness;
 
 /// What a status line shows.
@@ -183,6 +184,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     let end_ticks = ended.unwrap_or(now.ticks);
     let clock = Clock::new(&header, now);
     let nodes = Nodes::read(shared, &header)?;
+    let waits = Waits::read(shared, &header)?;
     profile.meta.created_unix_ns = header.attach_unix_ns;
     profile.meta.duration_ns = clock.ns(end_ticks.saturating_sub(header.attach_ticks));
     profile.meta.clock_hz = clock.hz;
@@ -207,6 +209,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         shared,
         header: &header,
         nodes: &nodes,
+        waits: &waits,
         clock: &clock,
         witness,
         end_ticks,
@@ -259,6 +262,13 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
 }
 
 fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
+    if header.flags & shm::HEADER_TIMED != 0 && header.gap_least == shm::NO_GAP {
+        profile.notes.push(
+            "the target filters its system calls (seccomp): its threads did not ask for their processor time, so that from \
+             then on waiting counts as working"
+                .into(),
+        );
+    }
     if header.deep_calls > 0 {
         profile.notes.push(format!(
             "{} calls were deeper than {} frames: counted, their time is in their callers'",
@@ -274,6 +284,9 @@ fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
         ));
     }
 }
+
+/// That a process has ended is noticed a little later, which is not to look like a wait.
+const UNSEEN_END_NS: u64 = 200_000_000;
 
 /// Ticks to nanoseconds.
 struct Clock {
@@ -299,6 +312,10 @@ impl Clock {
         (ticks as f64 * 1e9 / self.hz).round() as u64
     }
 
+    fn ticks(&self, ns: u64) -> u64 {
+        (ns as f64 * self.hz / 1e9).round() as u64
+    }
+
     /// Self times may be a little below zero.
     fn signed_ns(&self, ticks: i64) -> u64 {
         self.ns(ticks.max(0) as u64)
@@ -309,6 +326,7 @@ struct Reader<'a> {
     shared: &'a Shared,
     header: &'a shm::Header,
     nodes: &'a Nodes,
+    waits: &'a Waits,
     clock: &'a Clock,
     witness: &'a Witness,
     end_ticks: u64,
@@ -325,6 +343,9 @@ struct Figures {
     calls: u64,
     cum: u64,
     base: u64,
+    /// Off the processor, in itself.
+    waited: u64,
+    terminal: u64,
     min: i64,
     max: i64,
     unwound: u32,
@@ -339,9 +360,17 @@ impl Reader<'_> {
             self.witness.thread(account.pid, account.tid),
         );
         let end = self.end_of(account, pid, tid);
-        let open = match account.slot {
-            Some(index) => self.open_frames(index, end)?,
-            None => HashMap::new(),
+        let open = match (account.slot, &account.clock) {
+            (Some(index), Some(clock)) => {
+                let pending = self.pending_wait(clock, pid, tid, end);
+                let charged = match self.witness.end(pid) {
+                    // When exactly it ended nobody saw.
+                    Some(_) if self.clock.ns(pending) < UNSEEN_END_NS => 0,
+                    _ => pending,
+                };
+                self.open_frames(index, end, clock, (pending, charged))?
+            }
+            _ => HashMap::new(),
         };
         let mut places: HashMap<u64, u32> = HashMap::new();
         let since_attach = |ticks: u64| {
@@ -360,11 +389,15 @@ impl Reader<'_> {
         };
         let clock = self.clock;
         let mut sites = Vec::new();
+        let mut waits: Vec<u64> = Vec::new();
         self.nodes.walk(account.root, |number, node, parent| {
+            let waited = self.waits.of(number);
             let mut figures = Figures {
                 calls: node.calls,
                 cum: node.cum,
                 base: node.base,
+                waited: waited.ticks,
+                terminal: waited.terminal,
                 min: node.min,
                 max: node.max,
                 unwound: node.unwound,
@@ -383,7 +416,10 @@ impl Reader<'_> {
                 figures.base = figures.base.wrapping_add(running.own as u64);
                 figures.min = figures.min.min(running.own);
                 figures.max = figures.max.max(running.own);
+                figures.waited = figures.waited.wrapping_add(running.waited);
+                figures.terminal = figures.terminal.wrapping_add(running.terminal);
             }
+            waits.push(clock.ns(figures.waited));
             let parent = parent.and_then(|p| places.get(&p).copied());
             places.insert(number, thread.nodes.len() as u32);
             thread.nodes.push(convert(
@@ -405,6 +441,7 @@ impl Reader<'_> {
         if self.header.folded_calls == 0 {
             add_up(&mut thread.nodes);
         }
+        add_waits(&mut thread.nodes, waits);
         Ok(thread)
     }
 
@@ -478,8 +515,40 @@ impl Reader<'_> {
         })
     }
 
-    /// What runs right now, by node: time since entry, and the part of it that is the function's own.
-    fn open_frames(&self, index: u64, end: u64) -> Result<HashMap<u64, Running>> {
+    /// Ticks that a thread has been off the processor since it last asked: it may be waiting now.
+    fn pending_wait(&self, clock: &ThreadClock, pid: u32, tid: u32, end: u64) -> u64 {
+        if self.header.gap_least == shm::NO_GAP {
+            return 0;
+        }
+        // Where nobody knows how long a thread that is gone ran after its last event, it did not.
+        let cpu = match self.witness.end(pid) {
+            None => proc::processor_time(Pid(pid as i32), Tid(tid as i32)),
+            Some(_) => None,
+        };
+        let cpu = cpu
+            .or_else(|| self.witness.processor_time(pid, tid, clock.read_ticks))
+            .unwrap_or(clock.read_cpu);
+        let ran = self.clock.ticks(cpu.saturating_sub(clock.read_cpu));
+        let passed = end.saturating_sub(clock.read_ticks);
+        let off = clock.uncharged.saturating_add_unsigned(passed);
+        let off = off.saturating_sub_unsigned(ran);
+        if off < self.header.gap_least {
+            return 0;
+        }
+        let since_last = end.saturating_sub(clock.off.saturating_add(clock.last));
+        (off as u64).min(since_last)
+    }
+
+    /// What runs right now, by node: time since entry, and the part of it that is the function's own. The innermost is
+    /// charged with what the thread has waited since its last event.
+    fn open_frames(
+        &self,
+        index: u64,
+        end: u64,
+        clock: &ThreadClock,
+        (pending, charged): (u64, u64),
+    ) -> Result<HashMap<u64, Running>> {
+        let end = end.saturating_sub(clock.off.saturating_add(pending));
         let bottom = self.header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE;
         let mut frames = Vec::new();
         let mut offset = bottom + shm::FRAME_SIZE;
@@ -506,6 +575,9 @@ impl Reader<'_> {
         }
         let mut running: HashMap<u64, Running> = HashMap::new();
         let mut above = 0;
+        let Some(innermost) = frames.last() else {
+            return Ok(running);
+        };
         for frame in frames.iter().rev() {
             let took = end.saturating_sub(frame.start);
             let own = took.wrapping_sub(frame.child).wrapping_sub(above) as i64;
@@ -514,6 +586,12 @@ impl Reader<'_> {
                 let entry = running.entry(number).or_default();
                 entry.took = entry.took.wrapping_add(took);
                 entry.own = entry.own.wrapping_add(own);
+                if std::ptr::eq(frame, innermost) {
+                    entry.waited = charged;
+                    if clock.terminal_wait == clock.last {
+                        entry.terminal = charged;
+                    }
+                }
             }
         }
         Ok(running)
@@ -553,6 +631,8 @@ impl Reader<'_> {
                 calls: node.calls,
                 cum: node.cum,
                 base: node.base,
+                waited: self.waits.folded(function).ticks,
+                terminal: self.waits.folded(function).terminal,
                 // Kept inverted, so that the zeros it starts with mean "none yet".
                 min: i64::MAX - node.min,
                 max: node.max,
@@ -560,9 +640,9 @@ impl Reader<'_> {
                 flags: NodeFlags::FOLDED,
             };
             thread.folded_calls += node.calls;
-            thread
-                .nodes
-                .push(convert(&figures, function, None, &[], self.clock, timed));
+            let mut node = convert(&figures, function, None, &[], self.clock, timed);
+            node.elapsed = node.cum.saturating_add(self.clock.ns(figures.waited));
+            thread.nodes.push(node);
         }
         Ok(())
     }
@@ -577,9 +657,19 @@ fn add_up(nodes: &mut [model::Node]) {
     }
     for index in (0..nodes.len()).rev() {
         let cum = nodes[index].cum;
-        nodes[index].elapsed = cum;
         if let Some(parent) = nodes[index].parent {
             nodes[parent as usize].cum = nodes[parent as usize].cum.saturating_add(cum);
+        }
+    }
+}
+
+/// Elapsed is what was worked and what was waited, here and in all callees.
+fn add_waits(nodes: &mut [model::Node], mut waits: Vec<u64>) {
+    for index in (0..nodes.len()).rev() {
+        let node = &mut nodes[index];
+        node.elapsed = node.cum.saturating_add(waits[index]);
+        if let Some(parent) = node.parent {
+            waits[parent as usize] = waits[parent as usize].saturating_add(waits[index]);
         }
     }
 }
@@ -588,6 +678,8 @@ fn add_up(nodes: &mut [model::Node]) {
 struct Running {
     took: u64,
     own: i64,
+    waited: u64,
+    terminal: u64,
 }
 
 fn convert(
@@ -628,6 +720,7 @@ fn convert(
         },
         cum: ns(figures.cum),
         elapsed: ns(figures.cum),
+        terminal: ns(figures.terminal),
         min: signed(figures.min),
         max: signed(figures.max),
         recursion,

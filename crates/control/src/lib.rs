@@ -32,9 +32,11 @@ mod sigframe;
 mod sites;
 pub mod survey;
 mod table;
+mod terminal;
 mod text;
 mod threads;
 pub mod tracee;
+mod waits;
 mod witness;
 
 pub use error::{Error, Result};

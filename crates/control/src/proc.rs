@@ -29,7 +29,7 @@ pub(crate) use preflight::{diagnose_refusal, elf_check};
 pub use status::{
     Stat, Status, all, auxv, command, inner_number, stat, status, tasks, thread_name, thread_stat,
 };
-pub(crate) use status::{living_dir, wchan};
+pub(crate) use status::{living_dir, processor_time, wchan};
 
 /// A process id (a thread group's).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -54,6 +54,7 @@ pub fn open_slots(
         shared,
         header,
         nodes_used: 0,
+        opened: clock::ticks(),
     };
     for (index, (&tid, regs)) in tids.iter().zip(registers).enumerate() {
         let trunk = unwind(opener.stopped, unwinder, &functions, &regs);
@@ -73,6 +74,20 @@ pub fn open_slots(
         offset_of!(shm::Header, next_slot) as u64,
         &(tids.len() as u32).to_le_bytes(),
     )
+}
+
+/// The threads' clocks have stood still since their slots were opened, as the threads have.
+pub fn start_clocks(stopped: &Stopped, shared: &Shared) -> Result<()> {
+    for index in 0..stopped.threads().len() as u64 {
+        let at = shm::SLOTS_OFFSET + index * shm::PAGE;
+        let slot: shm::SharedSlot = shared.read(at)?;
+        let now = clock::ticks();
+        let off = now.saturating_sub(slot.last);
+        shared.write(at + shm::SHARED_OFF, &off.to_le_bytes())?;
+        let read = at + offset_of!(shm::SharedSlot, read_ticks) as u64;
+        shared.write(read, &now.to_le_bytes())?;
+    }
+    Ok(())
 }
 
 /// A probed function on a thread's stack: its number and the address of its return address.
@@ -193,6 +208,8 @@ struct Opener<'a> {
     shared: &'a Shared,
     header: &'a shm::Header,
     nodes_used: u64,
+    /// Counter value at which all activations begin that are there already.
+    opened: u64,
 }
 
 impl Opener<'_> {
@@ -225,7 +242,9 @@ impl Opener<'_> {
         let mut slot: shm::SharedSlot = zeroed();
         slot.start = header.attach_ticks;
         slot.first_start = header.attach_ticks;
-        slot.last = header.attach_ticks;
+        slot.last = self.opened;
+        slot.gap = header.gap_least;
+        slot.read_cpu = proc::processor_time(self.stopped.pid(), tid).unwrap_or(0);
         slot.pid = header.inner_pid;
         slot.tid = match header.inner_pid == header.pid {
             true => tid.0 as u32,
@@ -303,14 +322,13 @@ impl Opener<'_> {
     }
 
     fn frames(&self, first_node: u64, trunk: &[OnStack], rsp: u64) -> Vec<u8> {
-        let now = clock::ticks();
         let outermost = trunk.first().map_or(rsp, |f| f.sp);
         let mut bytes = Vec::new();
         let mut push = |sp: u64, flags: u64, index: u64| {
             let frame = shm::Frame {
                 key: shm::frame_key(sp, flags),
                 node: first_node + index * shm::NODE_SIZE,
-                start: now,
+                start: self.opened,
                 child: 0,
             };
             bytes.extend_from_slice(bytes_of(&frame));

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::memory::Shared;
 use crate::proc::{self, Pid, Tid};
+use crate::terminal::Terminals;
 
 /// How many names are read in one look: a look is meant to be cheap also where there are thousands of threads.
 const NAMES_AT_ONCE: usize = 256;
@@ -26,16 +27,18 @@ pub struct Witness {
     /// The target's numbers for processes and threads -> ours, where they differ.
     processes_outside: HashMap<u32, u32>,
     threads_outside: HashMap<(u32, u32), u32>,
-    /// Processes whose end was seen, and when.
-    ends: HashMap<u32, u64>,
+    /// Processes whose end was seen, when that was, and the processor time of their first threads.
+    ends: HashMap<u32, (u64, Option<u64>)>,
+    terminals: Terminals,
 }
 
 #[derive(Default)]
 struct Seen {
     at: u64,
     name: String,
-    /// When its name was read.
+    /// When its name was read, and with it how long it had been on a processor.
     named: u64,
+    cpu: u64,
 }
 
 impl Witness {
@@ -53,17 +56,23 @@ impl Witness {
         for inner in inside {
             self.look_at_threads(Pid(self.process(inner) as i32), now);
         }
-        Ok(())
+        let mut terminals = std::mem::take(&mut self.terminals);
+        let looked = terminals.look(shared, &header, |pid, tid| {
+            let (pid, tid) = (self.process(pid), self.thread(pid, tid));
+            (Pid(pid as i32), Tid(tid as i32))
+        });
+        self.terminals = terminals;
+        looked
     }
 
     /// A process has ended, or has become another program.
-    pub fn ended(&mut self, pid: Pid, ticks: u64) {
-        self.ends.insert(pid.0 as u32, ticks);
+    pub fn ended(&mut self, pid: Pid, ticks: u64, processor_time: Option<u64>) {
+        self.ends.insert(pid.0 as u32, (ticks, processor_time));
     }
 
     /// When a process ended, in ticks, if somebody saw it.
     pub(crate) fn end(&self, pid: u32) -> Option<u64> {
-        self.ends.get(&pid).copied()
+        self.ends.get(&pid).map(|(ticks, _)| *ticks)
     }
 
     fn look_at_threads(&mut self, process: Pid, now: u64) {
@@ -86,6 +95,7 @@ impl Witness {
             {
                 seen.name = name;
                 seen.named = now;
+                seen.cpu = proc::processor_time(process, tid).unwrap_or(seen.cpu);
             }
         }
         if let Some(seen) = look_at_process(process) {
@@ -97,6 +107,18 @@ impl Witness {
     pub(crate) fn last_seen(&self, pid: u32, tid: u32, start: u64) -> Option<u64> {
         let seen = self.threads.get(&(pid, tid))?;
         (seen.at >= start).then_some(seen.at)
+    }
+
+    /// How long a thread that is gone had been on a processor, in nanoseconds, when that was last seen, if it was after
+    /// the counter value `since`.
+    pub(crate) fn processor_time(&self, pid: u32, tid: u32, since: u64) -> Option<u64> {
+        if let Some((_, Some(at_end))) = self.ends.get(&pid)
+            && pid == tid
+        {
+            return Some(*at_end);
+        }
+        let seen = self.threads.get(&(pid, tid))?;
+        (seen.named > since).then_some(seen.cpu)
     }
 
     /// The name that a thread was last seen with, if that was at `since` or later.

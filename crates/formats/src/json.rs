@@ -253,6 +253,9 @@ struct Node<'a> {
     min: u64,
     max: u64,
     recursion: u32,
+    /// Of what it waited itself: for a terminal's input.
+    #[serde(skip_serializing_if = "is_zero")]
+    terminal: u64,
     #[serde(skip_serializing_if = "is_zero")]
     unwound: u64,
     #[serde(skip_serializing_if = "is_false")]
@@ -293,6 +296,7 @@ impl<'a> Node<'a> {
             min: node.min,
             max: node.max,
             recursion: node.recursion,
+            terminal: node.terminal,
             unwound: node.unwound,
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),

@@ -88,6 +88,7 @@ fn node(parent: Option<u32>, function: u32) -> Node {
         min: 10,
         max: 10,
         recursion: 0,
+        terminal: 0,
         unwound: 0,
         flags: NodeFlags::empty(),
         site: None,

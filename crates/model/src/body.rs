@@ -20,6 +20,7 @@ mod tag {
     pub const LIVES: u64 = 8;
     pub const OTHER_THREADS: u64 = 10;
     pub const SITES: u64 = 20;
+    pub const TERMINAL: u64 = 15;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -52,6 +53,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if !profile.sites.is_empty() {
         section(&mut out, tag::SITES, |out| sites::encode(profile, out));
     }
+    if nodes_of(profile).any(|node| node.terminal > 0) {
+        section(&mut out, tag::TERMINAL, |out| encode_terminal(profile, out));
+    }
     out.into_bytes()
 }
 
@@ -78,6 +82,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::LIVES => decode_lives(&mut profile.processes, section)?,
             tag::OTHER_THREADS => decode_others(&mut profile, section)?,
             tag::SITES => sites::decode(&mut profile, section)?,
+            tag::TERMINAL => decode_terminal(&mut profile, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -293,32 +298,55 @@ fn nodes_of(profile: &Profile) -> impl Iterator<Item = &Node> {
     threads_of(profile).flat_map(|thread| &thread.nodes)
 }
 
-/// Most contexts were never left by an exception: only the others are named, by how many nodes were passed over.
+/// Most contexts were never left by an exception.
 fn encode_unwound(profile: &Profile, out: &mut Encoder) {
+    encode_few(profile, |node| node.unwound, out);
+}
+
+/// Few contexts wait for a person.
+fn encode_terminal(profile: &Profile, out: &mut Encoder) {
+    encode_few(profile, |node| node.terminal, out);
+}
+
+/// Only the nodes that have the figure are named, by how many were passed over.
+fn encode_few(profile: &Profile, figure: impl Fn(&Node) -> u64, out: &mut Encoder) {
     let mut passed = 0;
     for node in nodes_of(profile) {
-        if node.unwound == 0 {
+        if figure(node) == 0 {
             passed += 1;
             continue;
         }
         out.number(passed);
-        out.number(node.unwound);
+        out.number(figure(node));
         passed = 0;
     }
 }
 
-/// Refers to the nodes of the processes, whose section comes before it.
 fn decode_unwound(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let missing = "a context that does not exist was left by exceptions";
+    decode_few(profile, missing, |node| &mut node.unwound, input)
+}
+
+fn decode_terminal(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let missing = "a context that does not exist waited for a terminal";
+    decode_few(profile, missing, |node| &mut node.terminal, input)
+}
+
+/// Refers to the nodes of the processes, whose section comes before it.
+fn decode_few(
+    profile: &mut Profile,
+    missing: &'static str,
+    figure: impl Fn(&mut Node) -> &mut u64,
+    input: &mut Decoder,
+) -> Result<(), ReadError> {
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     let mut nodes = threads.flat_map(|thread| &mut thread.nodes);
     while !input.is_at_end() {
         let node = usize::try_from(input.number()?)
             .ok()
             .and_then(|passed| nodes.nth(passed))
-            .ok_or(ReadError::Corrupt(
-                "a context that does not exist was left by exceptions",
-            ))?;
-        node.unwound = input.number()?;
+            .ok_or(ReadError::Corrupt(missing))?;
+        *figure(node) = input.number()?;
     }
     Ok(())
 }

@@ -125,8 +125,10 @@ pub struct Node {
     pub base: u64,
     /// Time in the function and everything it called.
     pub cum: u64,
-    /// Wall time between entry and exit, waiting included.
+    /// Wall time between entry and exit, waiting included. base and cum are time on a processor.
     pub elapsed: u64,
+    /// Part of what it waited itself, without its callees: for input from a terminal.
+    pub terminal: u64,
     /// Least and most time of a single call in the function itself; both 0 while no call has ended.
     pub min: u64,
     pub max: u64,

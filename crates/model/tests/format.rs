@@ -207,6 +207,7 @@ proptest! {
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
                     old.site = new.site;
+                    old.terminal = new.terminal;
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | nodes | parked |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -18,7 +18,7 @@
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -141,8 +141,21 @@ pub const G_MACHINE: usize = 48;
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
 #[repr(C)]
 pub struct SharedSlot {
-    /// Time-stamp counter at the thread's last exit from a function.
+    /// The thread's clock at its last event. That clock is the time-stamp counter less `off`: it stands still while the
+    /// thread is off the processor, and while it is in the slow path.
     pub last: u64,
+    pub off: u64,
+    /// Two events farther apart than this, in ticks, and the thread may have been off the processor in between.
+    pub gap: i64,
+    /// When the thread's processor time was last read: counter value, and the time in nanoseconds.
+    pub read_ticks: u64,
+    pub read_cpu: u64,
+    /// Ticks off the processor that no function has been charged with yet, or (negative) too many that were.
+    pub uncharged: i64,
+    /// Part of `off`: not waited, but spent in the slow path.
+    pub slow_ticks: u64,
+    /// The controller has seen that the wait which began at this value of `last` is for a terminal's input.
+    pub terminal_wait: u64,
     /// Counter value when the slot was claimed.
     pub start: u64,
     pub pid: u32,
@@ -259,6 +272,8 @@ pub struct Ended {
 }
 
 pub const SHARED_LAST: u64 = 0;
+pub const SHARED_OFF: u64 = 8;
+pub const SHARED_GAP: u64 = 16;
 /// Where in its page a slot has a root node for a thread that finds the arena full.
 pub const SPARE_ROOT: u64 = 2048;
 
@@ -418,6 +433,24 @@ pub const PARKED_BLOCKS_OFFSET: u64 = PARKED_INDEX_OFFSET + PARKED_INDEX * 8;
 /// The store lies behind the nodes. Only what was used of it exists.
 pub const PARKED_SIZE: u64 = PARKED_BLOCKS_OFFSET + PARKED_BLOCKS * PARKED_BLOCK_SIZE;
 
+/// What a context has waited, beside its node: only pages of contexts that did wait exist. Ticks off the processor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    pub ticks: u64,
+    /// Part of `ticks`: for a terminal's input.
+    pub terminal: u64,
+    pub times: u64,
+    pub reserved: u64,
+}
+
+pub const WAITS_SIZE: u64 = 32;
+
+/// Where the waits of the node at `node` lie behind the start of the waits; both count from the first folded node on.
+pub const fn waits_place(node: u64) -> u64 {
+    node / NODE_SIZE * WAITS_SIZE
+}
+
 pub const MAX_CODE_REGIONS: usize = 128;
 
 #[repr(C)]
@@ -475,6 +508,9 @@ pub const GATE_KIND_BIRTH: u32 = 6;
 /// As `GATE_KIND_EXEC`, with the program given by a directory and a path, or by a descriptor.
 pub const GATE_KIND_EXEC_AT: u32 = 7;
 pub const GATE_KIND_EXEC_FILE: u32 = 8;
+/// `prctl` and `syscall`: the thread may be about to confine itself to a few system calls. Nobody is waited for.
+pub const GATE_KIND_PRCTL: u32 = 9;
+pub const GATE_KIND_SYSCALL: u32 = 10;
 
 /// A stub tells its gate kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;
@@ -506,7 +542,11 @@ pub mod calls {
     pub const FUTEX: u64 = 202;
     pub const TGKILL: u64 = 234;
 
-    /// Number and first argument.
+    /// Can be done without: where a filter forbids it, waiting counts as working.
+    pub const CLOCK_GETTIME: u64 = 228;
+    pub const CLOCK_THREAD_CPUTIME_ID: u64 = 3;
+
+    /// Number and first argument of those that cannot.
     pub const ALL: [(u64, u64); 8] = [
         (RT_SIGPROCMASK, SIG_SETMASK),
         (GETPID, 0),
@@ -614,7 +654,15 @@ pub struct Header {
     pub inner_pid: u32,
     /// Until this counter value all slots are taken by living threads: no search.
     pub full_until: u64,
+    /// Least and most of `SharedSlot::gap`; `NO_GAP`: threads may not ask for their processor time.
+    pub gap_least: i64,
+    pub gap_most: i64,
+    /// Ticks per nanosecond, times 2^32.
+    pub ticks_per_ns: u64,
 }
+
+/// As a gap: one that is never exceeded.
+pub const NO_GAP: i64 = i64::MAX;
 
 pub const STATE_BUILDING: u32 = 0;
 pub const STATE_ATTACHED: u32 = 1;
@@ -650,6 +698,7 @@ pub struct Layout {
     pub functions_limit: u64,
     pub nodes_offset: u64,
     pub nodes_len: u64,
+    pub waits_offset: u64,
     pub shared_size: u64,
 }
 
@@ -671,6 +720,7 @@ impl Layout {
         let folded_offset = growth_offset + GROWTH_LEN;
         let nodes_offset = page_up(folded_offset + functions_limit * NODE_SIZE);
         let nodes_len = page_up(node_bytes);
+        let waits_offset = waits_offset(nodes_offset, nodes_len);
         Layout {
             table_entries,
             catalog_offset,
@@ -681,9 +731,15 @@ impl Layout {
             functions_limit,
             nodes_offset,
             nodes_len,
-            shared_size: nodes_offset + nodes_len + PARKED_SIZE,
+            waits_offset,
+            shared_size: page_up(waits_offset + waits_place(waits_offset - folded_offset)),
         }
     }
+}
+
+/// Where the waits of all contexts begin.
+pub const fn waits_offset(nodes_offset: u64, nodes_len: u64) -> u64 {
+    nodes_offset + nodes_len + PARKED_SIZE
 }
 
 /// The two places of a child among its parent's `children`, by function number.
@@ -738,6 +794,9 @@ const _: () = {
     assert!(offset_of!(PrivateSlot, table_mask) == PRIVATE_TABLE_MASK);
     assert!(offset_of!(PrivateSlot, nodes) == PRIVATE_NODES);
     assert!(offset_of!(SharedSlot, last) as u64 == SHARED_LAST);
+    assert!(offset_of!(SharedSlot, off) as u64 == SHARED_OFF);
+    assert!(offset_of!(SharedSlot, gap) as u64 == SHARED_GAP);
+    assert!(size_of::<Waits>() as u64 == WAITS_SIZE);
     assert!(offset_of!(Frame, key) == FRAME_KEY);
     assert!(offset_of!(Frame, node) == FRAME_NODE);
     assert!(offset_of!(Frame, start) == FRAME_START);

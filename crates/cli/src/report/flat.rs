@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use thalweg_analysis::{FunctionTotals, Summary, edges, flat, summary};
+use thalweg_analysis::{FunctionTotals, Summary, edges, flat, is_waiting_measured, summary};
 use thalweg_model::Profile;
 
 use super::style::{Paint, Style};
@@ -18,6 +18,10 @@ pub enum Field {
     Calls,
     Base,
     Cum,
+    /// Wall time, waiting included
+    Elapsed,
+    /// Own time off the processor
+    Waited,
     Min,
     Max,
     /// Own time of the average call
@@ -42,6 +46,18 @@ const TIMED: [Field; 8] = [
     Field::Calls,
     Field::Base,
     Field::Cum,
+    Field::Min,
+    Field::Max,
+    Field::Callers,
+    Field::Module,
+    Field::Name,
+];
+const WITH_WAITS: [Field; 10] = [
+    Field::Calls,
+    Field::Base,
+    Field::Cum,
+    Field::Elapsed,
+    Field::Waited,
     Field::Min,
     Field::Max,
     Field::Callers,
@@ -84,6 +100,8 @@ pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTo
     match key {
         SortKey::Base => b.base.cmp(&a.base),
         SortKey::Cum => b.cum.cmp(&a.cum),
+        SortKey::Elapsed => b.elapsed.cmp(&a.elapsed),
+        SortKey::Waited => b.waited.cmp(&a.waited),
         SortKey::Calls => b.calls.cmp(&a.calls),
         SortKey::Min => b.min.cmp(&a.min),
         SortKey::Max => b.max.cmp(&a.max),
@@ -121,6 +139,7 @@ pub fn print_rows(
     let chosen = !fields.is_empty();
     let mut fields: Vec<Field> = match profile.meta.timed {
         _ if chosen => fields.to_vec(),
+        true if is_waiting_measured(profile) => WITH_WAITS.to_vec(),
         true => TIMED.to_vec(),
         false => COUNTED.to_vec(),
     };
@@ -179,6 +198,8 @@ impl View<'_> {
             Field::Calls => table.column(format!("Calls {:>6}", "%"), Align::Right),
             Field::Base => table.column(with_share("Base"), Align::Right),
             Field::Cum => table.column(with_share("Cum"), Align::Right),
+            Field::Elapsed => table.column("Elapsed", Align::Right),
+            Field::Waited => table.column("Waited", Align::Right),
             Field::Min => table.column("Min", Align::Right),
             Field::Max => table.column("Max", Align::Right),
             Field::Mean => table.column("Mean", Align::Right),
@@ -209,6 +230,8 @@ impl View<'_> {
                 self.style.heat(row.base, whole.time),
             ),
             Field::Cum => Cell::new(timed(row.cum, whole.time)),
+            Field::Elapsed => Cell::new(time(row.elapsed)),
+            Field::Waited => Cell::new(time_if(row.waited > 0, row.waited)),
             Field::Min => Cell::new(time_if(ended, row.min)),
             Field::Max => Cell::new(time_if(ended, row.max)),
             Field::Mean => Cell::new(time_if(row.calls > 0, mean(row))),

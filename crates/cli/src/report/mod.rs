@@ -46,6 +46,10 @@ pub use tree::print_tree;
 pub enum SortKey {
     Base,
     Cum,
+    /// Wall time, waiting included
+    Elapsed,
+    /// Own time off the processor
+    Waited,
     Calls,
     Min,
     Max,
@@ -61,7 +65,7 @@ pub enum SortKey {
 impl SortKey {
     fn is_time(self) -> bool {
         use SortKey::*;
-        matches!(self, Base | Cum | Min | Max | Mean)
+        matches!(self, Base | Cum | Elapsed | Waited | Min | Max | Mean)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::{Caller, Edge, Overview, SiteCalls, hottest_path, summary};
+use thalweg_analysis::{
+    Caller, Edge, Overview, SiteCalls, WaitKind, hottest_path, is_waiting_measured, summary,
+};
 use thalweg_model::Profile;
 
 use super::json::finish;
@@ -104,10 +106,14 @@ impl View<'_> {
         if self.profile.meta.timed {
             let waited = overview.waits.iter();
             let waited = waited.fold(0u64, |sum, (_, time)| sum.saturating_add(*time));
+            let whole = match is_waiting_measured(self.profile) {
+                true => self.whole.saturating_add(waited),
+                false => self.whole,
+            };
             let text = format!(
-                "{}, {} of all",
+                "{}, {} of elapsed time",
                 time_inline(waited),
-                share(waited, self.whole).trim()
+                share(waited, whole).trim()
             );
             line("waited", text)?;
         }
@@ -177,16 +183,38 @@ impl View<'_> {
     }
 
     fn print_waits(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
-        if overview.waits.is_empty() {
+        if overview.wait_kinds.is_empty() {
             return Ok(());
         }
+        self.title("Waited for", out)?;
+        let mut table = Table::new(self.style)
+            .column(format!("{:>TIME_WIDTH$} {:>6}", "Time", "%"), Align::Right)
+            .column("What", Align::Left);
+        let waited = overview.wait_kinds.iter();
+        let waited = waited.fold(0u64, |sum, (_, time)| sum.saturating_add(*time));
+        for &(kind, time_of_kind) in &overview.wait_kinds {
+            let aside = match kind {
+                WaitKind::Terminal => " (charged to no function)",
+                _ => "",
+            };
+            table.row(vec![
+                Cell::new(format!(
+                    "{} {}",
+                    time(time_of_kind),
+                    share(time_of_kind, waited)
+                )),
+                Cell::new(kind.name()).tail(aside),
+            ]);
+        }
+        table.print(out)?;
         self.title("Waited in", out)?;
         let mut table = Table::new(self.style)
             .column(format!("{:>TIME_WIDTH$} {:>6}", "Time", "%"), Align::Right)
             .column("Name", Align::Left);
+        let all = waited;
         for &(function, waited) in overview.waits.iter().take(self.limit) {
             table.row(vec![
-                Cell::new(format!("{} {}", time(waited), share(waited, self.whole))),
+                Cell::new(format!("{} {}", time(waited), share(waited, all))),
                 Cell::new(self.name(function)),
             ]);
         }
@@ -283,6 +311,7 @@ pub fn print_overview_json(
         hottest_edges: Vec<EdgeOf<'a>>,
         cycles: Vec<CycleOf<'a>>,
         modules: Vec<ModuleOf<'a>>,
+        wait_kinds: Vec<KindOf>,
         waits: Vec<WaitOf<'a>>,
         notes: &'a [String],
     }
@@ -322,6 +351,11 @@ pub fn print_overview_json(
     #[derive(Serialize)]
     struct WaitOf<'a> {
         name: &'a str,
+        time: u64,
+    }
+    #[derive(Serialize)]
+    struct KindOf {
+        what: &'static str,
         time: u64,
     }
 
@@ -402,6 +436,14 @@ pub fn print_overview_json(
                     functions_seen: share.functions_seen,
                     calls: share.calls,
                     base: share.base,
+                })
+                .collect(),
+            wait_kinds: overview
+                .wait_kinds
+                .iter()
+                .map(|&(kind, time)| KindOf {
+                    what: kind.name(),
+                    time,
                 })
                 .collect(),
             waits: overview

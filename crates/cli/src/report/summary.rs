@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use thalweg_analysis::{HotPath, HotStep, Summary, hottest_path, summary};
+use thalweg_analysis::{
+    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, waits,
+};
 use thalweg_model::Profile;
 
 use super::style::{Paint, Style};
@@ -58,10 +60,28 @@ pub fn print_summary_of(
     Ok(())
 }
 
+/// Where waiting was kept apart both are named.
+fn working(profile: &Profile, figures: &Summary) -> String {
+    let waited = waits(profile);
+    if !is_waiting_measured(profile) {
+        return time_inline(figures.time);
+    }
+    let waited = waited
+        .iter()
+        .fold(0, |sum: u64, (_, time)| sum.saturating_add(*time));
+    format!(
+        "{} on a processor, {} waiting",
+        time_inline(figures.time),
+        time_inline(waited)
+    )
+}
+
 fn key_name(key: SortKey) -> &'static str {
     match key {
         SortKey::Base => "base time",
         SortKey::Cum => "cumulative time",
+        SortKey::Elapsed => "elapsed time",
+        SortKey::Waited => "waiting",
         SortKey::Calls => "calls",
         SortKey::Min => "own time in their quickest call",
         SortKey::Max => "own time in one call",
@@ -111,7 +131,7 @@ pub fn print_head(
     if meta.timed {
         line(
             "time",
-            format!("{}, all threads together", time_inline(figures.time)),
+            format!("{}, all threads together", working(profile, figures)),
         )?;
     }
     line(

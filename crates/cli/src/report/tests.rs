@@ -46,6 +46,7 @@ fn sample() -> Profile {
         min: base / calls.max(1) / 2,
         max: base / calls.max(1) * 2,
         recursion,
+        terminal: 0,
         unwound: 0,
         flags: NodeFlags::empty(),
         site: None,

@@ -151,13 +151,18 @@ fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Orderi
     match key {
         SortKey::Base => right.base.cmp(&left.base),
         SortKey::Cum => right.cum.cmp(&left.cum),
+        SortKey::Elapsed => right.elapsed.cmp(&left.elapsed),
         SortKey::Calls => right.calls.cmp(&left.calls),
         SortKey::Min => right.min.cmp(&left.min),
         SortKey::Max => right.max.cmp(&left.max),
         SortKey::Mean => mean(right).cmp(&mean(left)),
         SortKey::Recursion => right.recursion.cmp(&left.recursion),
         // What only whole functions have.
-        SortKey::Threads | SortKey::Contexts | SortKey::Module | SortKey::Name => Ordering::Equal,
+        SortKey::Waited
+        | SortKey::Threads
+        | SortKey::Contexts
+        | SortKey::Module
+        | SortKey::Name => Ordering::Equal,
     }
     .then_with(|| name(left).cmp(name(right)))
     .then(a.cmp(&b))

@@ -23,3 +23,4 @@ mod threads;
 mod top;
 mod transparent;
 mod tree;
+mod waits;

@@ -21,6 +21,8 @@ pub(super) struct Life {
     pub(super) parent: Option<u32>,
     /// When, in ticks of the time-stamp counter, and how.
     pub(super) end: Option<(u64, End)>,
+    /// How long its first thread had been on a processor then, in nanoseconds, if anybody knows.
+    pub(super) processor_time: Option<u64>,
 }
 
 impl Life {
@@ -37,13 +39,18 @@ impl Life {
             start_ticks: stat.as_ref().map(|stat| stat.start_ticks),
             parent: stat.map(|stat| stat.parent as u32),
             end: None,
+            processor_time: None,
         }
     }
 
     /// Takes note of its end, if it has come.
     pub(super) fn look(&mut self) {
         if self.end.is_none() && self.has_ended() {
-            self.end = Some((clock::ticks(), self.status()));
+            let ticks = clock::ticks();
+            self.processor_time = self
+                .zombie_status()
+                .and_then(|_| proc::processor_time(self.pid, self.pid.into()));
+            self.end = Some((ticks, self.status()));
         }
     }
 

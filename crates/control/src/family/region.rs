@@ -165,7 +165,7 @@ impl Region<'_> {
                 Kind::ExecAt => self.exec(&posted, Call::Execveat),
                 Kind::ExecFile => self.exec(&posted, Call::Fexecve),
                 Kind::Checkpoint => self.reached(&posted),
-                Kind::NewThread(_) => {}
+                Kind::NewThread(_) | Kind::Prctl | Kind::Syscall => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);
@@ -375,7 +375,7 @@ impl Region<'_> {
         let last = ended.or(ends.map(|(ticks, _)| ticks).max());
         for life in &self.lives {
             if let Some((ticks, _)) = life.end {
-                self.witness.ended(life.pid, ticks);
+                self.witness.ended(life.pid, ticks, life.processor_time);
             }
         }
         let mut profile = harvest::harvest(shared, &self.witness, last)?;

@@ -173,6 +173,12 @@ pub fn thread_name(pid: Pid, tid: Tid) -> Result<String> {
     Ok(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
 }
 
+/// How long a thread has been on a processor, in nanoseconds.
+pub(crate) fn processor_time(pid: Pid, tid: Tid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
 /// The kernel function that a thread sleeps in, where it may be known.
 pub(crate) fn wchan(pid: Pid, tid: Tid) -> String {
     match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")) {

@@ -70,6 +70,15 @@ impl Stopped {
         Ok(())
     }
 
+    /// Whether all threads may ask for their processor time, without which waiting is not told from working.
+    pub fn may_ask_processor_time(&mut self) -> bool {
+        let clock = [shm::calls::CLOCK_THREAD_CPUTIME_ID, 0, 0, 0, 0, 0];
+        self.threads.clone().into_iter().all(|tid| {
+            self.check_system_call(tid, shm::calls::CLOCK_GETTIME as i64, clock)
+                .is_ok()
+        })
+    }
+
     /// Refuses a call that a filter of the thread would not allow.
     pub(super) fn check_system_call(
         &mut self,

@@ -1,0 +1,309 @@
+//! The thread's own clock: the time-stamp counter, less the time it was off the processor and less what the slow path took.
+//!
+//! ```text
+//!   counter   ----entry------------------------exit------->     two events far apart: was the thread off the processor?
+//!   thread    ****......waits......************          *  ran
+//!   its clock ----entry--exit---->                               `off` grows by the wait, the context is charged with it
+//! ```
+//!
+//! Nothing tells a thread that it was switched out, but a switch takes time: where two events of a thread are close together
+//! there was none. Only beyond `SharedSlot::gap` is the kernel asked for the thread's processor time (some 300 ns). The
+//! gap adapts between two bounds: it is short for a thread that waits, long for one that computes.
+//!
+//! Everything that is measured with this clock is processor time: base, cum, min and max. Elapsed is that and the waits.
+
+use crate::memory::{Slot, atomic64, flags, header, region, syscall, ticks};
+use crate::tree;
+use core::sync::atomic::Ordering::Relaxed;
+use thalweg_shm as shm;
+use thalweg_shm::{Frame, Node, calls};
+
+/// Waits too short to be charged at once, and noise, add up to no more than this many of the longest gaps.
+const UNCHARGED: i64 = 8;
+
+/// The thread's clock at an event that the slow path handles and that began at the counter value `began`; 0 without a
+/// clock. What the thread waited before it is charged to the context on top.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn event(slot: Slot, began: u64) -> u64 {
+    if flags() & shm::HEADER_TIMED == 0 {
+        return 0;
+    }
+    // SAFETY: by the caller's promise; there is at least the sentinel on the shadow stack.
+    unsafe {
+        let shared = slot.shared();
+        let mut now = began.wrapping_sub((*shared).off);
+        if (now.wrapping_sub((*shared).last) as i64) < 0 {
+            // The thread has got its slot only since then.
+            now = ticks().wrapping_sub((*shared).off);
+        }
+        let gap = now.wrapping_sub((*shared).last) as i64;
+        let node = (*slot.top()).node as *mut Node;
+        settle(slot, now, gap, node)
+    }
+}
+
+/// The thread's clock at an event of which nothing is asked; 0 without a clock.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn now(slot: Slot) -> u64 {
+    if flags() & shm::HEADER_TIMED == 0 {
+        return 0;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let now = ticks().wrapping_sub((*slot.shared()).off);
+        (&raw mut (*slot.shared()).last).write_volatile(now);
+        now
+    }
+}
+
+/// The slow path is done with the event that was at `now`: the clock goes on from there. The kernel likes to switch to
+/// another thread when a system call returns: that wait is the top context's, but for what a thread waits at a gate.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
+    if flags() & shm::HEADER_TIMED == 0 {
+        return;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let shared = slot.shared();
+        if (&raw const (*shared).last).read_volatile() != now {
+            // A handler has had events meanwhile: setting the clock back would make its time count twice.
+            return;
+        }
+        let since = || ticks().wrapping_sub((*shared).off).wrapping_sub(now);
+        let mut took = since();
+        let mut waited = 0;
+        if took as i64 > (*shared).gap.min((*header()).gap_least) {
+            if gated {
+                read(slot);
+            } else {
+                waited = off_processor(slot, took as i64);
+            }
+            took = since();
+            if waited > 0 {
+                charge((*slot.top()).node as *mut Node, waited, false);
+            }
+        }
+        let limit = (*header()).gap_most * UNCHARGED;
+        (*shared).uncharged = (*shared).uncharged.max(-limit).min(limit);
+        atomic64(&raw mut (*shared).off).fetch_add(took, Relaxed);
+        atomic64(&raw mut (*shared).slow_ticks).fetch_add(took.wrapping_sub(waited), Relaxed);
+    }
+}
+
+/// An entry so long after the last event that the caller may have waited; its frame is on top.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_gap_entry(now: u64, gap: i64) {
+    let slot = Slot(crate::memory::gs_base());
+    // SAFETY: the hot path has seen that the slot is this thread's and has pushed a frame.
+    unsafe {
+        let top: *mut Frame = slot.top();
+        let caller = (*top.sub(1)).node as *mut Node;
+        let now = settle(slot, now, gap, caller);
+        (&raw mut (*top).start).write_volatile(now);
+        resume(slot, now, false);
+    }
+}
+
+/// The same at an exit, whose frame is still on top. Gives the exit's time on the thread's clock.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_gap_exit(now: u64, gap: i64) -> u64 {
+    let slot = Slot(crate::memory::gs_base());
+    // SAFETY: the hot path has seen that the frame on top is the one that ends.
+    unsafe {
+        let node = (*slot.top()).node as *mut Node;
+        let now = settle(slot, now, gap, node);
+        resume(slot, now, false);
+        now
+    }
+}
+
+/// The event that seems to be at `now`, `gap` after the last one: takes out what was waited in between.
+unsafe fn settle(slot: Slot, now: u64, gap: i64, node: *mut Node) -> u64 {
+    // SAFETY: as in event.
+    unsafe {
+        let shared = slot.shared();
+        let mut at = now;
+        if gap > (*shared).gap {
+            let waited = off_processor(slot, gap);
+            if waited > 0 {
+                let since = now.wrapping_sub(gap as u64);
+                let terminal = (&raw const (*shared).terminal_wait).read_volatile() == since;
+                atomic64(&raw mut (*shared).off).fetch_add(waited, Relaxed);
+                charge(node, waited, terminal);
+                at = now.wrapping_sub(waited);
+            }
+        }
+        (&raw mut (*shared).last).write_volatile(at);
+        at
+    }
+}
+
+/// How many of the last `gap` ticks the thread was off the processor.
+unsafe fn off_processor(slot: Slot, gap: i64) -> u64 {
+    // SAFETY: as in event.
+    unsafe {
+        let shared = slot.shared();
+        let (least, most) = ((*header()).gap_least, (*header()).gap_most);
+        let since = (*shared).read_ticks;
+        let since_cpu = (*shared).read_cpu;
+        let Some((at, cpu)) = processor_time() else {
+            (*shared).gap = shm::NO_GAP;
+            return 0;
+        };
+        // A handler that has asked meanwhile has charged what there was.
+        let turn = atomic64(&raw mut (*shared).read_ticks);
+        if turn.compare_exchange(since, at, Relaxed, Relaxed).is_err() {
+            return 0;
+        }
+        (&raw mut (*shared).read_cpu).write_volatile(cpu);
+        let passed = at.wrapping_sub(since) as i64;
+        let ran = cpu.wrapping_sub(since_cpu) as i64;
+        let ran = match ran {
+            // Another task's time: that of a child which borrows the memory, or of the parent again after it.
+            ..0 => return forget(slot),
+            _ => to_ticks(ran as u64) as i64,
+        };
+        if passed < 0 || ran > passed + least {
+            return forget(slot);
+        }
+        let off = (*shared).uncharged + passed - ran;
+        if off < least / 4 {
+            (*shared).uncharged = off;
+            (*shared).gap = most.min((*shared).gap + (*shared).gap / 8);
+            return 0;
+        }
+        let charged = off.min(gap);
+        (*shared).uncharged = off - charged;
+        (*shared).gap = least;
+        charged as u64
+    }
+}
+
+unsafe fn forget(slot: Slot) -> u64 {
+    // SAFETY: as in event.
+    unsafe { (*slot.shared()).uncharged = 0 };
+    0
+}
+
+/// From here on waits are told from work. Where the kernel may not be asked they are not.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn open(slot: Slot) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let shared = slot.shared();
+        (*shared).off = 0;
+        (*shared).slow_ticks = 0;
+        (*shared).terminal_wait = 0;
+        (*shared).gap = (*header()).gap_least;
+        read(slot);
+        (*shared).last = ticks();
+    }
+}
+
+/// From here on no thread asks the kernel for its time.
+pub fn stop_asking() {
+    // SAFETY: the header is mapped; every thread looks there before it asks.
+    unsafe { (&raw mut (*header()).gap_least).write_volatile(shm::NO_GAP) };
+}
+
+/// What was off the processor until now is nobody's.
+unsafe fn read(slot: Slot) {
+    // SAFETY: as in event.
+    unsafe {
+        let shared = slot.shared();
+        (*shared).uncharged = 0;
+        if (*shared).gap == shm::NO_GAP {
+            return;
+        }
+        match processor_time() {
+            Some((at, cpu)) => {
+                (&raw mut (*shared).read_cpu).write_volatile(cpu);
+                (&raw mut (*shared).read_ticks).write_volatile(at);
+            }
+            None => (*shared).gap = shm::NO_GAP,
+        }
+    }
+}
+
+unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
+    let first = tree::folded(0) as u64;
+    // SAFETY: the header is mapped.
+    let (start, end) = unsafe {
+        let waits = shm::waits_offset((*header()).nodes_offset, (*header()).nodes_len);
+        let nodes = (*header()).nodes_offset + (*header()).nodes_len - (*header()).folded_offset;
+        (region() + shm::PRIVATE_SIZE + waits, nodes)
+    };
+    let place = (node as u64).wrapping_sub(first);
+    if place >= end {
+        // A root that found no room in the arena.
+        return;
+    }
+    let waits = (start + shm::waits_place(place)) as *mut shm::Waits;
+    // SAFETY: every node has its waits. Folded ones are everybody's.
+    unsafe {
+        atomic64(&raw mut (*waits).ticks).fetch_add(waited, Relaxed);
+        atomic64(&raw mut (*waits).times).fetch_add(1, Relaxed);
+        if terminal {
+            atomic64(&raw mut (*waits).terminal).fetch_add(waited, Relaxed);
+        }
+    }
+}
+
+fn to_ticks(ns: u64) -> u64 {
+    // SAFETY: the header is mapped.
+    let rate = unsafe { (*header()).ticks_per_ns };
+    ((ns as u128 * rate as u128) >> 32) as u64
+}
+
+/// The running thread's processor time in nanoseconds, and the counter value that goes with it. Read again where the
+/// thread was switched out meanwhile: nobody knows on which side of the reading.
+fn processor_time() -> Option<(u64, u64)> {
+    const TRIES: u32 = 3;
+    let mut read = None;
+    for _ in 0..TRIES {
+        // SAFETY: the header is mapped.
+        let least = unsafe { (&raw const (*header()).gap_least).read_volatile() };
+        if least == shm::NO_GAP {
+            return None;
+        }
+        let before = ticks();
+        let ns = thread_time()?;
+        let took = ticks().wrapping_sub(before);
+        read = Some((before.wrapping_add(took / 2), ns));
+        if (took as i64) < least {
+            break;
+        }
+    }
+    read
+}
+
+fn thread_time() -> Option<u64> {
+    let mut time = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    let result = unsafe {
+        let into = &raw mut time as u64;
+        syscall(
+            calls::CLOCK_GETTIME,
+            calls::CLOCK_THREAD_CPUTIME_ID,
+            into,
+            0,
+            0,
+        )
+    };
+    // SAFETY: `time` is a local that the kernel has written to.
+    let [seconds, nanoseconds] = unsafe { (&raw const time).read_volatile() };
+    (result == 0).then_some(
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(nanoseconds),
+    )
+}

@@ -1,0 +1,135 @@
+//! Working and waiting are told apart: base and cum are time on a processor, elapsed is wall time, in every thread and charged to
+//! the function in which it happened.
+
+use crate::support::build::Build;
+use crate::support::profile::{Node, Profile, Thread};
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, record, succeed};
+use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What the kernel says of one thread, in nanoseconds.
+struct Truth {
+    kind: String,
+    tid: u64,
+    cpu: u64,
+    wall: u64,
+}
+
+fn truths(output: &[u8]) -> Vec<Truth> {
+    let output = String::from_utf8_lossy(output);
+    let lines = output.lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse().expect("a number");
+        Truth {
+            kind: words[0].into(),
+            tid: number(1),
+            cpu: number(2),
+            wall: number(3),
+        }
+    });
+    lines.collect()
+}
+
+/// The one context of a function in a thread.
+fn node<'a>(profile: &Profile, thread: &'a Thread, name: &str) -> &'a Node {
+    let mut nodes = thread.nodes.iter();
+    nodes
+        .find(|node| profile.functions[node.function].name == name)
+        .unwrap_or_else(|| panic!("{name} is not in thread {}", thread.tid))
+}
+
+/// What a function waited itself in one thread, over all contexts with this in their name.
+fn waited(profile: &Profile, thread: &Thread, part: &str) -> u64 {
+    let mut sum = 0;
+    for (index, node) in thread.nodes.iter().enumerate() {
+        let name = profile.functions[node.function].name.as_str();
+        if name.contains(part) {
+            let callees = thread.nodes.iter().filter(|n| n.parent == Some(index));
+            let of_callees: u64 = callees.map(|n| n.elapsed).sum();
+            sum += (node.elapsed - of_callees).saturating_sub(node.base);
+        }
+    }
+    sum
+}
+
+/// Between the program's readings and the function's entry or exit, in nanoseconds.
+const SLACK: u64 = 300_000;
+
+fn within(measured: u64, truth: u64, share: f64) -> bool {
+    measured.abs_diff(truth) as f64 <= truth as f64 * share + SLACK as f64
+}
+
+#[test]
+fn processor_time_and_wall_time_of_every_thread_are_the_kernels() {
+    let program = Build::simple("waits.c");
+    let recorded = record(&["--no-report", "-q"], &program, &[]);
+    let profile = &recorded.profile;
+    let truths = truths(&recorded.stdout);
+    assert_eq!(truths.len(), 10);
+    for truth in &truths {
+        let (kind, what) = (truth.kind.as_str(), format!("{} {}", truth.kind, truth.tid));
+        let mut threads = profile.threads.iter();
+        let thread = threads.find(|t| t.tid == truth.tid).expect(&what);
+        let body = node(profile, thread, kind);
+        // What the agent itself takes is in the kernel's figures only, on both sides: the wait must be the same.
+        let (off, truly_off) = (body.elapsed - body.cum, truth.wall - truth.cpu);
+        assert!(
+            within(off, truly_off, 0.02),
+            "{what}: waited {off}, in truth {truly_off}"
+        );
+        let most = body.cum <= truth.cpu + truth.cpu / 50 + SLACK;
+        assert!(
+            most && body.cum * 2 > truth.cpu,
+            "{what}: {} on a processor, {} in truth",
+            body.cum,
+            truth.cpu
+        );
+        let (where_it_waits, least) = match kind {
+            "naps" => ("nanosleep", 200_000_000),
+            "polls" => ("poll", 200_000_000),
+            "asks" | "answers" => ("read", 5_000_000),
+            _ => continue,
+        };
+        let there = waited(profile, thread, where_it_waits);
+        assert!(there >= least, "{what}: {there} in {where_it_waits}");
+    }
+}
+
+#[test]
+fn a_person_is_waited_for_at_nobodys_charge() {
+    let scratch = Scratch::new();
+    let program = Build::simple("waits.c");
+    let file = scratch.join("person.thalweg");
+    let recording = format!(
+        "{} record --no-report -q -o {} -- {} person",
+        command().get_program().display(),
+        file.display(),
+        program.path.display()
+    );
+    // script gives it a terminal, and passes on what we write.
+    let mut terminal = Command::new("script")
+        .args(["-q", "-e", "-c", &recording, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("script starts");
+    let mut keyboard = terminal.stdin.take().expect("piped");
+    sleep(Duration::from_millis(1500));
+    for _ in 0..3 {
+        sleep(Duration::from_millis(700));
+        keyboard.write_all(b"line\n").expect("script reads");
+    }
+    assert!(terminal.wait().expect("it ends").success());
+    let summary = succeed(&["summary", file.to_str().expect("UTF-8"), "--json"]);
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let kinds = summary["wait_kinds"].as_array().expect("kinds");
+    let person = kinds.iter().find(|k| k["what"] == "a terminal's input");
+    let person = person.expect("named")["time"].as_u64().expect("a number");
+    assert!(person > 1_400_000_000, "{person} ns for a person");
+    let charged = summary["waited"].as_u64().expect("a number");
+    assert!(charged < 500_000_000, "{charged} ns charged");
+}
