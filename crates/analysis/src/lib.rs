@@ -48,9 +48,7 @@ pub use prune::{PRUNED, Thresholds, prune};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
-pub use waiting::{
-    WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits,
-};
+pub use waiting::{WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits};
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
