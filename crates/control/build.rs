@@ -19,6 +19,7 @@ fn main() {
     for watched in [
         agent.join("src"),
         agent.join("agent.ld"),
+        agent.join("calibration"),
         crates.join("shm/src"),
         "build.rs".into(),
     ] {
@@ -51,6 +52,18 @@ fn main() {
         &out,
     );
     describe(&out.join("thalweg_agent"), &out);
+    rustc(
+        &[
+            "--crate-type=bin",
+            "--crate-name=thalweg_calibration",
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-static",
+            "-Clink-arg=-no-pie",
+        ],
+        &agent.join("calibration/main.rs"),
+        &out,
+    );
 }
 
 fn rustc(arguments: &[&str], source: &Path, out: &Path) {

@@ -1,7 +1,8 @@
 //! One row per function: everything it did, wherever it was called from.
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{Node, NodeFlags, Profile};
 
+use crate::compensate::costs;
 use crate::{Extremes, outermost_cum, outermost_elapsed, own_waits, threads};
 
 /// A function over all threads and contexts. Times are nanoseconds.
@@ -12,6 +13,8 @@ pub struct FunctionTotals {
     pub calls: u64,
     pub base: u64,
     pub cum: u64,
+    /// How far off base may be because the probes' cost was taken out.
+    pub error: u64,
     /// Wall time, as opposed to time on a processor.
     pub elapsed: u64,
     /// Off the processor in the function itself, but for a terminal's input.
@@ -40,12 +43,14 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
 
     for (number, (_, thread)) in (1..).zip(threads(profile)) {
         let own_waits = own_waits(&thread.nodes);
-        for (node, waited) in thread.nodes.iter().zip(own_waits) {
+        let errors = errors(profile, &thread.nodes);
+        for ((node, waited), error) in thread.nodes.iter().zip(own_waits).zip(errors) {
             let function = node.function as usize;
             let row = &mut rows[function];
             row.calls = row.calls.saturating_add(node.calls);
             row.base = row.base.saturating_add(node.base);
             row.cum = row.cum.saturating_add(outermost_cum(node));
+            row.error = row.error.saturating_add(error);
             row.elapsed = row.elapsed.saturating_add(outermost_elapsed(node));
             let waited = waited.saturating_sub(node.terminal);
             row.waited = row.waited.saturating_add(waited);
@@ -74,6 +79,16 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             ..row
         })
         .collect()
+}
+
+fn errors(profile: &Profile, nodes: &[Node]) -> Vec<u64> {
+    match &profile.meta.costs {
+        Some(known) if known.taken_out => {
+            let costs = costs(nodes, known);
+            costs.iter().map(|cost| cost.error.round() as u64).collect()
+        }
+        _ => vec![0; nodes.len()],
+    }
 }
 
 #[cfg(test)]

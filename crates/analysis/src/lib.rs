@@ -15,6 +15,7 @@
 mod arcs;
 mod around;
 mod combine;
+mod compensate;
 mod components;
 mod context;
 mod diff;
@@ -35,6 +36,7 @@ mod waiting;
 pub use arcs::{Arc, Stanza, stanzas};
 pub use around::{callees, callers};
 pub use combine::combine;
+pub use compensate::{Cost, compensate, costs, total_cost};
 pub use context::{ThreadShare, of_call, of_function};
 pub use diff::{Change, ContextChange, Delta, Diff, FunctionChange, Name, diff};
 pub use edges::{Caller, Edge, edges};

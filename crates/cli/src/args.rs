@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
-use thalweg_analysis::Thresholds;
+use thalweg_analysis::{Thresholds, compensate};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
 use thalweg_model::Profile;
 
 use crate::commands::{
-    attach, bench, checkpoint, completions, detach, diff, export, graph, import, man, merge, probe,
-    record, report, serve, status, summary, threads, top,
+    attach, bench, calibrate, checkpoint, completions, detach, diff, export, graph, import, man,
+    merge, probe, record, report, serve, status, summary, threads, top,
 };
 use crate::live;
 
@@ -50,6 +50,7 @@ pub enum Command {
     Graph(graph::Args),
     Serve(serve::Args),
     Top(top::Args),
+    Calibrate(calibrate::Args),
     Bench(bench::Args),
     #[command(hide = true)]
     Man(man::Args),
@@ -142,6 +143,10 @@ pub struct InputArgs {
     /// A process that thalweg is attached to, instead of a file: what it has counted so far
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["file", "input"])]
     pub pid: Option<u32>,
+
+    /// Times as they were measured, with what the probes cost
+    #[arg(long)]
+    pub raw: bool,
 }
 
 impl InputArgs {
@@ -164,6 +169,14 @@ impl InputArgs {
     }
 
     pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
+        let mut profile = self.read_raw()?;
+        if !self.raw {
+            compensate(&mut profile);
+        }
+        Ok(profile)
+    }
+
+    fn read_raw(&self) -> anyhow::Result<Profile> {
         if let Some(pid) = self.pid {
             return live::read(Pid(pid as i32));
         }

@@ -11,6 +11,7 @@ use thalweg_control::lines;
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::parse_duration;
+use crate::calibration;
 use crate::live::{Interrupts, Watch};
 
 /// When to save what was counted so far. A signal USR1 to thalweg does so at any time.
@@ -175,6 +176,7 @@ impl<'a> Checkpoints<'a> {
         let path = numbered(self.output, self.saved + 1);
         let output = OutputFile::create(&path)?;
         lines::complete(&mut profile, lines);
+        calibration::stamp(&mut profile);
         output.save(&profile)?;
         self.saved += 1;
         let outdated = self

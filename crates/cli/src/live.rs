@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use thalweg_analysis::rolled_up;
+use thalweg_analysis::{compensate, rolled_up};
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -19,6 +19,7 @@ use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, MeasureArgs};
+use crate::calibration;
 use crate::report::{self, Style};
 
 pub fn options(
@@ -199,20 +200,20 @@ pub fn read(pid: Pid) -> anyhow::Result<Profile> {
     witness.look(&shared)?;
     let mut profile = harvest::harvest(&shared, &witness, None)?;
     lines::complete(&mut profile, &mut lines::Lookup::default());
+    calibration::stamp(&mut profile);
     Ok(profile)
 }
 
 /// Writes the profile and, unless told not to, the summary to standard error.
-pub fn save(profile: &Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
+pub fn save(mut profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
     let path = output.path().display().to_string();
-    output.save(profile)?;
+    calibration::stamp(&mut profile);
+    output.save(&profile)?;
     if summary {
+        compensate(&mut profile);
         let mut text = Vec::new();
-        let style = Style::for_stderr();
-        match profile.sites.is_empty() {
-            true => report::print_summary(profile, &mut text, style)?,
-            false => report::print_summary(&rolled_up(profile.clone()), &mut text, style)?,
-        }
+        let shown = rolled_up(profile);
+        report::print_summary(&shown, &mut text, Style::for_stderr())?;
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(&text);
         let _ = writeln!(

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibration;
 mod checkpoints;
 mod commands;
 mod live;
@@ -50,6 +51,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Graph(args) => commands::graph::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),
+        Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Completions(args) => commands::completions::run(args),

@@ -9,6 +9,9 @@ use crate::prepare::Probes;
 /// Flat, position-independent, self-contained; its first word takes the region's address.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
+/// The calibration program, an executable of its own: see `crates/agent/calibration`.
+pub static CALIBRATION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/thalweg_calibration"));
+
 mod symbol {
     include!(concat!(env!("OUT_DIR"), "/agent_symbols.rs"));
 }

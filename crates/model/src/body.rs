@@ -5,7 +5,7 @@
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::profile::{
-    Creator, End, Function, Meta, Module, Node, Process, Profile, Skipped, Thread,
+    Creator, End, Function, Meta, Module, Node, ProbeCosts, Process, Profile, Skipped, Thread,
 };
 use crate::{nodes, sites};
 
@@ -21,6 +21,7 @@ mod tag {
     pub const OTHER_THREADS: u64 = 10;
     pub const SITES: u64 = 20;
     pub const TERMINAL: u64 = 15;
+    pub const COSTS: u64 = 16;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -56,6 +57,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if nodes_of(profile).any(|node| node.terminal > 0) {
         section(&mut out, tag::TERMINAL, |out| encode_terminal(profile, out));
     }
+    if let Some(costs) = &profile.meta.costs {
+        section(&mut out, tag::COSTS, |out| encode_costs(costs, out));
+    }
     out.into_bytes()
 }
 
@@ -83,6 +87,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::OTHER_THREADS => decode_others(&mut profile, section)?,
             tag::SITES => sites::decode(&mut profile, section)?,
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
+            tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             _ => continue,
         }
         if !section.is_at_end() {
@@ -134,6 +139,25 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         overhead_ns_per_call: input.float()?,
         memory_bytes: input.number()?,
         memory_limit: input.number()?,
+        costs: None,
+    })
+}
+
+fn encode_costs(costs: &ProbeCosts, out: &mut Encoder) {
+    out.float(costs.inner_ns);
+    out.float(costs.outer_ns);
+    out.float(costs.joint_ns);
+    out.float(costs.error);
+    out.byte(costs.taken_out.into());
+}
+
+fn decode_costs(input: &mut Decoder) -> Result<ProbeCosts, ReadError> {
+    Ok(ProbeCosts {
+        inner_ns: input.float()?,
+        outer_ns: input.float()?,
+        joint_ns: input.float()?,
+        error: input.float()?,
+        taken_out: input.boolean()?,
     })
 }
 

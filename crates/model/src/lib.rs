@@ -23,7 +23,7 @@ pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use merge::Merger;
 pub use profile::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
-    Target, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts, Process, Profile, Site,
+    SiteId, Skipped, Target, Thread,
 };
 pub use validate::Invalid;

@@ -32,6 +32,24 @@ pub struct Meta {
     pub overhead_ns_per_call: f64,
     pub memory_bytes: u64,
     pub memory_limit: u64,
+    /// What the probes cost on the machine that recorded, where it was calibrated.
+    pub costs: Option<ProbeCosts>,
+}
+
+/// What a probed call adds to the figures, in nanoseconds, beyond what the call itself costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProbeCosts {
+    /// To the base of the function that is called.
+    pub inner_ns: f64,
+    /// To the base of its caller.
+    pub outer_ns: f64,
+    /// To the base of a function between its entry and its first call, and between its last callee's exit and its own, on top
+    /// of both.
+    pub joint_ns: f64,
+    /// How much of all that may be wrong: 0.1 is a tenth.
+    pub error: f64,
+    /// The figures of this profile are without it.
+    pub taken_out: bool,
 }
 
 /// One ELF file that the target had mapped.

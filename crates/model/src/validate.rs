@@ -62,6 +62,13 @@ impl Profile {
         if !self.meta.overhead_ns_per_call.is_finite() {
             return Err(Invalid::NotANumber("the overhead per call"));
         }
+        if let Some(costs) = &self.meta.costs
+            && ![costs.inner_ns, costs.outer_ns, costs.joint_ns, costs.error]
+                .iter()
+                .all(|cost| cost.is_finite())
+        {
+            return Err(Invalid::NotANumber("what the probes cost"));
+        }
         let modules = self.modules.len();
         for (function, of) in self.functions.iter().enumerate() {
             if of.module as usize >= modules {

@@ -198,6 +198,7 @@ proptest! {
             .flat_map(|(_, bytes)| bytes.to_vec())
             .collect();
         let mut old = read(&mut file_of(&first).as_slice()).unwrap();
+        old.meta.costs = profile.meta.costs;
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);
             old.clone_from(new);

@@ -28,6 +28,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
     let output = OutputFile::create(&args.output)?;
     let profile = live::read(pid)?;
-    live::save(&profile, output, !args.quiet)?;
+    live::save(profile, output, !args.quiet)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -68,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let (Some(output), Some(harvested)) = (output, harvested) {
         let mut profile = harvested?;
         lines::complete(&mut profile, &mut lines::Lookup::default());
-        live::save(&profile, output, !args.quiet)?;
+        live::save(profile, output, !args.quiet)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -266,5 +266,5 @@ fn finish(
 ) -> anyhow::Result<()> {
     let mut profile = family.close()?;
     lines::complete(&mut profile, &mut lines);
-    live::save(&profile, output, !args.quiet && !args.no_report)
+    live::save(profile, output, !args.quiet && !args.no_report)
 }

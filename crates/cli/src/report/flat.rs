@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use thalweg_analysis::{FunctionTotals, Summary, edges, flat, is_waiting_measured, summary};
-use thalweg_model::Profile;
+use thalweg_model::{ProbeCosts, Profile};
 
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
@@ -18,6 +18,8 @@ pub enum Field {
     Calls,
     Base,
     Cum,
+    /// How far off base may be, where the probes' cost was taken out
+    Error,
     /// Wall time, waiting included
     Elapsed,
     /// Own time off the processor
@@ -143,6 +145,10 @@ pub fn print_rows(
         true => TIMED.to_vec(),
         false => COUNTED.to_vec(),
     };
+    let taken_out = |costs: ProbeCosts| costs.taken_out;
+    if !chosen && profile.meta.costs.is_some_and(taken_out) {
+        fields.insert(2, Field::Error);
+    }
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
     fields.push(Field::Name);
@@ -161,7 +167,8 @@ pub fn print_rows(
         table = view.column(table, field);
         if !chosen {
             table = match field {
-                Field::Callers => table.dispensable(2),
+                Field::Callers => table.dispensable(3),
+                Field::Elapsed => table.dispensable(2),
                 Field::Min | Field::Max => table.dispensable(1),
                 _ => table,
             };
@@ -198,6 +205,7 @@ impl View<'_> {
             Field::Calls => table.column(format!("Calls {:>6}", "%"), Align::Right),
             Field::Base => table.column(with_share("Base"), Align::Right),
             Field::Cum => table.column(with_share("Cum"), Align::Right),
+            Field::Error => table.column("Error", Align::Right),
             Field::Elapsed => table.column("Elapsed", Align::Right),
             Field::Waited => table.column("Waited", Align::Right),
             Field::Min => table.column("Min", Align::Right),
@@ -230,6 +238,7 @@ impl View<'_> {
                 self.style.heat(row.base, whole.time),
             ),
             Field::Cum => Cell::new(timed(row.cum, whole.time)),
+            Field::Error => Cell::new(time_if(row.error > 0, row.error)),
             Field::Elapsed => Cell::new(time(row.elapsed)),
             Field::Waited => Cell::new(time_if(row.waited > 0, row.waited)),
             Field::Min => Cell::new(time_if(ended, row.min)),

@@ -202,6 +202,8 @@ struct Function<'a> {
     module: &'a str,
     calls: u64,
     base: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    error: u64,
     cum: u64,
     elapsed: u64,
     waited: u64,
@@ -237,6 +239,7 @@ impl<'a> Function<'a> {
             module: &profile.modules[function.module as usize].name,
             calls: row.calls,
             base: row.base,
+            error: row.error,
             cum: row.cum,
             elapsed: row.elapsed,
             waited: row.waited,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{
-    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, waits,
+    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost, waits,
 };
 use thalweg_model::Profile;
 
@@ -168,7 +168,17 @@ pub fn print_head(
             bytes(meta.memory_limit)
         ),
     )?;
-    if meta.overhead_ns_per_call > 0.0 {
+    let taken_out = meta.costs.is_some_and(|costs| costs.taken_out);
+    if let Some(cost) = total_cost(profile).filter(|_| taken_out) {
+        line(
+            "probes",
+            format!(
+                "{}, within {}: taken out, '--raw' shows it",
+                time_inline(cost.ns as u64),
+                time_inline(cost.error as u64),
+            ),
+        )?;
+    } else if meta.overhead_ns_per_call > 0.0 {
         let total = meta.overhead_ns_per_call * figures.calls as f64;
         line(
             "overhead",

@@ -69,6 +69,7 @@ fn sample() -> Profile {
             overhead_ns_per_call: 23.4,
             memory_bytes: 12 << 20,
             memory_limit: 256 << 20,
+            costs: None,
         },
         modules: vec![
             Module {

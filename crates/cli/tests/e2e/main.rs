@@ -23,4 +23,5 @@ mod threads;
 mod top;
 mod transparent;
 mod tree;
+mod truth;
 mod waits;

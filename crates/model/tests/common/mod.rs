@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
-    Target, Thread,
+    Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts, Process, Profile, Site,
+    SiteId, Skipped, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -79,6 +79,13 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                 overhead_ns_per_call,
                 memory_bytes: numbers.4,
                 memory_limit: numbers.5,
+                costs: numbers.2.then_some(ProbeCosts {
+                    inner_ns: overhead_ns_per_call,
+                    outer_ns: clock_hz,
+                    joint_ns: -1.5,
+                    error: 0.1,
+                    taken_out: numbers.3,
+                }),
             },
         )
 }
