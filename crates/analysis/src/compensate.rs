@@ -98,7 +98,7 @@ fn is_sane(costs: &ProbeCosts) -> bool {
 
 /// What was, or will be, taken out of the whole profile.
 pub fn total_cost(profile: &Profile) -> Option<Cost> {
-    let known = profile.meta.costs.filter(|known| is_sane(known))?;
+    let known = profile.meta.costs.filter(is_sane)?;
     let mut total = Cost::default();
     for (_, thread) in crate::threads(profile) {
         for cost in costs(&thread.nodes, &known) {
