@@ -7,7 +7,9 @@
 use crate::layers::Layered;
 use crate::{Graph, rounded_weight};
 
+/// Enough to stop improving; fewer where there is so much that nobody follows a single arc.
 const SWEEPS: usize = 24;
+const MOST_MOVES: usize = 4_000_000;
 
 /// A box, or a place where an arc passes through a layer.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,8 @@ pub struct Piece {
     pub from: usize,
     pub to: usize,
     pub width: f64,
+    /// The width in steps that a small change rarely leaves, which the order goes by.
+    weight: f64,
 }
 
 pub struct Columns {
@@ -67,10 +71,12 @@ impl Columns {
                     });
                 }
                 way.push(arc.to);
+                let weight = rounded_weight(arc.width);
                 pieces.extend(way.windows(2).map(|pair| Piece {
                     from: pair[0],
                     to: pair[1],
                     width: arc.width,
+                    weight,
                 }));
             }
             ways.push(way);
@@ -97,8 +103,10 @@ impl Columns {
 
     pub fn untangle(&mut self) {
         let mut best = self.columns.clone();
-        let mut least = self.crossings();
-        for sweep in 0..SWEEPS {
+        let mut positions = self.positions();
+        let mut least = self.crossings(&positions);
+        let sweeps = SWEEPS.min(MOST_MOVES / (self.pieces.len() + 1)).max(2);
+        for sweep in 0..sweeps {
             if least == 0.0 {
                 break;
             }
@@ -108,9 +116,9 @@ impl Columns {
                 false => (0..self.columns.len().saturating_sub(1)).rev().collect(),
             };
             for layer in layers {
-                self.sort_column(layer, rightwards);
+                self.sort_column(layer, rightwards, &mut positions);
             }
-            let crossings = self.crossings();
+            let crossings = self.crossings(&positions);
             if crossings < least {
                 least = crossings;
                 best.clone_from(&self.columns);
@@ -119,8 +127,7 @@ impl Columns {
         self.columns = best;
     }
 
-    fn sort_column(&mut self, layer: usize, by_left: bool) {
-        let positions = self.positions();
+    fn sort_column(&mut self, layer: usize, by_left: bool, positions: &mut [usize]) {
         let mut keyed: Vec<(f64, usize, usize)> = self.columns[layer]
             .iter()
             .enumerate()
@@ -132,10 +139,9 @@ impl Columns {
                 let (mut sum, mut weights) = (0.0, 0.0);
                 for &piece in pieces {
                     let piece = &self.pieces[piece];
-                    let weight = rounded_weight(piece.width);
                     let neighbour = if by_left { piece.from } else { piece.to };
-                    sum += positions[neighbour] as f64 * weight;
-                    weights += weight;
+                    sum += positions[neighbour] as f64 * piece.weight;
+                    weights += piece.weight;
                 }
                 // What has no neighbour there keeps its place.
                 let mean = if weights > 0.0 {
@@ -147,6 +153,9 @@ impl Columns {
             })
             .collect();
         keyed.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (place, &(_, _, stop)) in keyed.iter().enumerate() {
+            positions[stop] = place;
+        }
         self.columns[layer] = keyed.into_iter().map(|(_, _, stop)| stop).collect();
     }
 
@@ -162,15 +171,14 @@ impl Columns {
     }
 
     /// Sum over all pairs of crossing pieces of the lighter one's weight, approximately: of the later one's.
-    fn crossings(&self) -> f64 {
-        let positions = self.positions();
+    fn crossings(&self, positions: &[usize]) -> f64 {
         let mut total = 0.0;
         for layer in 1..self.columns.len() {
             let mut ends: Vec<(usize, usize, f64)> = self.columns[layer]
                 .iter()
                 .flat_map(|&stop| &self.arriving[stop])
                 .map(|&piece| &self.pieces[piece])
-                .map(|p| (positions[p.from], positions[p.to], rounded_weight(p.width)))
+                .map(|p| (positions[p.from], positions[p.to], p.weight))
                 .collect();
             ends.sort_by_key(|&(from, to, _)| (from, to));
             let mut below = Fenwick::new(self.columns[layer].len());

@@ -14,7 +14,7 @@ use crate::{Arc, Graph, Layout, Place, Point, Route, Spacing};
 
 /// Enough for a long chain to become straight; fewer where there is so much that nobody follows a single arc.
 const SWEEPS: usize = 400;
-const MOST_MOVES: usize = 20_000_000;
+const MOST_MOVES: usize = 4_000_000;
 
 pub fn place(graph: &Graph, layered: &Layered, columns: &Columns, spacing: &Spacing) -> Layout {
     let sizes: Vec<f64> = (0..columns.stops.len())
@@ -28,7 +28,7 @@ pub fn place(graph: &Graph, layered: &Layered, columns: &Columns, spacing: &Spac
             top += sizes[stop] + spacing.between_nodes;
         }
     }
-    let sweeps = SWEEPS.min(MOST_MOVES / (columns.pieces.len() + 1)).max(8);
+    let sweeps = SWEEPS.min(MOST_MOVES / (columns.pieces.len() + 1)).max(6);
     for sweep in 0..sweeps {
         let rightwards = sweep.is_multiple_of(2);
         let count = columns.columns.len();

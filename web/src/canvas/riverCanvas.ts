@@ -11,6 +11,8 @@ const SMALL = 1500;
 const BUDGET_MS = 7;
 const MOVE_MS = 300;
 const DEEPEST = 4;
+/** A new picture is begun when nothing has moved for so long. */
+const REST_MS = 90;
 
 interface Stored {
   canvas: HTMLCanvasElement;
@@ -30,6 +32,7 @@ export class RiverCanvas {
   private move: { began: number; from: Map<number, [number, number]> } | null = null;
   private flight: { began: number; from: [number, number, number]; to: [number, number, number] } | null = null;
   private asked = 0;
+  private moved = 0;
   private stop: () => void;
   frames = 0;
   onView: () => void = () => {};
@@ -151,6 +154,7 @@ export class RiverCanvas {
     this.x += px / this.k - px / k;
     this.y += py / this.k - py / k;
     this.k = k;
+    this.moved = performance.now();
     this.clamp();
     this.draw();
   }
@@ -289,6 +293,7 @@ export class RiverCanvas {
       this.x = middle(from[0], from[2], to[0], to[2], w);
       this.y = middle(from[1], from[2], to[1], to[2], h);
       this.k = k;
+      this.moved = now;
       if (t >= 1) this.flight = null;
     }
     const shift = this.shift(now);
@@ -376,6 +381,9 @@ export class RiverCanvas {
       return false;
     }
     if (!this.job || !fits(this.job.into.frame)) {
+      // While one zooms, each picture would be too late.
+      this.job = null;
+      if (performance.now() - this.moved < REST_MS) return true;
       const margin = 0.25;
       const into = {
         x: frame.x - (frame.width * margin) / frame.k,
