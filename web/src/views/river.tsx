@@ -139,6 +139,8 @@ export function River() {
 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !data || !river) return;
+    // Keys may come faster than the page is drawn.
+    const { sel, root, down } = current();
     const far = event.shiftKey;
     const along: Record<string, string> = data.down ? { ArrowUp: "back", ArrowDown: "on", ArrowLeft: "before", ArrowRight: "after" } : { ArrowLeft: "back", ArrowRight: "on", ArrowUp: "before", ArrowDown: "after" };
     const direction = along[event.key];
@@ -146,17 +148,17 @@ export function River() {
       const pans: Record<string, [number, number]> = { ArrowLeft: [80, 0], ArrowRight: [-80, 0], ArrowUp: [0, 80], ArrowDown: [0, -80] };
       river.pan(...pans[event.key]);
     } else if (direction) {
-      const next = neighbour(data, river, state.sel, direction);
+      const next = neighbour(data, river, sel, direction);
       if (next !== null) set({ sel: next }, true);
     } else if (event.key === "+" || event.key === "=") river.zoom(1.25);
     else if (event.key === "-") river.zoom(0.8);
     else if (event.key === "0") river.fit();
-    else if (event.key === "Home" && state.sel !== null) river.centre(state.sel);
-    else if (event.key === "Enter" && state.sel !== null) set({ view: "function" });
-    else if (event.key === "c" && state.sel !== null) stepState(state.sel, -1, boxOf(state.sel));
-    else if (event.key === "e" && state.sel !== null) stepState(state.sel, 1, boxOf(state.sel));
-    else if (event.key === "r") set({ root: state.root === state.sel ? null : state.sel });
-    else if (event.key === "d") set({ down: !state.down });
+    else if (event.key === "Home" && sel !== null) river.centre(sel);
+    else if (event.key === "Enter" && sel !== null) set({ view: "function" });
+    else if (event.key === "c" && sel !== null) stepState(sel, -1, boxOf(sel));
+    else if (event.key === "e" && sel !== null) stepState(sel, 1, boxOf(sel));
+    else if (event.key === "r") set({ root: root === sel ? null : sel });
+    else if (event.key === "d") set({ down: !down });
     else if (event.key === "[" || event.key === "]") stepFilter(data, event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
@@ -304,7 +306,14 @@ function nearestStep(steps: number[], value: number): number {
 function neighbour(data: Answer, river: RiverCanvas, sel: number | null, direction: string): number | null {
   const picture = river.picture;
   const i = sel === null ? undefined : picture?.indexOf.get(sel);
-  if (!picture || i === undefined) return data.boxes.find((box) => box.f >= 0)?.f ?? null;
+  if (!picture) return null;
+  if (i === undefined) {
+    // From nowhere one comes to where most of the time goes first.
+    const first = data.boxes[0];
+    if (first?.f >= 0) return first.f;
+    const arc = picture.callees[0]?.[0];
+    return arc === undefined ? null : data.boxes[data.arcs[arc].to].f;
+  }
   const { boxes, arcs } = data;
   if (direction === "back" || direction === "on") {
     const list = direction === "back" ? picture.callers[i] : picture.callees[i];
@@ -466,12 +475,13 @@ function Tools({ data }: { data: Answer | null }) {
           onInput={(event) => put(Number(event.currentTarget.value), true)}
         />
         <input
+          key={value}
           class="number"
           type="number"
           min={0}
           max={20}
           step="any"
-          value={Math.round(value * 1000) / 1000}
+          defaultValue={String(Math.round(value * 1000) / 1000)}
           aria-label="Time filter in percent"
           disabled={isFile}
           onChange={(event) => {
@@ -499,8 +509,9 @@ function Tools({ data }: { data: Answer | null }) {
       />
       {table && (
         <input
+          key={state.width}
           class="table-of-widths"
-          value={state.width}
+          defaultValue={state.width}
           aria-label="Table of widths: up to a share, so many units"
           title="Up to 1 % one unit, up to 5 % three …"
           onChange={(event) => set({ width: event.currentTarget.value })}
@@ -520,7 +531,7 @@ function Tools({ data }: { data: Answer | null }) {
       <Choose label="Right" value={state.right} options={DATA.map((d) => [d, DATA_NAMES[d]])} change={(right) => set({ right: right as Datum })} />
       <label class="names" title="Longer names lose their middle">
         <span>Names</span>
-        <input type="number" class="number" min={4} max={200} value={state.names} disabled={isFile} aria-label="Length of names" onChange={(event) => set({ names: Math.max(4, Math.min(200, Number(event.currentTarget.value) || 28)) })} />
+        <input key={state.names} type="number" class="number" min={4} max={200} defaultValue={String(state.names)} disabled={isFile} aria-label="Length of names" onChange={(event) => set({ names: Math.max(4, Math.min(200, Number(event.currentTarget.value) || 28)) })} />
       </label>
       <Toggle label="Top down" hint="Let it flow down instead of to the right (d)" on={state.down} disabled={!held({ down: !state.down })} change={(down) => set({ down })} />
       {meta.before !== null && <Toggle label="Change" hint="Colour by what changed since the other profile" on={state.change} change={(change) => set({ change })} />}

@@ -90,7 +90,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         Ok(question.numbers(name, functions)?.into_iter().collect())
     };
     let basin = cut.basin(question.weight(profile)?);
-    let brief = question.text("brief") != Some("0");
+    let brief = question.text("brief") != Some("0") && basin.is_crowded();
     let opening = step_up(basin.readable_cutoff(brief) * 100.0);
     let choice = Choice {
         cutoff: Some(question.percent("cut")?.unwrap_or(opening / 100.0)),

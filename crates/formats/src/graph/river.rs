@@ -187,6 +187,11 @@ impl Basin {
         readable_cutoff(candidates.map(|(&total, _)| total), self.whole)
     }
 
+    /// There is more than can be read at once.
+    pub fn is_crowded(&self) -> bool {
+        self.ran.iter().filter(|ran| **ran).count() > GOOD_SIZE
+    }
+
     fn passing(&self, brief: bool) -> Vec<bool> {
         match brief {
             true => passing(&self.contexts, &self.totals, self.whole),
@@ -217,8 +222,9 @@ impl Basin {
             ..
         } = self;
         let (whole, root) = (*whole, *root);
-        let crowded = choice.cutoff.is_none() && ran.iter().filter(|ran| **ran).count() > GOOD_SIZE;
-        let brief = choice.brief.unwrap_or(crowded);
+        let brief = choice
+            .brief
+            .unwrap_or_else(|| choice.cutoff.is_none() && self.is_crowded());
         let passing = self.passing(brief);
         let cutoff = choice.cutoff.unwrap_or_else(|| {
             let candidates = totals

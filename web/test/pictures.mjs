@@ -1,0 +1,71 @@
+// Takes the pictures of docs/images: node web/test/pictures.mjs THALWEG [VIEW...]. Records CPython, and a Lua that runs on.
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+
+const [thalwegPath, ...wanted] = process.argv.slice(2);
+const thalweg = resolve(thalwegPath);
+const images = join(dirname(fileURLToPath(import.meta.url)), "../../docs/images");
+const scratch = mkdtempSync(join(tmpdir(), "thalweg-"));
+const WORK = `
+import json, re, sys, threading, time
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+data = [{"id": i, "tags": [str(i)] * 5} for i in range(200)]
+def work(rounds):
+    for _ in range(rounds):
+        json.loads(json.dumps(data)); time.sleep(0.01)
+pool = [threading.Thread(target=work, args=(3,), name="worker") for _ in range(3)]
+for t in pool: t.start()
+work(int(sys.argv[1])); re.findall(r"(a+)+b|[0-9]+", "aaaa 12 " * 300); fib(16)
+for t in pool: t.join()
+`;
+
+function serve(args) {
+  const child = spawn(thalweg, ["serve", ...args, "--no-open"], { cwd: scratch, stdio: ["ignore", "pipe", "inherit"] });
+  return new Promise((give) => child.stdout.once("data", (text) => give({ child, address: String(text).trim() })));
+}
+
+writeFileSync(join(scratch, "work.py"), WORK);
+const record = (out, rounds) => execFileSync(thalweg, ["record", "-q", "-o", out, "--", "/usr/bin/python3.11", "work.py", rounds], { cwd: scratch });
+record("before.thalweg", "3");
+record("python.thalweg", "6");
+const file = await serve(["python.thalweg", "--before", "before.thalweg"]);
+const lua = spawn("lua5.4", ["-e", "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do local t = {} for i = 1, 300 do t[i] = tostring(f(7)) end table.sort(t) end"]);
+const live = await serve(["-p", String(lua.pid)]);
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
+
+async function picture(name, address, hash, { dark = false, wait = 900, act } = {}) {
+  if (wanted.length && !wanted.includes(name)) return;
+  const page = await browser.newPage({ viewport: { width: 1360, height: 800 }, colorScheme: dark ? "dark" : "light" });
+  await page.goto(address + hash);
+  await page.waitForSelector("nav a[aria-current]");
+  await page.waitForTimeout(wait);
+  await act?.(page);
+  await page.screenshot({ path: join(images, `page-${name}.png`) });
+  await page.close();
+}
+
+const flat = JSON.parse(execFileSync(thalweg, ["report", "python.thalweg", "--flat", "--json"], { cwd: scratch, maxBuffer: 1 << 28 })).functions;
+const named = (name) => (flat.find((f) => f.name === name) ?? flat[0]).function;
+const eval_ = named("_PyEval_EvalFrameDefault");
+await picture("river", file.address, `#/river`, { act: (page) => page.press(".detail canvas", "0").then(() => page.waitForTimeout(600)) });
+await picture("selected", file.address, `#/river?sel=${eval_}`, { dark: true });
+await picture("functions", file.address, `#/functions?sel=${eval_}`);
+await picture("function", file.address, `#/function?sel=${eval_}`);
+await picture("tree", file.address, `#/tree`, { act: async (page) => { await page.click(".tbody"); await page.keyboard.press("Home"); await page.waitForTimeout(300); } });
+await picture("flame", file.address, `#/flame?sel=${eval_}`, { dark: true });
+await picture("threads", file.address, "#/threads");
+await picture("summary", file.address, "#/summary", { dark: true });
+await picture("compare", file.address, "#/compare");
+await picture("live", live.address, "#/live", { wait: 9000 });
+
+await browser.close();
+for (const { child } of [file, live]) {
+  child.kill("SIGINT");
+  await new Promise((ended) => child.once("exit", ended));
+}
+lua.kill();
+rmSync(scratch, { recursive: true });
