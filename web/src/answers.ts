@@ -74,6 +74,18 @@ export interface OneFunction {
   threads: { thread: number; made_by: number | null; pid: number; tid: number; name: string; calls: number; base: number; cum: number; contexts: number }[];
 }
 
+export interface SiteRow {
+  caller: number | null;
+  callee: number;
+  name: string;
+  file: string | null;
+  line: number;
+  indirect: boolean;
+  tail: boolean;
+  calls: number;
+  cum: number;
+}
+
 export interface Source {
   file: string;
   first: number;

@@ -324,6 +324,16 @@ test("the tree has the level, recursion, calls and times of the tree report", as
   await lua.context().close();
 });
 
+test("call sites, where they were recorded, add up to the function's calls", async () => {
+  const most = [...config.luaFlat.functions].sort((a, b) => b.calls - a.calls)[0];
+  const lua = await open(browser, config.lua, `#/function?sel=${most.function}`);
+  await lua.waitForSelector("section[aria-label='Called from'] .line");
+  const sites = await lua.$$eval("section[aria-label='Called from'] .line", (lines) => lines.map((line) => [line.dataset.site, Number(line.dataset.calls)]));
+  assert.equal(sites.reduce((sum, [, calls]) => sum + calls, 0), most.calls);
+  assert.ok(sites.some(([name]) => /\+0x/.test(name)));
+  await lua.context().close();
+});
+
 test("the flame zooms, searches, and goes by calls", async () => {
   await go("#/flame");
   await page.waitForSelector(".flame canvas[data-frames]:not([data-frames='0'])");

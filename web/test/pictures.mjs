@@ -1,4 +1,4 @@
-// Takes the pictures of docs/images: node web/test/pictures.mjs THALWEG [VIEW...]. Records CPython, and a Lua that runs on.
+// Takes the pictures of docs/images: node web/test/pictures.mjs THALWEG [VIEW...]. Records sqlite and CPython, and watches a Lua that runs on.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,6 +23,16 @@ work(int(sys.argv[1])); re.findall(r"(a+)+b|[0-9]+", "aaaa 12 " * 300); fib(16)
 for t in pool: t.join()
 `;
 
+const QUERIES = `
+create table t(id integer primary key, name text, v real);
+with recursive c(i) as (select 1 union all select i+1 from c where i<6000) insert into t select i, 'name'||(i*7919%1000), i*0.37 from c;
+create index tn on t(name);
+select name, count(*), sum(v), avg(v) from t group by name order by 3 desc limit 20;
+select a.id, b.v from t a join t b on a.name=b.name where a.id%50=0 order by b.v limit 40;
+update t set v=v*1.1 where name like '%5%';
+select json_group_array(name) from (select distinct name from t order by name);
+`;
+
 function serve(args) {
   const child = spawn(thalweg, ["serve", ...args, "--no-open"], { cwd: scratch, stdio: ["ignore", "pipe", "inherit"] });
   return new Promise((give) => child.stdout.once("data", (text) => give({ child, address: String(text).trim() })));
@@ -32,6 +42,9 @@ writeFileSync(join(scratch, "work.py"), WORK);
 const record = (out, rounds) => execFileSync(thalweg, ["record", "-q", "-o", out, "--", "/usr/bin/python3.11", "work.py", rounds], { cwd: scratch });
 record("before.thalweg", "3");
 record("python.thalweg", "6");
+writeFileSync(join(scratch, "queries.sql"), QUERIES);
+execFileSync(thalweg, ["record", "-q", "-o", "sqlite.thalweg", "--", "sqlite3", ":memory:", ".read queries.sql"], { cwd: scratch, stdio: "ignore" });
+const sqlite = await serve(["sqlite.thalweg"]);
 const file = await serve(["python.thalweg", "--before", "before.thalweg"]);
 const lua = spawn("lua5.4", ["-e", "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do local t = {} for i = 1, 300 do t[i] = tostring(f(7)) end table.sort(t) end"]);
 const live = await serve(["-p", String(lua.pid)]);
@@ -39,7 +52,7 @@ const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", arg
 
 async function picture(name, address, hash, { dark = false, wait = 900, act } = {}) {
   if (wanted.length && !wanted.includes(name)) return;
-  const page = await browser.newPage({ viewport: { width: 1360, height: 800 }, colorScheme: dark ? "dark" : "light" });
+  const page = await browser.newPage({ viewport: { width: 1280, height: 720 }, colorScheme: dark ? "dark" : "light" });
   await page.goto(address + hash);
   await page.waitForSelector("nav a[aria-current]");
   await page.waitForTimeout(wait);
@@ -51,7 +64,7 @@ async function picture(name, address, hash, { dark = false, wait = 900, act } = 
 const flat = JSON.parse(execFileSync(thalweg, ["report", "python.thalweg", "--flat", "--json"], { cwd: scratch, maxBuffer: 1 << 28 })).functions;
 const named = (name) => (flat.find((f) => f.name === name) ?? flat[0]).function;
 const eval_ = named("_PyEval_EvalFrameDefault");
-await picture("river", file.address, `#/river`, { act: (page) => page.press(".detail canvas", "0").then(() => page.waitForTimeout(600)) });
+await picture("river", sqlite.address, "#/river?down=1&width=log");
 await picture("selected", file.address, `#/river?sel=${eval_}`, { dark: true });
 await picture("functions", file.address, `#/functions?sel=${eval_}`);
 await picture("function", file.address, `#/function?sel=${eval_}`);
@@ -63,7 +76,7 @@ await picture("compare", file.address, "#/compare");
 await picture("live", live.address, "#/live", { wait: 9000 });
 
 await browser.close();
-for (const { child } of [file, live]) {
+for (const { child } of [sqlite, file, live]) {
   child.kill("SIGINT");
   await new Promise((ended) => child.once("exit", ended));
 }

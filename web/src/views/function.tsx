@@ -1,9 +1,9 @@
 // One function: its figures, who calls it and what it calls, the threads it ran in, its source.
-import type { ArcRow, OneFunction, Source } from "../answers";
+import type { ArcRow, OneFunction, SiteRow, Source } from "../answers";
 import { isFile, meta, nameOf, part, question, useAnswer, useWhole } from "../api";
 import { Failure } from "../controls";
 import { count, percent, time } from "../format";
-import { ArcName } from "../inspector";
+import { ArcName, FunctionLink } from "../inspector";
 import { set, useStore } from "../store";
 import { Bar } from "../table";
 
@@ -12,6 +12,7 @@ export function Function() {
   const whole = useWhole();
   const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...part(state), f: state.sel }));
   const source = useAnswer<Source>(meta.sources && data?.file ? question("source", { f: state.sel }) : null);
+  const sites = useAnswer<SiteRow[]>(state.sel === null ? null : question("sites", { f: state.sel }));
   if (state.sel === null)
     return (
       <div class="blank">
@@ -55,6 +56,12 @@ export function Function() {
         <Box title="Callers" arcs={data.parents} calls={data.calls} cum={data.cum} of="of its calls and time" />
         <Box title="Callees" arcs={data.children} calls={sum((arc) => arc.calls)} cum={data.cum} of="of its total time" rest={data.base} />
       </div>
+      {sites.data && sites.data.length > 0 && !sites.late && (
+        <div class="around">
+          <Sites title="Called from" rows={sites.data.filter((row) => row.callee === state.sel)} other={(row) => row.caller} />
+          <Sites title="Calls from" rows={sites.data.filter((row) => row.caller === state.sel)} other={(row) => row.callee} />
+        </div>
+      )}
       <div class="around">
         <section>
           <h3>
@@ -94,6 +101,39 @@ export function Function() {
         </section>
       </div>
     </div>
+  );
+}
+
+/** Call sites, of all threads and whatever the root is. */
+function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: (row: SiteRow) => number | null }) {
+  return (
+    <section aria-label={title}>
+      <h3>
+        {title} <span class="muted">{count(rows.length)}</span>
+        <span class="of muted">call sites, all threads</span>
+      </h3>
+      <div class="list">
+        {rows.length === 0 && <p class="empty">none</p>}
+        {rows.slice(0, 300).map((row) => {
+          const f = other(row);
+          return (
+            <div class="line" data-site={row.name} data-calls={row.calls}>
+              <span class="name">
+                {row.name || "(place not known)"}
+                <span class="muted">
+                  {row.file && ` ${row.file.split("/").pop()}:${row.line}`}
+                  {row.indirect && " indirect"}
+                  {row.tail && " tail call"}
+                </span>
+              </span>
+              {f !== null && title === "Calls from" && <FunctionLink f={f} />}
+              <span class="calls">{count(row.calls)}×</span>
+              {meta.timed && <span class="calls">{time(row.cum)}</span>}
+            </div>
+          );
+        })}
+      </div>
+    </section>
   );
 }
 

@@ -118,6 +118,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => with_sites(&args)?,
         // A graph is pruned by itself.
         false if view.graph => args.input.read()?,
+        // The page shows call sites beside what they add up to.
+        false if view.html.is_some() => {
+            prune(args.input.read_with_sites()?, &args.prune.thresholds())
+        }
         false => prune(args.input.read()?, &args.prune.thresholds()),
     };
     if let Some(path) = &view.html {

@@ -61,7 +61,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
-        let mut subject = Subject::new(args.input.read()?, args.input.origin()).with_sources();
+        let mut subject =
+            Subject::new(args.input.read_with_sites()?, args.input.origin()).with_sources();
         if let Some(before) = &args.before {
             subject = subject.compared_with(rolled_up(thalweg_model::read_file(before)?));
         }

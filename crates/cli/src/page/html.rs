@@ -68,6 +68,7 @@ fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
     rows.sort_by_key(|row| std::cmp::Reverse(if timed { row.cum } else { row.calls }));
     for row in rows.iter().take(FUNCTIONS) {
         ask(format!("function?f={}", row.function));
+        ask(format!("sites?f={}", row.function));
     }
 
     ask("river".to_string());

@@ -16,13 +16,14 @@ mod html;
 mod part;
 mod question;
 mod river;
+mod sites;
 mod source;
 mod tree;
 
 use std::sync::Arc;
 
 use serde::Serialize;
-use thalweg_analysis::{Diff, Part, summary};
+use thalweg_analysis::{Diff, Part, rolled_up, summary};
 use thalweg_model::Profile;
 
 pub use assets::{ICON, SCRIPT, STYLE, page};
@@ -31,6 +32,7 @@ pub use question::{Question, Refusal, RefusalKind};
 
 use crate::report::{self, Selection, SortKey};
 use part::{Cut, Parts};
+use sites::CallSites;
 
 /// So many rows has each table of the summary.
 const SUMMARY_ROWS: usize = 12;
@@ -39,6 +41,7 @@ const SUMMARY_ROWS: usize = 12;
 pub struct Subject {
     profile: Arc<Profile>,
     parts: Parts,
+    sites: CallSites,
     /// The profile that it is compared with, and what changed since.
     before: Option<(Profile, Diff)>,
     /// Where it came from, for the title.
@@ -61,8 +64,10 @@ pub struct Reading {
 
 impl Subject {
     pub fn new(profile: Profile, origin: String) -> Subject {
-        let profile = Arc::new(profile);
+        let sites = CallSites::of(&profile);
+        let profile = Arc::new(rolled_up(profile));
         Subject {
+            sites,
             parts: Parts::of(profile.clone()),
             profile,
             before: None,
@@ -114,6 +119,10 @@ impl Subject {
             )?),
             "river" => json(&river::answer(&*cut()?, question)?),
             "tree" => json(&tree::answer(&*cut()?, question)?),
+            "sites" => {
+                let function = question.function(&self.profile, "f")?;
+                json(&self.sites.around(function))
+            }
             "threads" => json(&functions::threads(&self.profile)),
             "summary" => self.summary(&*cut()?),
             "compare" => match &self.before {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use thalweg_analysis::flat;
-use thalweg_analysis::rolled_up;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::{self, Pid};
@@ -67,7 +66,7 @@ impl Watched {
             .map_err(|_| anyhow!("an earlier reading failed"))?;
         let (shared, witness) = &mut *shared;
         witness.look(shared)?;
-        Ok(rolled_up(harvest::harvest(shared, witness, None)?))
+        Ok(harvest::harvest(shared, witness, None)?)
     }
 
     pub fn someone_looks(&self) {

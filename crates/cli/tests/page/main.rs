@@ -31,9 +31,9 @@ for t in threads: t.join()
 work(int(sys.argv[1])); fib(12)
 "#;
 
-fn record(program: &[&str], file: &Path) {
+fn record(options: &[&str], program: &[&str], file: &Path) {
     let file = file.to_str().unwrap();
-    thalweg(&[&["record", "-q", "-o", file, "--"], program].concat());
+    thalweg(&[&["record", "-q", "-o", file], options, &["--"], program].concat());
 }
 
 fn report(arguments: &[&str]) -> Value {
@@ -52,11 +52,11 @@ fn every_interaction_of_the_page_shows_what_the_reports_say() {
     );
     fs::write(path("work.py"), WORK).unwrap();
     let work = path("work.py").to_str().unwrap().to_string();
-    record(&["/usr/bin/python3.11", &work, "4"], &python);
-    record(&["/usr/bin/python3.11", &work, "2"], &earlier);
+    record(&[], &["/usr/bin/python3.11", &work, "4"], &python);
+    record(&[], &["/usr/bin/python3.11", &work, "2"], &earlier);
     let script = "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end
                   local t = {} for i = 1, 20000 do t[i] = tostring(i) .. f(5) end table.sort(t)";
-    record(&["/usr/bin/lua5.4", "-e", script], &lua);
+    record(&["--call-sites"], &["/usr/bin/lua5.4", "-e", script], &lua);
     let folded = path("hostile.folded");
     fs::write(
         &folded,
