@@ -8,9 +8,14 @@ use thalweg_model::{NodeFlags, Profile, Site, SiteId, Target};
 #[derive(Default)]
 pub struct CallSites {
     sites: Vec<Site>,
-    /// By callee, caller and place: calls, and time of the outermost ones.
-    calls: BTreeMap<(u32, Option<u32>, Option<SiteId>), (u64, u64)>,
+    calls: BTreeMap<Place, Sums>,
 }
+
+/// Callee, caller, and where in the caller.
+type Place = (u32, Option<u32>, Option<SiteId>);
+
+/// Calls, and the time of the outermost ones.
+type Sums = (u64, u64);
 
 #[derive(Serialize)]
 pub struct Row<'a> {
@@ -28,7 +33,7 @@ pub struct Row<'a> {
 
 impl CallSites {
     pub fn of(profile: &Profile) -> CallSites {
-        let mut calls: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+        let mut calls: BTreeMap<Place, Sums> = BTreeMap::new();
         if profile.sites.is_empty() {
             return CallSites::default();
         }
