@@ -69,3 +69,15 @@ export function rows(page) {
 }
 
 export const hash = (page) => page.evaluate(() => location.hash);
+
+/** Waits until the river stands still, however slow the machine is. */
+export async function settled(page) {
+  const view = () => page.$eval(".detail canvas", (c) => [c.dataset.x, c.dataset.y, c.dataset.zoom, c.dataset.frames].join());
+  let last = "";
+  for (let n = 0, same = 0; n < 100 && same < 3; n++) {
+    const now = await view();
+    same = now === last ? same + 1 : 0;
+    last = now;
+    await page.waitForTimeout(60);
+  }
+}

@@ -1,7 +1,7 @@
 // Each interaction of the page, on recordings of real programs, against what the reports print.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { answer, boxes, changed, config, hash, launch, open, riverReady, rows } from "./browser.mjs";
+import { answer, boxes, changed, config, hash, launch, open, riverReady, rows, settled } from "./browser.mjs";
 
 let browser;
 let page;
@@ -110,12 +110,12 @@ test("a click selects, lights parents and children, and shows what the arcs repo
 
 test("the selected function keeps its place when the filter changes", async () => {
   await go(`#/river?sel=${byCum[4].function}&brief=0&cut=10`);
-  await page.waitForTimeout(500);
+  await settled(page);
   const place = async () => (await boxes(page)).find((box) => box.f === byCum[4].function);
   const old = await place();
   await page.press("input[type=range]", "ArrowLeft");
   await page.waitForSelector('canvas[data-cutoff="9"]');
-  await page.waitForTimeout(500);
+  await settled(page);
   const now = await place();
   assert.ok(Math.abs(now.y - old.y) <= 2 && Math.abs(now.x - old.x) <= 12, `${old.x},${old.y} became ${now.x},${now.y}`);
 });
@@ -129,11 +129,11 @@ test("the detail pane pans and zooms, and the overview's box moves it", async ()
   await page.mouse.down();
   await page.mouse.move(box.x + 300, box.y + 90, { steps: 4 });
   await page.mouse.up();
-  await page.waitForTimeout(100);
+  await settled(page);
   const panned = await view();
   assert.ok(Math.abs((panned[0] - start[0]) * panned[2] - 100) < 6, `${start} ${panned}`);
   await page.mouse.wheel(0, -400);
-  await page.waitForTimeout(150);
+  await settled(page);
   assert.ok((await view())[2] > panned[2] * 1.3);
   const overview = await (await page.$(".overview")).boundingBox();
   const before = await view();
@@ -141,14 +141,14 @@ test("the detail pane pans and zooms, and the overview's box moves it", async ()
   await page.mouse.down();
   await page.mouse.move(overview.x + overview.width - 30, overview.y + overview.height / 2, { steps: 4 });
   await page.mouse.up();
-  await page.waitForTimeout(100);
+  await settled(page);
   assert.ok((await view())[0] > before[0]);
   await page.focus(".detail canvas");
   await page.keyboard.press("0");
-  await page.waitForTimeout(500);
+  await settled(page);
   const river = await answer(page, "river");
   const all = await view();
-  assert.ok((river.width - 1) * all[2] <= box.width && (river.height - 1) * all[2] <= box.height);
+  assert.ok(river.width * all[2] <= box.width + 2 && river.height * all[2] <= box.height + 2, `${river.width} x ${river.height} at ${all[2]}`);
 });
 
 test("data left and right of names, the length of names, and the direction are the user's", async () => {
@@ -213,7 +213,7 @@ test("centre brings the selected function to the middle", async () => {
   await page.evaluate((f) => (location.hash = `#/river?sel=${f}`), last.f);
   await page.waitForSelector(".inspector .actions");
   await click("Centre");
-  await page.waitForTimeout(600);
+  await settled(page);
   const [x, y, zoom] = await page.$eval(".detail canvas", (c) => [c.dataset.x, c.dataset.y, c.dataset.zoom].map(Number));
   const box = (await answer(page, "river")).boxes.find((b) => b.f === last.f);
   const size = await (await page.$(".detail canvas")).boundingBox();
