@@ -118,6 +118,10 @@ FN void *returning(void *unused)
     return unused;
 }
 
+/* With an argument: an EINTR that nobody explains is counted, not an error. */
+static int forgiving;
+static atomic_long strays;
+
 FN void *sleeping(void *unused)
 {
     int epoll = epoll_create1(0);
@@ -125,7 +129,11 @@ FN void *sleeping(void *unused)
         struct timespec span = { 0, 300000 };
         SURE(nanosleep(&span, 0) == 0);
         struct epoll_event event;
-        SURE(epoll_wait(epoll, &event, 1, 1) == 0);
+        int ready = epoll_wait(epoll, &event, 1, 1);
+        if (ready == -1 && errno == EINTR && forgiving)
+            strays++;
+        else
+            SURE(ready == 0);
         atomic_fetch_add(&rounds, 1);
     }
     return unused;
@@ -177,8 +185,10 @@ FN void *signalled(void *unused)
     return unused;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    forgiving = argc > 1;
     sigset_t end;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
@@ -200,7 +210,7 @@ int main(void)
     fflush(stdout);
     int number;
     SURE(sigwait(&end, &number) == 0);
-    printf("OK %ld\n", atomic_load(&rounds));
+    printf("OK %ld %ld\n", atomic_load(&rounds), atomic_load(&strays));
     fflush(stdout);
     _exit(0);
 }

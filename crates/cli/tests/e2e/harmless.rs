@@ -58,7 +58,7 @@ fn attach_and_detach_again_and_again_on_a_busy_program() {
 
 #[test]
 fn controllers_killed_at_random_moments() {
-    let mut live = Live::ready(&torture().path, &[]);
+    let mut live = Live::ready(&torture().path, &["forgiving"]);
     let before = live.text();
     let mut random = Random(0x853c49e6748fea9b);
     let mut patched = 0;
@@ -114,4 +114,7 @@ fn controllers_killed_at_random_moments() {
         status.success() && words.starts_with("OK "),
         "{status}: {words}"
     );
+    // A kill in the microseconds between a stop and its mending: see control's restart.rs.
+    let strays = words.split_whitespace().last().and_then(|n| n.parse().ok());
+    assert!(strays.is_some_and(|strays: u64| strays <= 2), "{words}");
 }

@@ -22,6 +22,10 @@
 //!
 //! What it changes: a time-out that is given as a length begins anew, since the kernel forgot the time already waited;
 //! such a wait may last longer by the time before the stop. (Without a profiler SIGSTOP and SIGCONT do worse to it.)
+//!
+//! Between a thread's stop and this exchange, some microseconds, a controller that is killed with SIGKILL leaves the second kind with the
+//! EINTR that the kernel has given it: nobody can take that back then.
+//!
 //! After a stop by a job-control signal without handler, those calls return EINTR natively; here they go on waiting.
 
 use super::Regs;
