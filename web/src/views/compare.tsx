@@ -30,7 +30,7 @@ export function Compare() {
           { id: "change", title: "Own: change", hint: "Change of own time", width: "150px", right: true, number: true, cell: (row) => <Change by={(row.base[1] - row.base[0]) / whole} text={signed(time(Math.abs(row.base[1] - row.base[0])), row.base[1] - row.base[0])} /> },
           { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => time(row.base[0]) },
           { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => time(row.base[1]) },
-          { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.base[0] ? (row.base[1] / row.base[0]).toFixed(2) + "×" : "new") },
+          { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.base[0] ? ratio(row.base[1] / row.base[0]) : "new") },
           { id: "cum", title: "Total: change", hint: "Change of total time", width: "110px", right: true, number: true, cell: (row) => signed(time(Math.abs(row.cum[1] - row.cum[0])), row.cum[1] - row.cum[0]) },
         ] satisfies Column<Row>[])
       : []),
@@ -72,6 +72,10 @@ export function Compare() {
       </aside>
     </div>
   );
+}
+
+function ratio(r: number): string {
+  return r >= 1000 ? ">999×" : (r >= 100 ? r.toFixed(0) : r >= 0.01 || r === 0 ? r.toFixed(2) : "<0.01") + "×";
 }
 
 const KEYS = ["change", "before", "after", "ratio", "cum", "calls", "name", "module"];
