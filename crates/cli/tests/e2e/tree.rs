@@ -157,10 +157,12 @@ fn waiting_counts_where_it_happens() {
         ("wait_epoll", &["epoll_wait"]),
         ("busy", &["busy"]),
     ] {
+        // One that works pays for the clocks that are read meanwhile, and they are in no figure.
+        let least = if ours == "busy" { 190 } else { 199 };
         for names in [&[ours][..], libc] {
             let span = elapsed(&profile, names);
             assert!(
-                (199 * MS..10_000 * MS).contains(&span),
+                (least * MS..10_000 * MS).contains(&span),
                 "{names:?} waited 200 ms, the profile says {span} ns"
             );
         }
