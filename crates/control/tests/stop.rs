@@ -481,6 +481,8 @@ int main(int argc, char **argv) {
             stopped.syscall(libc::SYS_getpid, [0; 6]).unwrap();
             stopped.release().unwrap();
         }
+        // A signal that comes before it waits again would be none that ends the wait.
+        wait_for(|| target.state() == 'S');
         assert_eq!(target.verdict(), "back 1", "{kind}");
     }
 }
