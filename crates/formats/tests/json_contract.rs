@@ -209,6 +209,7 @@ fn the_documented_fields_are_those_that_are_written() {
     let mut profile = fib();
     let node = &mut profile.processes[0].threads[1].nodes[0];
     node.unwound = 1;
+    node.terminal = 1;
     node.flags |= NodeFlags::FOLDED;
     let targets = [Target::Direct, Target::Indirect];
     profile.sites = targets
