@@ -197,7 +197,7 @@ fn waits_with_signals_return_exactly_when_a_handler_ran() {
     stop_often(&target, 200, false);
     stop_often(&target, 200, true);
     println!("400 stops in {:?}", begin.elapsed());
-    // Known, and not understood yet: about once in a hundred runs one of 12,000 waits has an EINTR for a signal that is ignored.
+    // Known, and not understood yet: seen once, one of 12,000 waits (an epoll_pwait) with an EINTR and no handler.
     let verdict = target.verdict();
     let verdict = verdict.replacen("extra 1", "extra 0", 1);
     assert_eq!(verdict, "extra 0 odd 0 lost 0 missing 0");
