@@ -72,9 +72,14 @@ impl Screen {
     pub fn until(&self, what: &str, mut shows: impl FnMut(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let text = self.text();
+            let mut text = self.text();
             if shows(&text) {
-                return text;
+                // It may be only half drawn.
+                std::thread::sleep(Duration::from_millis(120));
+                text = self.text();
+                if shows(&text) {
+                    return text;
+                }
             }
             assert!(Instant::now() < deadline, "never: {what}\n{text}");
             std::thread::sleep(Duration::from_millis(20));
