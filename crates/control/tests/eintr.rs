@@ -56,18 +56,18 @@ static long wait_once(int kind) {
     struct timespec long_time = { 1000, 0 };
     switch (kind) {
     case EPOLL: { struct epoll_event e; return epoll_wait(ep, &e, 1, -1); }
-    case EPOLL_P: { struct epoll_event e; sigset_t s; sigemptyset(&s); return epoll_pwait(ep, &e, 1, 1000000, &s); }
+    case EPOLL_P: { struct epoll_event e; sigset_t s; sigemptyset(&s); sigaddset(&s, SIGTERM); return epoll_pwait(ep, &e, 1, 1000000, &s); }
     case NANO: return nanosleep(&long_time, 0);
     case FUTEX: return syscall(SYS_futex, &word, FUTEX_WAIT, 0, 0, 0, 0);
     case FUTEX_T: return syscall(SYS_futex, &word, FUTEX_WAIT, 0, &long_time, 0, 0);
     case READ: { char c; return read(pipe_fd[0], &c, 1); }
     case POLL: { struct pollfd p = { pipe_fd[0], POLLIN }; return poll(&p, 1, 1000000); }
-    case PPOLL: { struct pollfd p = { pipe_fd[0], POLLIN }; sigset_t s; sigemptyset(&s); return ppoll(&p, 1, &long_time, &s); }
+    case PPOLL: { struct pollfd p = { pipe_fd[0], POLLIN }; sigset_t s; sigemptyset(&s); sigaddset(&s, SIGTERM); return ppoll(&p, 1, &long_time, &s); }
     case SELECT: { fd_set f; FD_ZERO(&f); FD_SET(pipe_fd[0], &f); return select(pipe_fd[0] + 1, &f, 0, 0, 0); }
     case SEM: { struct sembuf b = { 0, -1, 0 }; return semop(sem, &b, 1); }
     case SEM_T: { struct sembuf b = { 1, -1, 0 }; return semtimedop(sem, &b, 1, &long_time); }
     case SIGWAIT: { sigset_t s; sigemptyset(&s); sigaddset(&s, SIGUSR2); return sigtimedwait(&s, 0, &long_time); }
-    case SUSPEND: { sigset_t s; sigemptyset(&s); return sigsuspend(&s); }
+    case SUSPEND: { sigset_t s; sigemptyset(&s); sigaddset(&s, SIGTERM); return sigsuspend(&s); }
     case RECV: { char c; return recv(sockets[0], &c, 1, 0); }
     case ACCEPT: return accept(listener, 0, 0);
     case MSG: { struct { long t; char b[8]; } m; return msgrcv(queue, &m, 8, 0, 0); }
@@ -197,10 +197,7 @@ fn waits_with_signals_return_exactly_when_a_handler_ran() {
     stop_often(&target, 200, false);
     stop_often(&target, 200, true);
     println!("400 stops in {:?}", begin.elapsed());
-    // Known, and not understood yet: seen once, one of 12,000 waits (an epoll_pwait) with an EINTR and no handler.
-    let verdict = target.verdict();
-    let verdict = verdict.replacen("extra 1", "extra 0", 1);
-    assert_eq!(verdict, "extra 0 odd 0 lost 0 missing 0");
+    assert_eq!(target.verdict(), "extra 0 odd 0 lost 0 missing 0");
 }
 
 #[test]
