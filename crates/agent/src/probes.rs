@@ -39,17 +39,8 @@ tw_base:
     .quad 0                         # address of the region, written by the controller
 
     .text
-    # ---- slow path: save what Rust may clobber, call \fn, restore; rsp and the red zone as at the probe
-    .macro SLOW_CALL fn
-    lea rsp, [rsp - 168]
-    push rdi
-    push r8
-    push r9
-    push r10
-    push r11
-    push rbx
-    mov rbx, rsp
-    and rsp, -16
+    # ---- vector registers, below a stack pointer that is a multiple of 16
+    .macro KEEP_VECTORS
     sub rsp, 256
     movaps [rsp], xmm0
     movaps [rsp + 16], xmm1
@@ -67,9 +58,8 @@ tw_base:
     movaps [rsp + 208], xmm13
     movaps [rsp + 224], xmm14
     movaps [rsp + 240], xmm15
-    mov rdi, rcx
-    cld
-    call \fn
+    .endm
+    .macro GIVE_VECTORS
     movaps xmm0, [rsp]
     movaps xmm1, [rsp + 16]
     movaps xmm2, [rsp + 32]
@@ -86,6 +76,24 @@ tw_base:
     movaps xmm13, [rsp + 208]
     movaps xmm14, [rsp + 224]
     movaps xmm15, [rsp + 240]
+    .endm
+
+    # ---- slow path: save what Rust may clobber, call \fn, restore; rsp and the red zone as at the probe
+    .macro SLOW_CALL fn
+    lea rsp, [rsp - 168]
+    push rdi
+    push r8
+    push r9
+    push r10
+    push r11
+    push rbx
+    mov rbx, rsp
+    and rsp, -16
+    KEEP_VECTORS
+    mov rdi, rcx
+    cld
+    call \fn
+    GIVE_VECTORS
     mov rsp, rbx
     pop rbx
     pop r11
@@ -145,42 +153,11 @@ tw_base:
     push r8
     push r9
     push r10
-    sub rsp, 256
-    movaps [rsp], xmm0
-    movaps [rsp + 16], xmm1
-    movaps [rsp + 32], xmm2
-    movaps [rsp + 48], xmm3
-    movaps [rsp + 64], xmm4
-    movaps [rsp + 80], xmm5
-    movaps [rsp + 96], xmm6
-    movaps [rsp + 112], xmm7
-    movaps [rsp + 128], xmm8
-    movaps [rsp + 144], xmm9
-    movaps [rsp + 160], xmm10
-    movaps [rsp + 176], xmm11
-    movaps [rsp + 192], xmm12
-    movaps [rsp + 208], xmm13
-    movaps [rsp + 224], xmm14
-    movaps [rsp + 240], xmm15
+    KEEP_VECTORS
     mov rdx, r14
     cld
     call \fn
-    movaps xmm0, [rsp]
-    movaps xmm1, [rsp + 16]
-    movaps xmm2, [rsp + 32]
-    movaps xmm3, [rsp + 48]
-    movaps xmm4, [rsp + 64]
-    movaps xmm5, [rsp + 80]
-    movaps xmm6, [rsp + 96]
-    movaps xmm7, [rsp + 112]
-    movaps xmm8, [rsp + 128]
-    movaps xmm9, [rsp + 144]
-    movaps xmm10, [rsp + 160]
-    movaps xmm11, [rsp + 176]
-    movaps xmm12, [rsp + 192]
-    movaps xmm13, [rsp + 208]
-    movaps xmm14, [rsp + 224]
-    movaps xmm15, [rsp + 240]
+    GIVE_VECTORS
     add rsp, 256
     pop r10
     pop r9
