@@ -1,4 +1,4 @@
-// Small parts that several views have: choices, switches, failures.
+// Small parts that several views have: choices, switches, figures, failures.
 
 export function Choose({ label, value, options, change }: { label: string; value: string; options: [string, string][]; change: (value: string) => void }) {
   return (
@@ -28,5 +28,17 @@ export function Failure({ text }: { text: string }) {
     <p class="failure" role="alert">
       {text}
     </p>
+  );
+}
+
+export function Tile({ name, value, note }: { name: string; value: string; note: string }) {
+  return (
+    <div class="tile">
+      <span class="label">{name}</span>
+      <span class="value">{value}</span>
+      <span class="note" title={note}>
+        {note}
+      </span>
+    </div>
   );
 }

@@ -1,7 +1,7 @@
 // One function: its figures, who calls it and what it calls, the threads it ran in, its source.
 import type { ArcRow, OneFunction, SiteRow, Source } from "../answers";
 import { isFile, meta, nameOf, part, question, useAnswer, useWhole } from "../api";
-import { Failure } from "../controls";
+import { Failure, Tile } from "../controls";
 import { count, percent, time } from "../format";
 import { ArcName, FunctionLink } from "../inspector";
 import { set, useStore } from "../store";
@@ -139,16 +139,6 @@ function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: 
 
 function escape(name: string): string {
   return name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-}
-
-function Tile({ name, value, note }: { name: string; value: string; note: string }) {
-  return (
-    <div class="tile">
-      <span class="label">{name}</span>
-      <span class="value">{value}</span>
-      <span class="note">{note}</span>
-    </div>
-  );
 }
 
 function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRow[]; calls: number; cum: number; of: string; rest?: number }) {

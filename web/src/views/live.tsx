@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { act, meta, nameOf, reading, useFunctions } from "../api";
 import { palette } from "../canvas/colours";
-import { Toggle } from "../controls";
+import { Tile, Toggle } from "../controls";
 import { count, percent, short, time } from "../format";
 import { FunctionLink, Inspector } from "../inspector";
 import { set, useStore } from "../store";
@@ -116,14 +116,4 @@ function draw(canvas: HTMLCanvasElement | null): void {
   ctx.fillStyle = p.muted;
   ctx.font = `10.5px ${p.font}`;
   ctx.fillText(`${short(most)}/s`, 2, 10);
-}
-
-function Tile({ name, value, note }: { name: string; value: string; note: string }) {
-  return (
-    <div class="tile">
-      <span class="label">{name}</span>
-      <span class="value">{value}</span>
-      <span class="note">{note}</span>
-    </div>
-  );
 }

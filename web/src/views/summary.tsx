@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Summary as Answer } from "../answers";
 import { functionNamed, meta, part, question, useAnswer } from "../api";
-import { Failure } from "../controls";
+import { Failure, Tile } from "../controls";
 import { count, percent, time } from "../format";
 import { FunctionLink } from "../inspector";
 import { useStore } from "../store";
@@ -102,17 +102,5 @@ function Section({ title, children, empty }: { title: string; children: Componen
       <h3>{title}</h3>
       <div class="list">{none ? <p class="empty">{empty ?? "none"}</p> : children}</div>
     </section>
-  );
-}
-
-function Tile({ name, value, note }: { name: string; value: string; note: string }) {
-  return (
-    <div class="tile">
-      <span class="label">{name}</span>
-      <span class="value">{value}</span>
-      <span class="note" title={note}>
-        {note}
-      </span>
-    </div>
   );
 }

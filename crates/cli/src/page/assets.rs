@@ -1,5 +1,7 @@
 //! The built page: what `web/` becomes, embedded, and the document around it.
 
+use thalweg_formats::graph::svg::escaped;
+
 /// Built from `web/`, committed so that cargo alone builds everything; the tests build it again and compare.
 pub const SCRIPT: &str = include_str!("built/page.js");
 pub const STYLE: &str = include_str!("built/page.css");
@@ -16,21 +18,4 @@ pub fn page(title: &str, head: &str, body: &str) -> String {
          {body}</body>\n</html>\n",
         escaped(title)
     )
-}
-
-/// Text that is nothing but text in HTML.
-pub fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
