@@ -104,7 +104,7 @@ pub enum Error {
     )]
     NothingToProfile { pid: Pid },
     #[error(
-        "no function of process {pid} that can be patched matches --checkpoint-on: see `thalweg probe -p {pid}`; if only programs that it starts are meant, give --follow"
+        "no function of process {pid} that can be patched matches --checkpoint-on (Go functions make no checkpoints): see `thalweg probe -p {pid}`; if only programs that it starts are meant, give --follow"
     )]
     NoCheckpoint { pid: Pid },
 

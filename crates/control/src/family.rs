@@ -6,6 +6,7 @@
 //! exec     a process leaves its region and, if it can be followed, begins another           family/exec.rs
 //! life     one process from the moment we know of it to its end                             family/life.rs
 //! program  what a process is about to become                                                family/program.rs
+//! strays   children that were made behind our back                                          family/strays.rs
 //! ```
 //!
 //! A region is harvested as soon as nobody carries it any more, and its trees join the one profile. Nobody is held: between
@@ -15,6 +16,7 @@ mod exec;
 mod life;
 mod program;
 mod region;
+mod strays;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::process::ExitStatus;
@@ -63,6 +65,10 @@ struct State {
     next_region: usize,
     /// Programs that were not followed: why, and how often.
     refused: BTreeMap<String, u32>,
+    /// Processes that came by a gate: followed, or left alone for a reason. And strays, once they were looked at.
+    settled: HashSet<strays::Kin>,
+    /// What to say of strays that were joined.
+    late: Vec<String>,
     /// What regions that go on have given when they were asked, and at which asking.
     partial: BTreeMap<usize, (u64, Result<Partial>)>,
     /// Checkpoints that a thread has come to.
@@ -173,7 +179,7 @@ impl Family {
                         merger.add(profile, later);
                     }
                 }
-                return Ok(self.assemble(merger, &state.refused));
+                return Ok(self.assemble(merger, &state));
             }
             drop(state);
             if Instant::now() > deadline {
@@ -202,10 +208,11 @@ impl Family {
         if let Some(error) = state.failed.pop() {
             return Err(error);
         }
-        Ok(self.assemble(state.merger, &state.refused))
+        let merger = std::mem::take(&mut state.merger);
+        Ok(self.assemble(merger, &state))
     }
 
-    fn assemble(&self, merger: Merger, refused: &BTreeMap<String, u32>) -> Profile {
+    fn assemble(&self, merger: Merger, state: &State) -> Profile {
         use std::os::unix::process::ExitStatusExt;
         let mut profile = merger.finish();
         profile.processes.sort_by_key(|process| process.start_ns);
@@ -224,7 +231,8 @@ impl Family {
                 process.end = life::end_of(status.into_raw());
             }
         }
-        for (reason, times) in refused {
+        profile.notes.extend(state.late.iter().cloned());
+        for (reason, times) in &state.refused {
             let often = match times {
                 1 => String::new(),
                 _ => format!(" ({times} times)"),
@@ -280,6 +288,13 @@ impl Common {
                 state.busy -= 1;
                 Err(Error::Other(format!("cannot start a thread: {error}")))
             }
+        }
+    }
+
+    /// A gate has seen this process: it is no stray.
+    fn settle(&self, pid: Pid) {
+        if let Some(kin) = strays::Kin::of(pid) {
+            self.lock().settled.insert(kin);
         }
     }
 

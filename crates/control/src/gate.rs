@@ -85,7 +85,13 @@ fn kind_of(function: &Function) -> Option<Kind> {
 /// Functions of a module that have a gate: index in `module.functions` and kind.
 pub fn gated(module: &Module, filter: &Filter) -> Vec<(usize, Kind)> {
     let kind = |function: &Function| {
-        let checkpoint = || filter.is_checkpoint(&function.name, function.linkage_name.as_deref());
+        // A goroutine's stack has no room for a gate.
+        let is_go = || {
+            let table = module.go.as_ref();
+            table.is_some_and(|table| table.contains(function.start))
+        };
+        let checkpoint =
+            || filter.is_checkpoint(&function.name, function.linkage_name.as_deref()) && !is_go();
         kind_of(function).or_else(|| checkpoint().then_some(Kind::Checkpoint))
     };
     let new_threads = thalweg_patch::makers(module)

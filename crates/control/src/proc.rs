@@ -27,7 +27,8 @@ pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
 pub(crate) use preflight::{diagnose_refusal, elf_check};
 pub use status::{
-    Stat, Status, all, auxv, command, inner_number, stat, status, tasks, thread_name, thread_stat,
+    Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,
+    thread_stat,
 };
 pub(crate) use status::{living_dir, processor_time, wchan};
 

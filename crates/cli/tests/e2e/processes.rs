@@ -155,6 +155,19 @@ fn python_subprocesses_are_recorded() {
 }
 
 #[test]
+fn a_program_that_was_started_by_a_bare_system_call_is_joined_late_and_named() {
+    let program = Build::simple("bare.c");
+    let run = recorded(&[], &[program.path.to_str().unwrap()]);
+    let all = run.of("bare");
+    assert_eq!(all.len(), 2, "{}", run.stderr);
+    let calls = run.calls(all[1], "step");
+    assert!((1..1500).contains(&calls), "{calls} calls");
+    assert_eq!(all[1]["parent"], all[0]["pid"]);
+    let notes = run.json["notes"].to_string();
+    assert!(notes.contains("joined late: bare"), "{notes}");
+}
+
+#[test]
 fn with_no_follow_children_work_and_are_not_counted() {
     let program = Build::simple("forking.c");
     let run = recorded(&["--no-follow"], &[program.path.to_str().unwrap()]);

@@ -11,6 +11,7 @@ use thalweg_shm as shm;
 
 use super::life::Life;
 use super::program::{self, Call, Verdict};
+use super::strays::Strays;
 use super::{Common, Reached, exec};
 use crate::accounts;
 use crate::attach::Attached;
@@ -41,6 +42,7 @@ struct Region<'a> {
     identity: Identity,
     modules: Modules,
     lives: Vec<Life>,
+    strays: Strays,
     witness: Witness,
     leave: Sender<(Pid, u64)>,
     left: Receiver<(Pid, u64)>,
@@ -77,6 +79,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         number,
         common,
         lives: vec![Life::new(pid)],
+        strays: Strays::of(common, pid),
         shared: &shared,
         pid,
         identity,
@@ -178,6 +181,7 @@ impl Region<'_> {
             return;
         }
         let (pid, tid) = (posted.pid, posted.tid);
+        self.common.settle(pid);
         // In another namespace the id is another process's, or nobody's. (A vfork child carries its parent's memory.)
         if !self.carries(pid) {
             self.common
@@ -318,6 +322,9 @@ impl Region<'_> {
                 self.lives[index].look();
                 self.lives[index].replaced(clock::ticks());
             }
+        }
+        if self.common.options.follow {
+            self.strays.look(self.common, &self.lives);
         }
     }
 

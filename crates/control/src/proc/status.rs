@@ -105,6 +105,18 @@ pub fn tasks(pid: Pid) -> Result<Vec<Tid>> {
     Ok(tids)
 }
 
+/// Living children; none where the kernel does not tell.
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let mut children = Vec::new();
+    for tid in tasks(pid).unwrap_or_default() {
+        let path = format!("/proc/{pid}/task/{tid}/children");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let numbers = text.split_whitespace();
+        children.extend(numbers.filter_map(|n| n.parse().ok().map(Pid)));
+    }
+    children
+}
+
 /// All processes, as /proc lists them now.
 pub fn all() -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
