@@ -21,6 +21,7 @@ fn main() {
         agent.join("agent.ld"),
         agent.join("calibration"),
         crates.join("shm/src"),
+        crates.join("bytecode/src"),
         "build.rs".into(),
     ] {
         println!("cargo::rerun-if-changed={}", watched.display());
@@ -31,16 +32,28 @@ fn main() {
         &crates.join("shm/src/lib.rs"),
         &out,
     );
+    rustc(
+        &["--crate-type=rlib", "--crate-name=thalweg_bytecode"],
+        &crates.join("bytecode/src/lib.rs"),
+        &out,
+    );
     let script = format!("-Clink-arg=-Wl,-T,{}", agent.join("agent.ld").display());
     let shm = format!(
         "--extern=thalweg_shm={}",
         out.join("libthalweg_shm.rlib").display()
+    );
+    let bytecode = format!(
+        "--extern=thalweg_bytecode={}",
+        out.join("libthalweg_bytecode.rlib").display()
     );
     rustc(
         &[
             "--crate-type=bin",
             "--crate-name=thalweg_agent",
             &shm,
+            &bytecode,
+            // Functions of another crate would be called through a table that the loader fills.
+            "-Clto=fat",
             &script,
             "-Clink-arg=-nostdlib",
             "-Clink-arg=-nostartfiles",
