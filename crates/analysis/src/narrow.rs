@@ -44,6 +44,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
         skipped: profile.skipped.clone(),
+        recorded: Default::default(),
         sites: profile.sites.clone(),
         notes: profile.notes.clone(),
         processes: Vec::with_capacity(profile.processes.len()),

@@ -74,6 +74,7 @@ fn fib() -> Profile {
         }],
         notes: vec![],
         sites: vec![],
+        recorded: Default::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::ReadError;
 use crate::profile::{
     Creator, End, Function, Meta, Module, Node, ProbeCosts, Process, Profile, Skipped, Thread,
 };
-use crate::{nodes, sites};
+use crate::{calls, nodes, sites};
 
 mod tag {
     pub const META: u64 = 1;
@@ -22,6 +22,7 @@ mod tag {
     pub const SITES: u64 = 20;
     pub const TERMINAL: u64 = 15;
     pub const COSTS: u64 = 16;
+    pub const CALLS: u64 = 30;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -60,6 +61,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if let Some(costs) = &profile.meta.costs {
         section(&mut out, tag::COSTS, |out| encode_costs(costs, out));
     }
+    if !profile.recorded.is_empty() {
+        section(&mut out, tag::CALLS, |out| {
+            calls::encode(&profile.recorded, out)
+        });
+    }
     out.into_bytes()
 }
 
@@ -88,6 +94,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::SITES => sites::decode(&mut profile, section)?,
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
+            tag::CALLS => profile.recorded = calls::decode(section)?,
             _ => continue,
         }
         if !section.is_at_end() {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod calls;
 mod codec;
 mod container;
 mod error;
@@ -18,6 +19,7 @@ mod profile;
 mod sites;
 mod validate;
 
+pub use calls::{Call, CallEnd, CallValue, Recorded, Rule};
 pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};

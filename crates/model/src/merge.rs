@@ -59,6 +59,7 @@ impl Merger {
                 self.site(site)
             })
             .collect();
+        self.profile.recorded.add(other.recorded, later_ns, number);
         for mut process in other.processes {
             renumber(&mut process, &number);
             renumber_sites(&mut process, &sites);

@@ -1,5 +1,7 @@
 //! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
 
+use crate::calls::Recorded;
+
 /// Everything one recording found out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -10,6 +12,8 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Where calls were made from, if contexts are told apart by that; referred to by [`Node::site`].
     pub sites: Vec<Site>,
+    /// Calls that were recorded one by one.
+    pub recorded: Recorded,
     /// Functions that were found but not patched, each with its reason.
     pub skipped: Vec<Skipped>,
     /// What the reader of a report must know about how the figures came about, one sentence each.

@@ -49,6 +49,9 @@ pub enum Invalid {
         sites: usize,
     },
 
+    #[error("a recorded call refers to something that is not there")]
+    RecordedCall,
+
     #[error("{0} is not a number")]
     NotANumber(&'static str),
 }
@@ -87,6 +90,9 @@ impl Profile {
                     modules,
                 });
             }
+        }
+        if !self.recorded.is_sound(self.functions.len()) {
+            return Err(Invalid::RecordedCall);
         }
         self.processes
             .iter()

@@ -155,6 +155,7 @@ fn sample() -> Profile {
             reason: "entry code".into(),
         }],
         sites: vec![],
+        recorded: Default::default(),
         notes: vec!["thread 58 ended before it could be read".into()],
     }
 }

@@ -213,6 +213,7 @@ impl Trees {
             modules: self.modules,
             functions: self.functions,
             processes,
+            recorded: Default::default(),
             sites: Vec::new(),
             skipped: Vec::new(),
             notes: self.notes,

@@ -92,6 +92,7 @@ pub fn profile() -> Profile {
             ..Process::default()
         }],
         sites: vec![],
+        recorded: Default::default(),
         skipped: vec![],
         notes: vec!["a note".into()],
     }

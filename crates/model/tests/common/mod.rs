@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts, Process, Profile, Site,
-    SiteId, Skipped, Target, Thread,
+    Call, CallEnd, CallValue, Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts,
+    Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -29,6 +29,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                 modules,
                 functions,
                 processes,
+                recorded: Default::default(),
                 sites: Vec::new(),
                 skipped,
                 notes,
@@ -36,8 +37,58 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
             if profile.notes.len() == 1 {
                 add_sites(&mut profile);
             }
+            if profile.notes.len() == 2 {
+                add_calls(&mut profile);
+            }
             profile
         })
+}
+
+/// For most contexts a call like it, each by the call before it, with values and every kind of end.
+fn add_calls(profile: &mut Profile) {
+    let ends = [
+        CallEnd::Returned,
+        CallEnd::Unwound,
+        CallEnd::Suspended,
+        CallEnd::ThreadEnded,
+        CallEnd::Open,
+        CallEnd::Lost,
+    ];
+    let recorded = &mut profile.recorded;
+    recorded.rules = vec![Rule {
+        text: "query: duration > 5ms".into(),
+        kept: 3,
+    }];
+    recorded.names = vec!["sql".into()];
+    let nodes = profile.processes.iter().flat_map(|p| &p.threads);
+    for (index, node) in (0..).zip(nodes.flat_map(|thread| &thread.nodes)) {
+        recorded.calls.push(Call {
+            id: node.calls,
+            parent: index_before(index),
+            function: node.function,
+            rule: (node.calls % 2 == 1).then_some(0),
+            pid: node.recursion,
+            tid: index,
+            request: node.max,
+            entry_ns: node.base,
+            exit_ns: node.cum,
+            self_ns: node.min,
+            waited_ns: node.elapsed,
+            end: ends[node.calls as usize % ends.len()],
+            values: vec![
+                CallValue {
+                    name: 0,
+                    at_entry: node.calls % 3 == 0,
+                    json: format!("\"select {index}\""),
+                };
+                node.calls as usize % 3
+            ],
+        });
+    }
+}
+
+fn index_before(index: u32) -> Option<u32> {
+    index.checked_sub(1)
 }
 
 /// One in each function, and most contexts called from one of them.
