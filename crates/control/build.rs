@@ -50,6 +50,8 @@ fn main() {
         &[
             "--crate-type=bin",
             "--crate-name=thalweg_agent",
+            // One program: calls between crates would go through a table of addresses.
+            "-Clto=fat",
             &shm,
             &bytecode,
             // Functions of another crate would be called through a table that the loader fills.

@@ -9,7 +9,7 @@ use crate::memory::{
     thread_name, thread_pointer, ticks, undisturbed,
 };
 use crate::tree::Callee;
-use crate::{birth, clock, reuse, tree};
+use crate::{birth, clock, record, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
@@ -240,6 +240,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (&raw mut (*private).goroutine).write_volatile(0);
         (&raw mut (*private).go_machine).write_volatile(0);
         (*private).go_stack = slot.agent_stack();
+        record::open(slot);
         (&raw mut (*private).go_busy).write_volatile(0);
         let state = atomic64(&raw mut (*shared).state);
         let generation = state.load(Acquire) | shm::SLOT_STATE;
@@ -320,10 +321,11 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
                 return;
             }
             top = top.add(1);
-            (*top).key = key & !shm::KEY_FOLDED & !shm::KEY_PENDING;
+            (*top).key = key & !shm::KEY_CLOSER & !shm::KEY_PENDING;
             (*top).node = context as u64;
             (*top).start = ticks();
             (*top).child = 0;
+            record::begins(slot, top, (*top).start);
             slot.set_top(top);
         }
     }

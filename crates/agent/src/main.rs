@@ -4,7 +4,8 @@
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
 //! behind by exceptions and longjmp, folding. clock.rs tells working from waiting. stacks.rs follows threads to other
-//! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. gate.rs lets a thread wait for the
+//! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
+//! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
 //! controller. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
@@ -18,10 +19,12 @@ mod goroutines;
 mod memory;
 mod parked;
 mod probes;
+mod record;
 mod reuse;
 mod slow;
 mod stacks;
 mod tree;
+mod values;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

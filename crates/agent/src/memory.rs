@@ -165,6 +165,18 @@ pub unsafe fn syscall(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     result
 }
 
+/// # Safety
+/// As the system call has it.
+pub unsafe fn syscall6(number: u64, [a, b, c, d, e, f]: [u64; 6]) -> u64 {
+    let result: u64;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+             in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack))
+    };
+    result
+}
+
 pub fn getpid() -> u32 {
     // SAFETY: has no effect.
     unsafe { syscall(calls::GETPID, 0, 0, 0, 0) as u32 }

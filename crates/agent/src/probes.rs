@@ -22,6 +22,9 @@
 //! for functions that jump back to their own entry. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
+//! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function and notes
+//! the counter beside the frame; an exit compares how long the call took with the least that any rule asks for.
+//!
 //! Go's probes do not ask whether the thread waited: there is no room for that on a goroutine's stack.
 //!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
@@ -78,8 +81,9 @@ tw_base:
     movaps xmm15, [rsp + 240]
     .endm
 
-    # ---- slow path: save what Rust may clobber, call \fn, restore; rsp and the red zone as at the probe
-    .macro SLOW_CALL fn
+    # ---- slow path: save what Rust may clobber, call \fn, restore; rsp and the red zone as at the probe. With \values \fn is
+    # told where the saved registers are: rdx those from rbx to rdi, rcx the vectors.
+    .macro SLOW_CALL fn, values=0
     lea rsp, [rsp - 168]
     push rdi
     push r8
@@ -91,6 +95,10 @@ tw_base:
     and rsp, -16
     KEEP_VECTORS
     mov rdi, rcx
+    .if \values
+    mov rdx, rbx
+    mov rcx, rsp
+    .endif
     cld
     call \fn
     GIVE_VECTORS
@@ -181,10 +189,20 @@ tw_base:
     .endm
     # The thread's clock -> rax; clobbers rdx
     .macro TICKS
+    COUNTER
+    sub rax, gs:[{OFF}]
+    .endm
+    .macro COUNTER
     rdtsc
     shl rdx, 32
     or rax, rdx
-    sub rax, gs:[{OFF}]
+    .endm
+    # The counter is at rax: to \long if the frame at gs:rcx began long enough before that; clobbers rdx
+    .macro IS_LONG counter, long
+    mov rdx, \counter
+    sub rdx, gs:[rcx + {SIDE_ENTRY}]
+    cmp rdx, gs:[{THRESHOLD}]
+    ja \long
     .endm
 
     # ---- the place of a callee where sites are told apart: function in esi, site in rdi -> hash in eax
@@ -222,7 +240,7 @@ tw_base:
 
     # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
     # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
-    .macro ENTRY name, clock, flags, loops, sites=0, go=0
+    .macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0
     .globl \name
     .balign 64
 \name:
@@ -245,6 +263,12 @@ tw_base:
     cmp rax, gs:[{OWNER}]
     .endif
     jne 9f
+    .if \rec
+    mov ecx, esi
+    add rcx, gs:[{RULES}]
+    cmp byte ptr [rcx], 0
+    jne 9f
+    .endif
     mov rcx, gs:[{TOP}]
     mov rdx, gs:[rcx + {KEY}]
     cmp rcx, gs:[{LIMIT}]
@@ -278,7 +302,15 @@ tw_base:
     mov gs:[rcx + {FNODE}], rax
     inc qword ptr [rax + {CALLS}]
     .if \clock
+    .if \rec
+    COUNTER
+    mov rdx, gs:[{SLOW}]
+    mov gs:[rcx + {SIDE_ENTRY}], rax
+    mov gs:[rcx + {SIDE_SLOW}], rdx
+    sub rax, gs:[{OFF}]
+    .else
     TICKS
+    .endif
     mov rdx, rax
     sub rdx, gs:[{LAST}]
     mov gs:[rcx + {START}], rax
@@ -394,6 +426,14 @@ tw_base:
     .endif
     .if \go
     SLOW_GO tw_go_entry, 1
+    .elseif \rec
+    .if \loops
+    bts rcx, 32
+    .endif
+    .if \sites
+    mov rdi, [rsp - 48]
+    .endif
+    SLOW_CALL tw_slow_entry_r, 1
     .else
     mov edx, \loops
     SLOW_CALL tw_slow_entry
@@ -435,7 +475,7 @@ tw_base:
     .endm
 
     # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
-    .macro EXIT name, clock, flags, bias, go=0
+    .macro EXIT name, clock, flags, bias, go=0, rec=0
     .globl \name
     .balign 64
 \name:
@@ -445,8 +485,10 @@ tw_base:
     KEEP_FLAGS \flags, 40
     mov [rsp - 16], rdx
     mov [rsp - 24], rcx
-    .if \clock
+    .if \clock * (1 - \rec)
     TICKS
+    .elseif \rec
+    COUNTER
     .endif
     .if \go
     cmp r14, gs:[{GOROUTINE}]
@@ -460,6 +502,10 @@ tw_base:
     .endif
     cmp rdx, \bias
     jne 7f
+    .if \rec
+    IS_LONG rax, 10f
+    sub rax, gs:[{OFF}]
+    .endif
     .if \clock * (1 - \go)
     mov rdx, rax
     sub rdx, gs:[{LAST}]
@@ -475,6 +521,9 @@ tw_base:
     .endif
     ret
 7:  mov [rsp - 32], rsi
+    .if \rec
+    sub rax, gs:[{OFF}]
+    .endif
     .if \go == 0
     cmp rdx, \bias + 2
     jne 9f
@@ -486,6 +535,11 @@ tw_base:
     .endif
 6:  mov rsi, rax
 8:  # reached by a tail jump: the frame below returns with it
+    .if \rec
+    add rax, gs:[{OFF}]
+    IS_LONG rax, 9f
+    mov rax, rsi
+    .endif
     POP_FRAME \clock
     mov rax, rsi
     mov rdx, gs:[rcx + {KEY}]
@@ -493,7 +547,15 @@ tw_base:
     cmp rdx, \bias + 2
     je 8b
     cmp rdx, \bias
+    .if \rec
+    # its end is to be told, by the slow path
+    jne 9f
+    add rax, gs:[{OFF}]
+    IS_LONG rax, 9f
+    mov rax, rsi
+    .else
     jne 4f
+    .endif
     POP_FRAME \clock
 4:  mov rsi, [rsp - 32]
     jmp 3b
@@ -504,6 +566,8 @@ tw_base:
     .endif
     .if \go
     SLOW_GO tw_go_exit, 1
+    .elseif \rec
+    SLOW_CALL tw_slow_exit_r, 1
     .else
     SLOW_CALL tw_slow_exit
     .endif
@@ -512,6 +576,10 @@ tw_base:
     .endif
     mov rsi, [rsp - 32]
     jmp 3b
+    .if \rec
+10: mov [rsp - 32], rsi
+    jmp 9b
+    .endif
     .if \clock * (1 - \go)
 14: # long after the last event: the function may have waited
     mov [rsp - 32], rsi
@@ -680,6 +748,18 @@ tw_switch:
     ENTRY tw_entry_cfs, 0, 1, 0, 1
     ENTRY tw_entry_tfls, 1, 1, 1, 1
     ENTRY tw_entry_cfls, 0, 1, 1, 1
+    ENTRY tw_entry_tr, 1, 0, 0, 0, 0, 1
+    EXIT tw_return_tr, 1, 0, -16, 0, 1
+    EXIT tw_exit_tr, 1, 0, -8, 0, 1
+    ENTRY tw_entry_tlr, 1, 0, 1, 0, 0, 1
+    ENTRY tw_entry_tfr, 1, 1, 0, 0, 0, 1
+    ENTRY tw_entry_tflr, 1, 1, 1, 0, 0, 1
+    EXIT tw_return_tfr, 1, 1, -16, 0, 1
+    EXIT tw_exit_tfr, 1, 1, -8, 0, 1
+    ENTRY tw_entry_tsr, 1, 0, 0, 1, 0, 1
+    ENTRY tw_entry_tlsr, 1, 0, 1, 1, 0, 1
+    ENTRY tw_entry_tfsr, 1, 1, 0, 1, 0, 1
+    ENTRY tw_entry_tflsr, 1, 1, 1, 1, 0, 1
     TAIL tw_tail_mark_s, 0, 0, 1
     TAIL tw_tail_unknown_s, 0, 1, 1
     TAIL tw_tail_mark_fs, 1, 0, 1
@@ -702,6 +782,11 @@ tw_switch:
     LAST = const shm::SHARED_FROM_GS + shm::SHARED_LAST,
     OFF = const shm::SHARED_FROM_GS + shm::SHARED_OFF,
     GAP = const shm::SHARED_FROM_GS + shm::SHARED_GAP,
+    SLOW = const shm::SHARED_FROM_GS + shm::SHARED_SLOW,
+    THRESHOLD = const shm::SHARED_FROM_GS + shm::record::STATE_OFFSET + shm::record::STATE_THRESHOLD,
+    SIDE_ENTRY = const shm::record::SIDE_ENTRY,
+    SIDE_SLOW = const shm::record::SIDE_SLOW,
+    RULES = const shm::PRIVATE_RULES,
     GOROUTINE = const shm::PRIVATE_GOROUTINE,
     GO_MACHINE = const shm::PRIVATE_GO_MACHINE,
     GO_THREAD = const shm::PRIVATE_GO_THREAD,

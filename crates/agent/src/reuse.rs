@@ -14,7 +14,7 @@
 
 use crate::claim::Newcomer;
 use crate::memory::{Slot, atomic32, atomic64, flags, has_ended, header, region, ticks};
-use crate::{slow, stacks};
+use crate::{record, slow, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
 
@@ -196,8 +196,9 @@ unsafe fn close(slot: Slot) -> u64 {
             if timed {
                 end = end.max((*top).start);
             }
-            if (*top).key & shm::KEY_FOLDED == 0 {
-                (*((*top).node as *mut shm::Node)).flags |= shm::NODE_OPEN_AT_END;
+            let node = (*top).node as *mut shm::Node;
+            if !slow::in_folded(node) {
+                (*node).flags |= shm::NODE_OPEN_AT_END;
             }
         }
         slot.set_top(top);
@@ -206,6 +207,7 @@ unsafe fn close(slot: Slot) -> u64 {
                 stacks::drop_base(slot, end);
                 continue;
             }
+            record::ends(slot, end, shm::record::HOW_ENDED, None);
             slow::pop(slot, end);
         }
         (*shared).last = end;

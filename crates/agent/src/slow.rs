@@ -3,6 +3,7 @@
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
+use crate::record::{self, Registers};
 use crate::stacks::{drop_base, own_stack_encloses};
 use crate::tree::{self, Callee};
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,22 @@ fn same_stack(low: u64, high: u64) -> bool {
 /// The function `function` begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
+    enter(function, sp, loops != 0, None);
+}
+
+/// The same where single calls are recorded. `function` has its 32nd bit set if it may jump back to its entry.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_entry_r(
+    function: u64,
+    sp: u64,
+    saved: *const record::Saved,
+    vectors: *const record::Vectors,
+) {
+    let registers = Registers { saved, vectors };
+    enter(function as u32, sp, function >> 32 != 0, Some(registers));
+}
+
+fn enter(function: u32, sp: u64, loops: bool, registers: Option<Registers>) {
     let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
@@ -38,9 +55,7 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
             if sp == top_sp && (*top).key & shm::KEY_PENDING != 0 {
                 (*top).key &= !shm::KEY_PENDING;
                 tail = shm::KEY_TAIL;
-            } else if sp == top_sp
-                && loops != 0
-                && (*((*top).node as *const Node)).function == function
+            } else if sp == top_sp && loops && (*((*top).node as *const Node)).function == function
             {
                 return clock::resume(slot, now, false);
             } else if sp >= top_sp && !switching {
@@ -66,7 +81,12 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
             true => *(sp as *const u64),
             false => 0,
         };
-        push(slot, caller, Callee { function, site }, sp, tail, now);
+        let pushed = push(slot, caller, Callee { function, site }, sp, tail, now);
+        if let Some(registers) = registers
+            && pushed
+        {
+            record::began(slot, function, sp, &registers);
+        }
         clock::resume(slot, now, false);
     }
 }
@@ -74,6 +94,21 @@ extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
 /// The activation whose return address is at `sp` returns.
 #[unsafe(no_mangle)]
 extern "C" fn tw_slow_exit(sp: u64) {
+    exit(sp, None);
+}
+
+/// The same where single calls are recorded.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_exit_r(
+    sp: u64,
+    _: u64,
+    saved: *const record::Saved,
+    vectors: *const record::Vectors,
+) {
+    exit(sp, Some(Registers { saved, vectors }));
+}
+
+fn exit(sp: u64, registers: Option<Registers>) {
     let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
@@ -83,7 +118,7 @@ extern "C" fn tw_slow_exit(sp: u64) {
         (*slot.shared()).slow_exits += 1;
         let now = clock::event(slot, began);
         if find(slot, sp, now) {
-            leave(slot, now);
+            leave_with(slot, now, registers.as_ref());
         }
         clock::resume(slot, now, false);
     }
@@ -159,6 +194,12 @@ pub unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
 
 /// Ends the top activation, and those that it was reached from by tail jumps.
 pub unsafe fn leave(slot: Slot, now: u64) {
+    // SAFETY: as the caller's.
+    unsafe { leave_with(slot, now, None) }
+}
+
+/// The same, with what it returns.
+unsafe fn leave_with(slot: Slot, now: u64, registers: Option<&Registers>) {
     // SAFETY: the sentinel has no tail mark, so the loop ends there at the latest.
     unsafe {
         loop {
@@ -167,6 +208,7 @@ pub unsafe fn leave(slot: Slot, now: u64) {
                 return;
             }
             let tail = (*top).key & shm::KEY_TAIL != 0;
+            record::ends(slot, now, shm::record::HOW_RETURNED, registers);
             pop(slot, now);
             if !tail {
                 return;
@@ -229,6 +271,7 @@ pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
                     unwound.fetch_add(1, Relaxed);
                 }
             }
+            record::ends(slot, now, shm::record::HOW_UNWOUND, None);
             pop(slot, now);
         }
     }
@@ -245,7 +288,15 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     }
 }
 
-pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail: u64, now: u64) {
+/// `false`: counted, but too deep for the shadow stack.
+pub unsafe fn push(
+    slot: Slot,
+    caller: *mut Frame,
+    callee: Callee,
+    sp: u64,
+    tail: u64,
+    now: u64,
+) -> bool {
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
@@ -258,7 +309,7 @@ pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail
         if (slot.0 + (*slot.private()).limit) <= top as u64 {
             // Too deep for the shadow stack: counted, its time is its caller's.
             atomic64(&raw mut (*header()).deep_calls).fetch_add(1, Relaxed);
-            return;
+            return false;
         }
         let frame = top.add(1);
         (&raw mut (*frame).key).write_volatile(frame_key(sp, mark));
@@ -268,6 +319,8 @@ pub unsafe fn push(slot: Slot, caller: *mut Frame, callee: Callee, sp: u64, tail
         (&raw mut (*frame).node).write_volatile(node as u64);
         (&raw mut (*frame).start).write_volatile(now);
         (&raw mut (*frame).child).write_volatile(0);
+        record::begins(slot, frame, now);
+        true
     }
 }
 
@@ -292,7 +345,7 @@ pub unsafe fn node_below(slot: Slot, caller: *mut Frame, callee: Callee) -> (*mu
                 (&raw mut *child).write_volatile((*slot.shared()).root);
             }
         }
-        (node, shm::KEY_FOLDED)
+        (node, shm::KEY_CLOSER)
     }
 }
 
@@ -329,7 +382,7 @@ pub unsafe fn pop(slot: Slot, now: u64) {
             let below = top.sub(1);
             (*below).child = (*below).child.wrapping_add(took);
             (*slot.shared()).last = now;
-            if (*top).key & shm::KEY_FOLDED != 0 {
+            if in_folded(node) {
                 pop_folded(slot, top, took, own);
             } else {
                 (*node).cum = (*node).cum.wrapping_add(took);

@@ -25,6 +25,7 @@ use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic64, flags, ticks};
 use crate::parked::{self, Chain, Parking};
+use crate::record;
 use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below};
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
@@ -226,6 +227,7 @@ pub unsafe fn drop_base(slot: Slot, now: u64) {
     unsafe {
         let base = slot.base();
         settle_base(base, now);
+        record::forget_above(slot, base.sub(1));
         slot.set_top(base.sub(1));
         (&raw mut (*base).key).write_volatile(0);
         (&raw mut (*slot.shared()).base).write_volatile(0);
@@ -260,6 +262,7 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
             let node = (*top).node as *mut Node;
             let key = (*top).key;
             let mut own = 0;
+            record::ends(slot, now, shm::record::HOW_SUSPENDED, None);
             if timed {
                 let took = now.wrapping_sub((*top).start);
                 own = took.wrapping_sub((*top).child);
@@ -271,7 +274,7 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                 }
             }
             parking.add(ParkedFrame {
-                key: key & !shm::KEY_FOLDED,
+                key: key & !shm::KEY_CLOSER,
                 own,
                 site: match in_folded(node) {
                     true => 0,
@@ -343,6 +346,7 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             fill();
             slot.set_top(frame);
             fill();
+            record::begins(slot, frame, now);
             rest = rest.wrapping_sub(parked.own);
         });
         outermost

@@ -36,6 +36,7 @@ pub fn options(
         memory: measure.memory,
         follow,
         gates_suffice: false,
+        recording: None,
     })
 }
 

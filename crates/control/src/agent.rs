@@ -78,10 +78,31 @@ fn put_gate(
 impl ProbeEncoder for Encoder<'_> {
     fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>) {
         use symbol::*;
-        let Probes { timed, sites } = self.probes;
+        let Probes {
+            timed,
+            sites,
+            records,
+        } = self.probes;
         let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
         let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
         let (opcode, routine) = match (probe, keep_flags) {
+            (Probe::Entry { loops, .. }, flags) if records => (
+                CALL,
+                match (sites, loops, flags) {
+                    (false, false, false) => TW_ENTRY_TR,
+                    (false, false, true) => TW_ENTRY_TFR,
+                    (false, true, false) => TW_ENTRY_TLR,
+                    (false, true, true) => TW_ENTRY_TFLR,
+                    (true, false, false) => TW_ENTRY_TSR,
+                    (true, false, true) => TW_ENTRY_TFSR,
+                    (true, true, false) => TW_ENTRY_TLSR,
+                    (true, true, true) => TW_ENTRY_TFLSR,
+                },
+            ),
+            (Probe::Return, false) if records => (JMP, TW_RETURN_TR),
+            (Probe::Return, true) if records => (JMP, TW_RETURN_TFR),
+            (Probe::Exit, false) if records => (CALL, TW_EXIT_TR),
+            (Probe::Exit, true) if records => (CALL, TW_EXIT_TFR),
             (Probe::Entry { loops: false, .. }, false) if sites => {
                 (CALL, pick(TW_ENTRY_TS, TW_ENTRY_CS))
             }

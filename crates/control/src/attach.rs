@@ -27,6 +27,7 @@ use crate::memory::{self, Shared, bytes_of};
 use crate::place;
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
+use crate::record::Recording;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
 use crate::threads;
@@ -47,6 +48,8 @@ pub struct Options {
     pub follow: bool,
     /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
     pub gates_suffice: bool,
+    /// Single calls to record.
+    pub recording: Option<Recording>,
 }
 
 /// Two events of a thread this far apart, in seconds, and it may have been off the processor in between: a switch to another
@@ -101,7 +104,8 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
         attempts += 1;
         let survey = survey(pid, options, progress)?;
         let measure = measure(options, false);
-        let build = Build::new(pid, survey, meta(command.clone(), true, options), measure)?;
+        let meta = meta(command.clone(), true, options);
+        let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
         let mut stopped = Stopped::stop(pid)?;
         match map(&build, &mut stopped) {
             Err(Outdated) if attempts < 5 => continue,
@@ -153,7 +157,8 @@ pub(crate) fn instrument_stopped(
     let pid = stopped.pid();
     let survey = survey(pid, options, progress)?;
     let measure = measure(options, true);
-    let build = Build::new(pid, survey, meta(command, false, options), measure)?;
+    let meta = meta(command, false, options);
+    let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
     let (shared, header) = match map(&build, stopped) {
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,
@@ -183,6 +188,7 @@ fn measure(options: &Options, launched: bool) -> Measure {
         chosen: !options.threads.is_empty(),
         follow: options.follow,
         gates_suffice: options.gates_suffice,
+        records: options.recording.is_some(),
     }
 }
 
@@ -304,6 +310,11 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         if proc::status(pid, *tid)?.shadow_stack {
             return Err(Error::ShadowStack { pid });
         }
+    }
+    if build.rules.is_some() && !stopped.may_read_own_memory() {
+        return Err(Error::Other(format!(
+            "a seccomp filter of process {pid} forbids process_vm_readv, by which rules read what pointers point to: record without --rule; nothing was changed"
+        )));
     }
     if locks_future_memory(pid, stopped)? {
         return Err(Error::Other(format!(

@@ -13,6 +13,7 @@ use crate::handed_on;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid, Tid};
+use crate::record;
 use crate::sites::Resolver;
 use crate::waits::Waits;
 pub use crate::witness::Witness;
@@ -252,6 +253,9 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     }
     reader.add_folded(&mut profile)?;
     profile.sites = reader.sites.map(Resolver::finish).unwrap_or_default();
+    if header.flags & shm::HEADER_RECORDS != 0 {
+        profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
+    }
     add_notes(&mut profile, &header);
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(

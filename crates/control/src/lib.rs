@@ -3,7 +3,7 @@
 //! Middle of the way of the data: it takes modules (symbols) and plans (patch) to the target, and shared-memory trees
 //! back to a profile (model).
 //!
-//! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees; `family` follows forks and execs.
+//! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees; `record` chooses single calls and reads them; `family` follows forks and execs.
 //! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
 //! (all that was changed). Everything that stops or changes a process happens on one OS thread.
 
@@ -28,6 +28,7 @@ pub mod memory;
 mod place;
 mod prepare;
 pub mod proc;
+pub mod record;
 mod sigframe;
 mod sites;
 pub mod survey;

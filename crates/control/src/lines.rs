@@ -72,7 +72,7 @@ impl Lookup {
     }
 }
 
-/// Drops functions that no context names, numbers the others anew, and looks up where they are defined.
+/// Drops functions that no context and no recorded call names, numbers the others anew, and looks up where they are defined.
 pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
@@ -82,6 +82,9 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
         if let Some(function) = thread.created_by.and_then(|c| c.function) {
             seen[function as usize] = true;
         }
+    }
+    for call in &profile.recorded.calls {
+        seen[call.function as usize] = true;
     }
     let mut numbers = vec![0u32; seen.len()];
     let mut next = 0;
@@ -101,6 +104,9 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
         if let Some(function) = thread.created_by.as_mut().and_then(|c| c.function.as_mut()) {
             *function = numbers[*function as usize];
         }
+    }
+    for call in &mut profile.recorded.calls {
+        call.function = numbers[call.function as usize];
     }
     look_up(profile, lookup);
     look_up_sites(profile, lookup);

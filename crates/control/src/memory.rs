@@ -38,6 +38,13 @@ unsafe impl Contract for shm::Loaded {}
 // SAFETY: as above.
 unsafe impl Contract for shm::ParkedBlock {}
 
+// SAFETY: as above.
+unsafe impl Contract for shm::rules::Head {}
+// SAFETY: as above.
+unsafe impl Contract for shm::rules::Counter {}
+// SAFETY: as above.
+unsafe impl Contract for shm::rules::Entry {}
+
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}
 

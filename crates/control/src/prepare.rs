@@ -15,6 +15,8 @@ use crate::ledger::{Home, Ledger};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::record::Recording;
+use crate::record::tables::Tables;
 use crate::survey::{Survey, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
@@ -35,6 +37,8 @@ pub struct Measure {
     pub follow: bool,
     /// Worth the while even if no function is counted.
     pub gates_suffice: bool,
+    /// Single calls are recorded.
+    pub records: bool,
 }
 
 /// Which of the probes are used.
@@ -42,6 +46,7 @@ pub struct Measure {
 pub struct Probes {
     pub timed: bool,
     pub sites: bool,
+    pub records: bool,
 }
 
 impl Measure {
@@ -49,6 +54,7 @@ impl Measure {
         Probes {
             timed: self.timed,
             sites: self.sites,
+            records: self.records,
         }
     }
 }
@@ -58,6 +64,7 @@ impl Probes {
         Probes {
             timed: header.flags & shm::HEADER_TIMED != 0,
             sites: header.flags & shm::HEADER_SITES != 0,
+            records: header.flags & shm::HEADER_RECORDS != 0,
         }
     }
 }
@@ -88,10 +95,18 @@ pub struct Build {
     pub measure: Measure,
     pub functions: u32,
     pub skipped: usize,
+    /// What to record of single calls.
+    pub rules: Option<Tables>,
 }
 
 impl Build {
-    pub fn new(pid: Pid, mut survey: Survey, meta: model::Meta, measure: Measure) -> Result<Build> {
+    pub fn new(
+        pid: Pid,
+        mut survey: Survey,
+        meta: model::Meta,
+        measure: Measure,
+        recording: Option<&Recording>,
+    ) -> Result<Build> {
         let maps = proc::maps(pid)?;
         for surveyed in &mut survey.modules {
             let needed = page_up(agent::IMAGE.len() as u64) + stub_bytes(surveyed);
@@ -107,6 +122,13 @@ impl Build {
             return Err(Error::NothingToProfile { pid });
         }
         let numbers = survey.numbers();
+        let rules = match recording {
+            Some(recording) => {
+                let lenient = measure.gates_suffice;
+                Some(Tables::new(pid, recording, &survey, &numbers, lenient)?)
+            }
+            None => None,
+        };
         let mut catalog = survey.catalog();
         catalog.meta = meta;
         let skipped = catalog.skipped.len();
@@ -124,6 +146,7 @@ impl Build {
             measure,
             functions: functions as u32,
             skipped,
+            rules,
         };
         build.place(&maps)?;
         build.changes = Changes::prepare(pid, &build.ledger)?;
@@ -232,6 +255,9 @@ impl Build {
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
         let table = Table::new(self.layout.table_entries, &self.survey.modules);
         shared.write(shm::TABLE_OFFSET, &table.bytes())?;
+        if let Some(rules) = &self.rules {
+            rules.write(shared, header)?;
+        }
         shared.write(0, bytes_of(header))
     }
 
@@ -261,6 +287,10 @@ impl Build {
             shm::HEADER_SITES
         } else {
             0
+        } | if self.measure.records {
+            shm::HEADER_RECORDS
+        } else {
+            0
         } | if self.measure.follow {
             shm::HEADER_FOLLOW
         } else {
@@ -284,6 +314,7 @@ impl Build {
         header.folded_offset = self.layout.folded_offset;
         header.nodes_offset = self.layout.nodes_offset;
         header.nodes_len = self.layout.nodes_len;
+        header.rules_offset = self.layout.rules_offset;
         for (place, region) in header.code.iter_mut().zip(&self.code) {
             *place = shm::CodeRegion {
                 start: region.start,

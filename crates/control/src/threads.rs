@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::prepare::Build;
 use crate::proc::{self, RemoteAddr, Tid};
+use crate::record::tables;
 use crate::tracee::{Regs, Stopped};
 
 /// Deeper stacks are known down to here only: the target stands still meanwhile.
@@ -261,6 +262,12 @@ impl Opener<'_> {
         slot.flags = flags | shm::SLOT_AT_ATTACH;
         self.shared
             .write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
+        let records = header.flags & shm::HEADER_RECORDS != 0;
+        if records {
+            let threshold = tables::threshold(self.shared, header)?;
+            self.shared
+                .write(tables::threshold_offset(index), &threshold.to_le_bytes())?;
+        }
 
         if regs.fs_base == 0 {
             // A static program before it has set up its thread-local storage: the probes need a word at fs:[0].
@@ -280,6 +287,9 @@ impl Opener<'_> {
         private.table = shared_start + shm::TABLE_OFFSET;
         private.table_mask = header.table_mask;
         private.nodes = shared_start + header.nodes_offset;
+        if records {
+            private.rules = shared_start + header.rules_offset + shm::rules::TABLE_OFFSET;
+        }
         private.go_stack = bottom - shm::FRAME_SIZE + shm::FRAMES_STRIDE;
         self.stopped.write(RemoteAddr(gs), bytes_of(&private))?;
         regs.gs_base = gs;

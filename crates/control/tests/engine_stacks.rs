@@ -36,6 +36,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         memory,
         follow: false,
         gates_suffice: false,
+        recording: None,
     };
     attach::attach(target.pid(), &options, &|_, _, _| {})
 }

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | rules |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -15,10 +15,13 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod record;
+pub mod rules;
+
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -49,8 +52,8 @@ pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
 /// Shadow stack of one thread, in bytes: a little over a million frames.
 pub const FRAMES_SIZE: u64 = 32 << 20;
 pub const MAX_FRAMES: u64 = FRAMES_SIZE / FRAME_SIZE - 2;
-/// From one thread's shadow stack to the next one's, with its `AGENT_STACK` at the end.
-pub const FRAMES_STRIDE: u64 = FRAMES_SIZE + AGENT_STACK;
+/// From one thread's shadow stack to the next one's, with what recording needs beside it and the `AGENT_STACK` at the end.
+pub const FRAMES_STRIDE: u64 = FRAMES_SIZE + record::ROOM + AGENT_STACK;
 
 /// How many ended threads keep a tree of their own. Those beyond share trees with others that ended.
 pub const ENDED_LIMIT: u64 = 16384;
@@ -106,6 +109,8 @@ pub struct PrivateSlot {
     /// End of the stack for the slow path of Go's probes, and 1 while that is in use.
     pub go_stack: u64,
     pub go_busy: u64,
+    /// With `HEADER_RECORDS`: address of the table with a byte per function, see `rules`.
+    pub rules: u64,
 }
 
 pub const KNOWN_STACKS: usize = 32;
@@ -132,6 +137,7 @@ pub const PRIVATE_GO_MACHINE: usize = core::mem::offset_of!(PrivateSlot, go_mach
 pub const PRIVATE_GO_THREAD: usize = core::mem::offset_of!(PrivateSlot, go_thread);
 pub const PRIVATE_GO_STACK: usize = core::mem::offset_of!(PrivateSlot, go_stack);
 pub const PRIVATE_GO_BUSY: usize = core::mem::offset_of!(PrivateSlot, go_busy);
+pub const PRIVATE_RULES: usize = core::mem::offset_of!(PrivateSlot, rules);
 
 /// Fields of Go's `g`, the same in all versions that pass it in r14: the end of its stack, and its thread.
 pub const G_STACK_END: usize = 8;
@@ -274,6 +280,7 @@ pub struct Ended {
 pub const SHARED_LAST: u64 = 0;
 pub const SHARED_OFF: u64 = 8;
 pub const SHARED_GAP: u64 = 16;
+pub const SHARED_SLOW: u64 = core::mem::offset_of!(SharedSlot, slow_ticks) as u64;
 /// Where in its page a slot has a root node for a thread that finds the arena full.
 pub const SPARE_ROOT: u64 = 2048;
 
@@ -303,13 +310,14 @@ pub const KEY_BIAS: u64 = 16;
 pub const KEY_PENDING: u64 = 1;
 /// The activation was reached by a tail jump: it returns together with the frame below it.
 pub const KEY_TAIL: u64 = 2;
-/// The node is one of the process-wide folded ones, to be updated atomically.
-pub const KEY_FOLDED: u64 = 4;
+/// Its exit is no plain one: the node is one of the process-wide folded ones, to be updated atomically, or the end of the call is
+/// recorded, or both.
+pub const KEY_CLOSER: u64 = 4;
 pub const KEY_FLAGS: u64 = 7;
 
 /// Flags of the sentinel below a thread's first frame. Its place may be that of a real activation that the shadow stack
 /// does not know (a stack too deep to be unwound at attach): with this mark no exit and no tail jump ever matches it.
-pub const KEY_SENTINEL: u64 = KEY_FOLDED;
+pub const KEY_SENTINEL: u64 = KEY_CLOSER;
 
 /// The `key` of an activation whose return address is at `sp`.
 pub const fn frame_key(sp: u64, flags: u64) -> u64 {
@@ -546,6 +554,9 @@ pub mod calls {
     pub const CLOCK_GETTIME: u64 = 228;
     pub const CLOCK_THREAD_CPUTIME_ID: u64 = 3;
 
+    /// Can be done without: where a filter forbids it, rules that follow pointers are refused.
+    pub const PROCESS_VM_READV: u64 = 310;
+
     /// Number and first argument of those that cannot.
     pub const ALL: [(u64, u64); 8] = [
         (RT_SIGPROCMASK, SIG_SETMASK),
@@ -659,6 +670,8 @@ pub struct Header {
     pub gap_most: i64,
     /// Ticks per nanosecond, times 2^32.
     pub ticks_per_ns: u64,
+    /// With `HEADER_RECORDS`: where the rules are.
+    pub rules_offset: u64,
 }
 
 /// As a gap: one that is never exceeded.
@@ -683,6 +696,9 @@ pub const HEADER_FOLLOW: u32 = 16;
 /// Contexts are told apart by call site too.
 pub const HEADER_SITES: u32 = 256;
 
+/// Calls that rules choose are recorded one by one.
+pub const HEADER_RECORDS: u32 = 1 << 16;
+
 /// An uncounted fork child that has made so many events is no mere step towards an exec: it asks to be left clean.
 pub const STRAY_EVENTS: u64 = 64;
 
@@ -699,6 +715,7 @@ pub struct Layout {
     pub nodes_offset: u64,
     pub nodes_len: u64,
     pub waits_offset: u64,
+    pub rules_offset: u64,
     pub shared_size: u64,
 }
 
@@ -721,6 +738,7 @@ impl Layout {
         let nodes_offset = page_up(folded_offset + functions_limit * NODE_SIZE);
         let nodes_len = page_up(node_bytes);
         let waits_offset = waits_offset(nodes_offset, nodes_len);
+        let rules_offset = page_up(waits_offset + waits_place(waits_offset - folded_offset));
         Layout {
             table_entries,
             catalog_offset,
@@ -732,7 +750,8 @@ impl Layout {
             nodes_offset,
             nodes_len,
             waits_offset,
-            shared_size: page_up(waits_offset + waits_place(waits_offset - folded_offset)),
+            rules_offset,
+            shared_size: rules_offset + rules::len(functions_limit),
         }
     }
 }

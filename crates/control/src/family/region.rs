@@ -23,6 +23,7 @@ use crate::harvest::{self, Witness};
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{self, Pid, RemoteAddr};
+use crate::record::Drain;
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -54,6 +55,8 @@ struct Region<'a> {
     unloaded: Vec<String>,
     began: Instant,
     looked: Option<Instant>,
+    /// What was recorded of single calls.
+    drain: Drain,
 }
 
 /// Until nobody carries the region any more, or the family is closed. `ready` is called when the gates are served.
@@ -92,6 +95,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         answered: 0,
         checkpoint: None,
         unloaded: Vec::new(),
+        drain: Drain::owner(),
     };
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
     let mut server = Server::start(&shared).ok();
@@ -110,6 +114,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         }
         region.serve(&mut server);
         region.look();
+        region.drain();
         region.answer();
         let living = region.lives.iter().filter(|l| l.end.is_none()).count();
         if let Some((_, count)) = common.lock().regions.get_mut(&number) {
@@ -255,6 +260,17 @@ impl Region<'_> {
         self.harvest(Some(clock::ticks()))
     }
 
+    /// Takes what threads have written down of single calls, which makes room for more.
+    fn drain(&mut self) {
+        if self.common.options.recording.is_none() {
+            return;
+        }
+        // A failing look costs nothing: what it missed is still there.
+        if let Ok(header) = self.shared.header() {
+            let _ = self.drain.take(self.shared, &header);
+        }
+    }
+
     /// How long after the recording this began, in nanoseconds.
     fn later(&self) -> u64 {
         self.shared.header().map_or(0, |header| {
@@ -386,6 +402,14 @@ impl Region<'_> {
             }
         }
         let mut profile = harvest::harvest(shared, &self.witness, last)?;
+        if self.common.options.recording.is_some() {
+            self.drain();
+            let header = shared.header()?;
+            let (hz, end) = (profile.meta.clock_hz, last.unwrap_or_else(clock::ticks));
+            profile.recorded = self
+                .drain
+                .recorded(shared, &header, &self.witness, hz, end)?;
+        }
         if let Some(first) = self.unloaded.first() {
             profile.notes.push(format!(
                 "code loaded later could not be counted {} times; the first time because: {first}",

@@ -79,6 +79,15 @@ impl Stopped {
         })
     }
 
+    /// Whether all threads may read their own memory through the kernel, without which no rule may follow a pointer.
+    pub fn may_read_own_memory(&mut self) -> bool {
+        let itself = [self.pid.0 as u64, 0, 1, 0, 1, 0];
+        self.threads.clone().into_iter().all(|tid| {
+            self.check_system_call(tid, shm::calls::PROCESS_VM_READV as i64, itself)
+                .is_ok()
+        })
+    }
+
     /// Refuses a call that a filter of the thread would not allow.
     pub(super) fn check_system_call(
         &mut self,

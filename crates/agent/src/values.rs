@@ -1,0 +1,490 @@
+//! What rules read: programs run here, with the registers of the probed function and its memory, which is read through the kernel so that a
+//! bad pointer is an answer and not a fault.
+//!
+//! ```text
+//! value stack   | call at depth 3: rule, what it read | call at depth 7: ... | <- `State::values`
+//! ```
+//!
+//! What was read when a call began waits for its end on a stack of its own beside the shadow stack. An entry knows how deep its call is and
+//! when it began: those of calls that were thrown away are found out and dropped.
+
+use crate::memory::{Slot, atomic64, header, syscall6};
+use crate::record::{Registers, rules, rules_head, side};
+use crate::slow::function_of;
+use core::sync::atomic::Ordering::Relaxed;
+use thalweg_bytecode::{self as bytecode, Call, Machine, Memory, Out, Surroundings, Verdict};
+use thalweg_shm as shm;
+use thalweg_shm::record::{self, State};
+use thalweg_shm::rules::{self as contract, Entry};
+use thalweg_shm::{Frame, Node};
+
+/// The head of an entry of the value stack; what was read follows it, and then one word: where the entry begins.
+#[repr(C)]
+struct Kept {
+    depth: u64,
+    entry: u64,
+    rule: u32,
+    len: u32,
+    /// The rule, as it was when the call began.
+    of: Entry,
+}
+
+const HEAD: u64 = core::mem::size_of::<Kept>() as u64;
+/// The last of a thread's room for values is for what it throws.
+const THROWN_ROOM: u64 = 4096;
+const STACK_ROOM: u64 = record::VALUES_ROOM - THROWN_ROOM;
+
+/// What a thread throws: when, and what was read of it.
+#[repr(C)]
+struct Thrown {
+    at: u64,
+    len: u64,
+}
+
+/// The value stack of one thread.
+pub struct Values {
+    slot: Slot,
+    state: &'static State,
+    start: u64,
+}
+
+/// A call that began, for the programs.
+pub struct Asked {
+    pub depth: u64,
+    pub entry: u64,
+    pub sp: u64,
+}
+
+/// A call that ends.
+pub struct Over<'a> {
+    pub depth: u64,
+    pub entry: u64,
+    pub call: Call<'a>,
+    pub took: u64,
+}
+
+impl Values {
+    pub unsafe fn of(slot: Slot, state: &'static State) -> Values {
+        let frames = slot.sentinel() as u64 - shm::FRAME_SIZE;
+        Values {
+            slot,
+            state,
+            start: frames + record::VALUES_FROM_FRAMES,
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.state.values.load(Relaxed).min(STACK_ROOM)
+    }
+
+    /// The uppermost entry and where it begins.
+    unsafe fn last(&self) -> Option<(u64, *mut Kept)> {
+        // SAFETY: `used` bytes were written by this thread: entries, each with its start at its end.
+        unsafe {
+            let used = self.used();
+            if used < HEAD + 8 {
+                return None;
+            }
+            let at = *((self.start + used - 8) as *const u64);
+            (at <= used - HEAD - 8).then_some((at, (self.start + at) as *mut Kept))
+        }
+    }
+
+    /// Asks the programs of a function that has just begun. Whether its end is to be looked at.
+    pub unsafe fn begin(&self, entry: Entry, asked: &Asked, registers: &Registers) -> bool {
+        // SAFETY: what is written lies within this thread's room.
+        unsafe {
+            let program = program_of(&entry);
+            let Ok(head) = bytecode::Header::read(program) else {
+                return false;
+            };
+            let counter = counter(entry.rule);
+            let number = atomic64(&raw mut (*counter).asked).fetch_add(1, Relaxed) + 1;
+            let at = self.used();
+            let room = (head.max_out as u64).min(record::VALUES_LIMIT as u64);
+            let end = at + HEAD + room.next_multiple_of(8) + 8;
+            if end > STACK_ROOM {
+                atomic64(&raw mut (*counter).unread).fetch_add(1, Relaxed);
+                return false;
+            }
+            let kept = (self.start + at) as *mut Kept;
+            let fill = || {
+                (*kept).depth = asked.depth;
+                (*kept).entry = asked.entry;
+                (*kept).rule = entry.rule;
+                (*kept).len = 0;
+                (*kept).of = entry;
+                ((self.start + end - 8) as *mut u64).write_volatile(at);
+            };
+            // Once more after it is on the stack: a handler may have used the place in between.
+            fill();
+            self.state.values.store(end, Relaxed);
+            fill();
+            let bytes =
+                core::slice::from_raw_parts_mut((kept as u64 + HEAD) as *mut u8, room as usize);
+            let mut out = Out::new(bytes);
+            let around = Around {
+                values: self,
+                depth: asked.depth,
+            };
+            let call = Call {
+                thread: (*self.slot.shared()).tid,
+                number,
+                ..Call::default()
+            };
+            let machine = machine(registers, asked.sp, false);
+            let verdict = bytecode::entry(program, &machine, &mut Own, &around, &call, &mut out);
+            if verdict == Verdict::No {
+                self.state.values.store(at, Relaxed);
+                return false;
+            }
+            let len = out.len() as u64;
+            (*kept).len = len as u32;
+            let end = at + HEAD + len.next_multiple_of(8) + 8;
+            ((self.start + end - 8) as *mut u64).write_volatile(at);
+            self.state.values.store(end, Relaxed);
+            true
+        }
+    }
+
+    /// Asks whether the call that ends is kept, by what its rules read when it began: the rule and all that was read.
+    pub unsafe fn end(&self, over: &Over, registers: Option<&Registers>) -> Option<(u32, &[u8])> {
+        // SAFETY: as in begin.
+        unsafe {
+            while let Some((at, kept)) = self.last() {
+                if (*kept).depth < over.depth {
+                    return None;
+                }
+                if (*kept).depth > over.depth || (*kept).entry != over.entry {
+                    self.state.values.store(at, Relaxed);
+                    continue;
+                }
+                let read = (*kept).len as u64;
+                let entry = (*kept).of;
+                let found = self.finish(at, read, &entry, over, registers);
+                self.state.values.store(at, Relaxed);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            None
+        }
+    }
+
+    /// The same for a rule that read nothing when the call began.
+    pub unsafe fn end_only(
+        &self,
+        entry: &Entry,
+        over: &Over,
+        registers: Option<&Registers>,
+    ) -> Option<(u32, &[u8])> {
+        // SAFETY: as in begin.
+        unsafe {
+            let at = self.used();
+            let found = self.finish(at, 0, entry, over, registers);
+            self.state.values.store(at, Relaxed);
+            found
+        }
+    }
+
+    unsafe fn finish(
+        &self,
+        at: u64,
+        read: u64,
+        entry: &Entry,
+        over: &Over,
+        registers: Option<&Registers>,
+    ) -> Option<(u32, &[u8])> {
+        // SAFETY: as in begin.
+        unsafe {
+            let program = program_of(entry);
+            let head = bytecode::Header::read(program).ok()?;
+            let first = self.start + at + HEAD;
+            let room = (head.max_out as u64)
+                .min(record::VALUES_LIMIT as u64)
+                .max(read);
+            let end = at + HEAD + room.next_multiple_of(8) + 8;
+            if end > STACK_ROOM {
+                atomic64(&raw mut (*counter(entry.rule)).unread).fetch_add(1, Relaxed);
+                return None;
+            }
+            let known = core::slice::from_raw_parts(first as *const u8, read as usize);
+            let rest = (first + read) as *mut u8;
+            let rest = core::slice::from_raw_parts_mut(rest, (room - read) as usize);
+            // A handler's entries go above it.
+            self.state.values.store(end, Relaxed);
+            let mut out = Out::new(rest);
+            let mut machine = match registers {
+                Some(registers) => machine(registers, 0, true),
+                None => Machine::default(),
+            };
+            if head.has(bytecode::flags::NEEDS_ERRNO) {
+                machine.errno = errno();
+            }
+            if over.took <= entry.least
+                || !bytecode::exit(program, &machine, &mut Own, &over.call, known, &mut out)
+                || !is_within_limits(entry.rule, &head)
+            {
+                return None;
+            }
+            let len = read as usize + out.len();
+            Some((
+                entry.rule,
+                core::slice::from_raw_parts(first as *const u8, len),
+            ))
+        }
+    }
+
+    fn thrown(&self) -> *mut Thrown {
+        (self.start + STACK_ROOM) as *mut Thrown
+    }
+
+    /// Reads what is being thrown, for the calls that it will leave.
+    pub unsafe fn throws(&self, entry: &Entry, asked: &Asked, registers: &Registers) {
+        // SAFETY: the last of the room is for this.
+        unsafe {
+            let thrown = self.thrown();
+            let bytes = (thrown as u64 + core::mem::size_of::<Thrown>() as u64) as *mut u8;
+            let room = THROWN_ROOM as usize - core::mem::size_of::<Thrown>();
+            (*thrown).len = 0;
+            let mut out = Out::new(core::slice::from_raw_parts_mut(bytes, room));
+            let machine = machine(registers, asked.sp, false);
+            let call = Call::default();
+            let around = bytecode::Nowhere;
+            bytecode::entry(
+                program_of(entry),
+                &machine,
+                &mut Own,
+                &around,
+                &call,
+                &mut out,
+            );
+            (*thrown).len = out.len() as u64;
+            (*thrown).at = asked.entry;
+        }
+    }
+
+    /// What was thrown last, if that was after `since`.
+    pub unsafe fn exception(&self, since: u64) -> &[u8] {
+        // SAFETY: as in throws.
+        unsafe {
+            let thrown = self.thrown();
+            let bytes = (thrown as u64 + core::mem::size_of::<Thrown>() as u64) as *const u8;
+            match (*thrown).at >= since && (*thrown).len < THROWN_ROOM {
+                true => core::slice::from_raw_parts(bytes, (*thrown).len as usize),
+                false => &[],
+            }
+        }
+    }
+}
+
+/// Counts the call among those that its rule keeps; `false` if it is one too many.
+pub unsafe fn is_within_limits(rule: u32, head: &bytecode::Header) -> bool {
+    // SAFETY: every rule has a counter.
+    unsafe {
+        let counter = counter(rule);
+        if head.per_second > 0 {
+            let ticks = crate::memory::ticks();
+            let rate = (*rules_head()).ticks_per_second.max(1);
+            let second = ticks / rate;
+            let current = atomic64(&raw mut (*counter).second);
+            let seen = current.load(Relaxed);
+            let count = atomic64(&raw mut (*counter).in_second);
+            if seen != second
+                && current
+                    .compare_exchange(seen, second, Relaxed, Relaxed)
+                    .is_ok()
+            {
+                count.store(0, Relaxed);
+            }
+            if count.fetch_add(1, Relaxed) >= head.per_second as u64 {
+                return false;
+            }
+        }
+        let kept = atomic64(&raw mut (*counter).kept);
+        if head.first == 0 {
+            kept.fetch_add(1, Relaxed);
+            return true;
+        }
+        kept.fetch_update(Relaxed, Relaxed, |n| (n < head.first).then_some(n + 1))
+            .is_ok()
+    }
+}
+
+pub fn counter(rule: u32) -> *mut contract::Counter {
+    let index = rule as u64 % contract::MAX_RULES;
+    (rules() + contract::COUNTERS_OFFSET + index * contract::COUNTER_SIZE) as *mut contract::Counter
+}
+
+fn programs() -> u64 {
+    // SAFETY: the header is mapped.
+    rules() + contract::programs_offset(unsafe { (*header()).functions_limit })
+}
+
+/// The bytes of a rule's program.
+pub unsafe fn program_of(entry: &Entry) -> &'static [u8] {
+    // SAFETY: programs that are named stay where they are.
+    unsafe {
+        let at = programs() + entry.program as u64 * 8;
+        core::slice::from_raw_parts(at as *const u8, entry.program_len as usize)
+    }
+}
+
+unsafe fn machine(registers: &Registers, sp: u64, at_exit: bool) -> Machine {
+    // SAFETY: the probe has saved them, as told in probes.rs.
+    unsafe {
+        let saved = &*registers.saved;
+        let vectors = &*registers.vectors;
+        let probe = registers.saved as u64 + 216;
+        let slot = |below: u64| *((probe - below) as *const u64);
+        let mut machine = Machine {
+            sp,
+            ..Machine::default()
+        };
+        if at_exit {
+            machine.ret = [slot(8), slot(16)];
+            machine.ret_float = [vectors[0][0], vectors[1][0]];
+        } else {
+            machine.int = [saved.rdi, slot(32), slot(16), slot(24), saved.r8, saved.r9];
+            for (to, from) in machine.float.iter_mut().zip(vectors) {
+                *to = from[0];
+            }
+        }
+        machine
+    }
+}
+
+fn errno() -> i64 {
+    // SAFETY: the controller has found where the C library keeps it, from the thread pointer on.
+    unsafe {
+        match (*rules_head()).errno_offset {
+            0 => 0,
+            offset => {
+                let at = crate::memory::thread_pointer().wrapping_add(offset);
+                (at as *const i32).read_volatile() as i64
+            }
+        }
+    }
+}
+
+/// The process's own memory.
+struct Own;
+
+impl Memory for Own {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> usize {
+        let local: [u64; 2] = [into.as_mut_ptr() as u64, into.len() as u64];
+        let remote: [u64; 2] = [at, into.len() as u64];
+        // SAFETY: the kernel writes into `into` and nowhere else, and reads whatever can be read.
+        let read = unsafe {
+            if (&raw const (*rules_head()).may_read).read_volatile() == 0 {
+                return 0;
+            }
+            syscall6(
+                shm::calls::PROCESS_VM_READV,
+                [
+                    (*Slot(crate::memory::gs_base()).shared()).pid as u64,
+                    &raw const local as u64,
+                    1,
+                    &raw const remote as u64,
+                    1,
+                    0,
+                ],
+            )
+        };
+        match read as i64 {
+            0.. => (read as usize).min(into.len()),
+            _ => 0,
+        }
+    }
+}
+
+struct Around<'a> {
+    values: &'a Values,
+    depth: u64,
+}
+
+impl Around<'_> {
+    fn function(&self, depth: u64) -> Option<u32> {
+        // SAFETY: depths below that of a frame on the stack are those of frames.
+        unsafe {
+            let slot = self.values.slot;
+            let frame: *mut Frame = slot.sentinel().add(depth as usize);
+            if (*frame).key == 0 || frame == slot.base() {
+                return None;
+            }
+            Some(function_of((*frame).node as *const Node))
+        }
+    }
+
+    fn is_in(&self, set: u16, function: u32) -> bool {
+        // SAFETY: the controller has written as many sets as it says, each with a bit per function.
+        unsafe {
+            let head = rules_head();
+            if set as u64 >= (*head).sets {
+                return false;
+            }
+            let at = programs() + (*head).sets_offset + set as u64 * 16;
+            let [offset, len] = *(at as *const [u64; 2]);
+            let byte = function as u64 / 8;
+            byte < len && *((programs() + offset + byte) as *const u8) >> (function % 8) & 1 != 0
+        }
+    }
+}
+
+impl Surroundings for Around<'_> {
+    fn caller_in(&self, set: u16) -> bool {
+        let mut depth = self.depth - 1;
+        while depth > 0 {
+            if let Some(function) = self.function(depth) {
+                return self.is_in(set, function);
+            }
+            depth -= 1;
+        }
+        false
+    }
+
+    fn above_in(&self, set: u16) -> bool {
+        let mut above = (1..self.depth).rev();
+        above.any(|depth| {
+            let function = self.function(depth);
+            function.is_some_and(|function| self.is_in(set, function))
+        })
+    }
+
+    fn active(&self, rule: u16) -> bool {
+        // SAFETY: as in last.
+        unsafe {
+            let mut used = self.values.used();
+            while used >= HEAD + 8 {
+                let at = *((self.values.start + used - 8) as *const u64);
+                if at > used - HEAD - 8 {
+                    return false;
+                }
+                let kept = (self.values.start + at) as *const Kept;
+                let is_open = (*kept).depth < self.depth && {
+                    let frame = self.values.slot.sentinel().add((*kept).depth as usize);
+                    (*side(frame)).entry == (*kept).entry
+                };
+                if is_open && (*kept).rule == rule as u32 + 1 {
+                    return true;
+                }
+                used = at;
+            }
+            false
+        }
+    }
+
+    fn fired(&self, rule: u16) -> bool {
+        // SAFETY: every rule has a counter.
+        unsafe { (*counter(rule as u32 + 1)).kept > 0 }
+    }
+
+    fn thread_name(&self) -> [u8; 16] {
+        let mut name = [0; 16];
+        crate::memory::thread_name(&raw mut name);
+        // SAFETY: the kernel has written to it.
+        unsafe { (&raw const name).read_volatile() }
+    }
+}
+
+const _: () = assert!(HEAD % 8 == 0);

@@ -1,0 +1,261 @@
+//! The record areas of all threads, read while they are written.
+//!
+//! A reader that owns the recording moves each area's persist index behind itself, which makes room for more. One that only looks
+//! leaves it where it is. Either remembers how far it has come, and goes on there.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use thalweg_model as model;
+use thalweg_shm as shm;
+use thalweg_shm::record as area;
+use thalweg_shm::rules;
+
+use super::walk::{Call, End, Stop, Walk};
+use crate::error::Result;
+use crate::harvest::Witness;
+use crate::memory::Shared;
+
+/// A record that is not finished after this long never will be: a signal handler did not come back to what it interrupted.
+const ABANDONED: Duration = Duration::from_secs(1);
+
+/// Everything that was recorded so far in one region.
+#[derive(Default)]
+pub struct Drain {
+    rings: HashMap<u64, Ring>,
+    calls: Vec<Call>,
+    /// The slot of each call's thread: with the position it makes the call's name.
+    slots: Vec<u16>,
+    owns: bool,
+    /// Areas whose oldest records were overwritten before they were read.
+    overrun: u64,
+}
+
+#[derive(Default)]
+struct Ring {
+    position: u64,
+    walk: Walk,
+    unfinished: Option<(u64, Instant)>,
+}
+
+impl Drain {
+    /// For the one who keeps what is read.
+    pub fn owner() -> Drain {
+        Drain {
+            owns: true,
+            ..Drain::default()
+        }
+    }
+
+    /// Reads what has come since. How many calls there are now.
+    pub fn take(&mut self, shared: &Shared, header: &shm::Header) -> Result<usize> {
+        if header.flags & shm::HEADER_RECORDS == 0 {
+            return Ok(0);
+        }
+        let head: rules::Head = shared.read(header.rules_offset)?;
+        let words = head.area_words;
+        if !words.is_power_of_two() || words > area::AREA_ROOM / 8 {
+            return Ok(self.calls.len());
+        }
+        for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+            self.take_slot(shared, header, slot, words)?;
+        }
+        Ok(self.calls.len())
+    }
+
+    fn take_slot(
+        &mut self,
+        shared: &Shared,
+        header: &shm::Header,
+        slot: u64,
+        words: u64,
+    ) -> Result<()> {
+        let state_at = shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET;
+        let word = |field: usize| -> Result<u64> {
+            let mut bytes = [0; 8];
+            shared.read_bytes(state_at + field as u64, &mut bytes)?;
+            Ok(u64::from_le_bytes(bytes))
+        };
+        let to = word(offset_of!(area::State, head))?;
+        let ring = self.rings.entry(slot).or_default();
+        if to <= ring.position {
+            return Ok(());
+        }
+        let mut from = ring.position.max(word(offset_of!(area::State, read))?);
+        let oldest = word(offset_of!(area::State, oldest))?;
+        if oldest > from {
+            from = oldest;
+            self.overrun += 1;
+        }
+        if to - from > words {
+            // Only a target that writes to its own data makes this of it.
+            ring.position = to;
+            return Ok(());
+        }
+        let frames = header.frames_offset + slot * shm::FRAMES_STRIDE;
+        let start = frames + area::AREA_FROM_FRAMES;
+        let mut bytes = vec![0; ((to - from) * 8) as usize];
+        let first = ((words - from % words).min(to - from) * 8) as usize;
+        shared.read_bytes(start + from % words * 8, &mut bytes[..first])?;
+        let rest = &mut bytes[first..];
+        if !rest.is_empty() {
+            shared.read_bytes(start, rest)?;
+        }
+        // What was overwritten meanwhile is not believed.
+        let oldest = word(offset_of!(area::State, oldest))?;
+        let gone = oldest.saturating_sub(from).min(to - from);
+        if gone > 0 {
+            self.overrun += 1;
+        }
+        let records: Vec<u64> = bytes[(gone * 8) as usize..]
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        let (position, stop) = ring.walk.go(&records, from + gone, &mut self.calls);
+        self.slots.resize(self.calls.len(), slot as u16);
+        ring.position = match stop {
+            None => position,
+            Some(Stop::Damaged) => to,
+            Some(Stop::Unfinished { words }) => match ring.unfinished {
+                Some((at, since)) if at == position && since.elapsed() > ABANDONED => {
+                    position + words
+                }
+                Some((at, _)) if at == position => position,
+                _ => {
+                    ring.unfinished = Some((position, Instant::now()));
+                    position
+                }
+            },
+        };
+        if self.owns {
+            let read = state_at + offset_of!(area::State, read) as u64;
+            shared.write(read, &ring.position.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// All of it, as the profile has it. `hz`: ticks a second.
+    pub fn recorded(
+        &self,
+        shared: &Shared,
+        header: &shm::Header,
+        witness: &Witness,
+        hz: f64,
+        end: u64,
+    ) -> Result<model::Recorded> {
+        let head: rules::Head = shared.read(header.rules_offset)?;
+        let mut recorded = model::Recorded {
+            rules: rules_of(shared, header, &head)?,
+            ..model::Recorded::default()
+        };
+        for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+            let at = shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET;
+            let mut bytes = [0; 8];
+            shared.read_bytes(at + offset_of!(area::State, dropped) as u64, &mut bytes)?;
+            recorded.dropped += u64::from_le_bytes(bytes);
+        }
+        let ns = |ticks: u64| {
+            (ticks.saturating_sub(header.attach_ticks) as f64 * 1e9 / hz).round() as u64
+        };
+        let span = |ticks: u64| (ticks as f64 * 1e9 / hz).round() as u64;
+        // Callers whose callees are trees of their own have nothing left to show.
+        let mut wanted = vec![false; self.calls.len()];
+        for (index, call) in self.calls.iter().enumerate().rev() {
+            wanted[index] |= call.rule != area::NO_RULE;
+            if let Some(parent) = call.parent
+                && wanted[index]
+            {
+                wanted[parent as usize] = true;
+            }
+        }
+        let mut places = vec![0; self.calls.len()];
+        for (index, call) in self.calls.iter().enumerate() {
+            if !wanted[index] || call.function >= header.functions {
+                continue;
+            }
+            places[index] = recorded.calls.len() as u32;
+            let mut made = model::Call {
+                id: u64::from(self.slots[index]) << 48 | call.position,
+                parent: call.parent.map(|parent| places[parent as usize]),
+                function: call.function,
+                rule: call
+                    .rule
+                    .checked_sub(1)
+                    .filter(|rule| (*rule as usize) < recorded.rules.len()),
+                pid: witness.process(call.pid),
+                tid: witness.thread(call.pid, call.tid),
+                request: u64::from(call.request),
+                entry_ns: ns(call.entry),
+                exit_ns: ns(end),
+                end: model::CallEnd::Open,
+                ..model::Call::default()
+            };
+            match call.end {
+                End::Open => {}
+                End::Lost => {
+                    made.exit_ns = made.entry_ns;
+                    made.end = model::CallEnd::Lost;
+                }
+                End::Closed {
+                    exit,
+                    own,
+                    processor,
+                    slow,
+                    ..
+                } => {
+                    made.exit_ns = ns(exit);
+                    made.self_ns = span(own);
+                    let took = exit.saturating_sub(call.entry);
+                    made.waited_ns = span(took.saturating_sub(processor).saturating_sub(slow));
+                    made.end = if call.end.is_unwound() {
+                        model::CallEnd::Unwound
+                    } else if call.end.is_suspended() {
+                        model::CallEnd::Suspended
+                    } else if call.end.is_end_of_thread() {
+                        model::CallEnd::ThreadEnded
+                    } else {
+                        model::CallEnd::Returned
+                    };
+                }
+            }
+            recorded.calls.push(made);
+        }
+        Ok(recorded)
+    }
+}
+
+fn rules_of(shared: &Shared, header: &shm::Header, head: &rules::Head) -> Result<Vec<model::Rule>> {
+    let limit = header.functions_limit;
+    let about = header
+        .rules_offset
+        .saturating_add(rules::programs_offset(limit))
+        .saturating_add(head.about_offset);
+    let bytes = shared.read_vec(about, head.about_len)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let mut all = Vec::new();
+    for (index, text) in text.split('\0').enumerate() {
+        let counter = header.rules_offset
+            + rules::COUNTERS_OFFSET
+            + (index as u64 + 1) % rules::MAX_RULES * rules::COUNTER_SIZE;
+        let counter: rules::Counter = shared.read(counter)?;
+        all.push(model::Rule {
+            text: text.into(),
+            kept: counter.kept,
+        });
+    }
+    Ok(all)
+}
+
+/// What a region that nobody drains has recorded and still knows.
+pub fn recorded(
+    shared: &Shared,
+    header: &shm::Header,
+    witness: &Witness,
+    hz: f64,
+    end: u64,
+) -> Result<model::Recorded> {
+    let mut drain = Drain::default();
+    drain.take(shared, header)?;
+    drain.recorded(shared, header, witness, hz, end)
+}

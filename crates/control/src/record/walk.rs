@@ -1,0 +1,215 @@
+//! One walk over a thread's records makes its pruned call trees.
+//!
+//! An entry mark opens a call below the one that is open, an exit record closes one. Marks and records say how deep they were
+//! and when the call began: a mark that was written twice is known, and what was dropped shows.
+
+use thalweg_shm::record::{
+    HOW_ENDED, HOW_SUSPENDED, HOW_UNWOUND, HOW_WITHOUT_VALUES, Head, KIND_ENTER, KIND_EXIT,
+    KIND_NONE, KIND_THREAD, NO_RULE,
+};
+
+/// A recorded call; times are counter values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Of its first record, in words since the thread's first.
+    pub position: u64,
+    /// Index among the calls.
+    pub parent: Option<u32>,
+    pub function: u32,
+    pub rule: u32,
+    pub pid: u32,
+    pub tid: u32,
+    pub request: u32,
+    pub entry: u64,
+    pub end: End,
+    pub values: Vec<u8>,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    #[default]
+    Open,
+    /// Its exit record was dropped.
+    Lost,
+    Closed {
+        exit: u64,
+        own: u64,
+        processor: u64,
+        slow: u64,
+        how: u8,
+    },
+}
+
+impl End {
+    pub fn is_unwound(self) -> bool {
+        matches!(self, End::Closed { how, .. } if how & !HOW_WITHOUT_VALUES == HOW_UNWOUND)
+    }
+
+    pub fn is_suspended(self) -> bool {
+        matches!(self, End::Closed { how, .. } if how & !HOW_WITHOUT_VALUES == HOW_SUSPENDED)
+    }
+
+    pub fn is_end_of_thread(self) -> bool {
+        matches!(self, End::Closed { how, .. } if how & !HOW_WITHOUT_VALUES == HOW_ENDED)
+    }
+}
+
+/// The walk over one thread's records, which can stop and go on where it stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    thread: (u32, u32),
+    open: Vec<Opened>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    depth: u64,
+    entry: u64,
+    function: u32,
+    /// Index among the calls.
+    call: u32,
+}
+
+/// Why a walk has stopped before the end of what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A record is being written.
+    Unfinished { words: u64 },
+    /// No record begins here: the target has written to its own data.
+    Damaged,
+}
+
+impl Walk {
+    /// Goes over `words`, the first of which is at `position`, and adds what it finds to `calls`. Returns the position behind the last record,
+    /// and why it is not the end.
+    pub fn go(
+        &mut self,
+        words: &[u64],
+        position: u64,
+        calls: &mut Vec<Call>,
+    ) -> (u64, Option<Stop>) {
+        let mut at = 0;
+        while let Some(&first) = words.get(at) {
+            let head = Head(first);
+            let length = head.words() as usize;
+            let place = position + at as u64;
+            if head.kind() == KIND_NONE && length > 0 {
+                return (
+                    place,
+                    Some(Stop::Unfinished {
+                        words: length as u64,
+                    }),
+                );
+            }
+            let Some(record) = words.get(at..at + length).filter(|_| length > 0) else {
+                return (place, Some(Stop::Damaged));
+            };
+            if self.record(head, record, place, calls).is_none() {
+                return (place, Some(Stop::Damaged));
+            }
+            at += length;
+        }
+        (position + at as u64, None)
+    }
+
+    fn record(
+        &mut self,
+        head: Head,
+        record: &[u64],
+        position: u64,
+        calls: &mut Vec<Call>,
+    ) -> Option<()> {
+        match head.kind() {
+            KIND_THREAD => {
+                self.close_from(0, calls);
+                let who = *record.get(1)?;
+                self.thread = ((who >> 32) as u32, who as u32);
+            }
+            KIND_ENTER => {
+                let (what, entry) = (*record.get(1)?, *record.get(2)?);
+                let function = (what >> 32) as u32;
+                self.close_from(head.depth() + 1, calls);
+                let known = self.open.last().is_some_and(|top| {
+                    top.depth == head.depth() && top.entry == entry && top.function == function
+                });
+                if !known {
+                    self.close_from(head.depth(), calls);
+                    self.begin(head.depth(), what, entry, position, calls);
+                }
+            }
+            KIND_EXIT => {
+                let word = |index: usize| record.get(index).copied();
+                let (what, entry) = (word(1)?, word(2)?);
+                let rule = (word(7)? >> 32) as u32;
+                let bytes = word(7)? as u32 as usize;
+                self.close_from(head.depth() + 1, calls);
+                let function = (what >> 32) as u32;
+                let known = self.open.last().is_some_and(|top| {
+                    top.depth == head.depth() && top.entry == entry && top.function == function
+                });
+                if !known {
+                    if rule == NO_RULE {
+                        // Its mark was dropped, and with it all that it was there for.
+                        return Some(());
+                    }
+                    self.close_from(head.depth(), calls);
+                    self.begin(head.depth(), what, entry, position, calls);
+                }
+                let open = self.open.pop()?;
+                let call = calls.get_mut(open.call as usize)?;
+                call.rule = rule;
+                let values = record.get(8..)?.iter().flat_map(|word| word.to_le_bytes());
+                call.values = values.take(bytes).collect();
+                call.end = End::Closed {
+                    exit: word(3)?,
+                    own: word(4)?,
+                    processor: word(5)?,
+                    slow: word(6)?,
+                    how: head.how(),
+                };
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn begin(&mut self, depth: u64, what: u64, entry: u64, position: u64, calls: &mut Vec<Call>) {
+        let request = what as u32;
+        let parent = self.open.last().map(|above| above.call);
+        // A request is a tree of its own, whoever serves it.
+        let same = |parent: &u32| {
+            let above = calls.get(*parent as usize);
+            above.is_some_and(|above| above.request == request)
+        };
+        let call = Call {
+            position,
+            parent: parent.filter(same),
+            function: (what >> 32) as u32,
+            pid: self.thread.0,
+            tid: self.thread.1,
+            request,
+            entry,
+            ..Call::default()
+        };
+        self.open.push(Opened {
+            depth,
+            entry,
+            function: call.function,
+            call: calls.len() as u32,
+        });
+        calls.push(call);
+    }
+
+    /// Whatever is open at this depth or deeper has ended without a word.
+    fn close_from(&mut self, depth: u64, calls: &mut [Call]) {
+        while let Some(top) = self.open.last()
+            && top.depth >= depth
+        {
+            if let Some(call) = calls.get_mut(top.call as usize) {
+                call.end = End::Lost;
+            }
+            self.open.pop();
+        }
+    }
+}

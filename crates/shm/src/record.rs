@@ -1,0 +1,393 @@
+//! Calls that rules have chosen: what a thread writes about them into its part of the region, and one reader takes out.
+//!
+//! ```text
+//! shadow stack      main  loop  serve  query  read      the preallocated stack with entry times: it is there anyway
+//!                   `----------------'                  marked: the outermost `marked` frames have their entry mark
+//!
+//! record area       | enter main | enter loop | enter serve | exit query (rule 1) | exit serve | ...
+//!                   ^ read (persist index)                                          ^ head (data index)
+//! ```
+//!
+//! A call that nothing keeps writes nothing. When one is kept, the entry marks of those of its callers that have none yet
+//! are written first, outermost first, then its own exit record. A marked frame's exit takes the slow path, where its exit record is
+//! written and the mark goes. So the area holds what an array of all entries and exits would hold after everything
+//! uninteresting was taken out of it again, and one walk makes call trees of it.
+//!
+//! Positions are words since the thread's first record; the area is a ring. Only the thread itself writes, but its signal
+//! handlers may do so between any two instructions: room is taken by one exchange of `head`, and a record counts when its
+//! first word says what it is, which is stored last. Pure logic over atomic words, used by the agent and by tests alike.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// What a thread's recording has, in its slot's shared page.
+#[repr(C)]
+#[derive(Default)]
+pub struct State {
+    /// An activation that took more ticks than this, waits included, is looked at when it ends.
+    pub threshold: AtomicU64,
+    /// The data index: where the next record goes.
+    pub head: AtomicU64,
+    /// The persist index: what lies before it has been read. The reader's.
+    pub read: AtomicU64,
+    /// What lies before it may have been overwritten, where the oldest records are.
+    pub oldest: AtomicU64,
+    /// How many frames of the shadow stack, from the outermost on, have their entry mark.
+    pub marked: AtomicU64,
+    /// Where the mark of the outermost is.
+    pub marked_from: AtomicU64,
+    /// 1: the area knows whose records follow.
+    pub named: AtomicU64,
+    /// The request that the thread is at, 0: none; and how deep its root is.
+    pub request: AtomicU64,
+    pub request_depth: AtomicU64,
+    /// Bytes of the value stack in use.
+    pub values: AtomicU64,
+    /// Calls that a rule had chosen and for which there was no room.
+    pub dropped: AtomicU64,
+    pub kept: AtomicU64,
+}
+
+/// Offset of the state in a slot's shared page.
+pub const STATE_OFFSET: u64 = 3072;
+pub const STATE_THRESHOLD: u64 = 0;
+
+/// Beside each frame of a shadow stack, at the distance `SIDE_FROM_FRAME`: what only recording needs.
+#[repr(C)]
+pub struct Side {
+    /// Counter value at entry; 0: before the thread was known.
+    pub entry: u64,
+    /// The thread's `slow_ticks` then.
+    pub slow: u64,
+    pub reserved: [u64; 2],
+}
+
+pub const SIDE_FROM_FRAME: u64 = crate::FRAMES_SIZE;
+pub const SIDE_ENTRY: u64 = SIDE_FROM_FRAME;
+pub const SIDE_SLOW: u64 = SIDE_FROM_FRAME + 8;
+
+/// The most that a thread's record area may have, and where it lies behind the thread's first frame.
+pub const AREA_ROOM: u64 = 16 << 20;
+pub const AREA_FROM_FRAMES: u64 = 2 * crate::FRAMES_SIZE;
+pub const AREA_LEAST: u64 = 64 << 10;
+/// What was read at entries of calls that are still running.
+pub const VALUES_ROOM: u64 = 256 << 10;
+pub const VALUES_FROM_FRAMES: u64 = AREA_FROM_FRAMES + AREA_ROOM;
+/// All that recording adds to a thread's part of the region.
+pub const ROOM: u64 = crate::FRAMES_SIZE + AREA_ROOM + VALUES_ROOM;
+
+/// The first word of a record: its length in words, what it is, how the call ended, and how deep it was.
+///
+/// ```text
+/// 63      48 47   40 39   32 31               0
+/// |  words  |  kind |  how  |      depth      |
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head(pub u64);
+
+impl Head {
+    pub const fn new(words: u64, kind: u8, how: u8, depth: u64) -> Head {
+        Head(words << 48 | (kind as u64) << 40 | (how as u64) << 32 | depth & 0xffff_ffff)
+    }
+
+    pub const fn words(self) -> u64 {
+        self.0 >> 48
+    }
+
+    pub const fn kind(self) -> u8 {
+        (self.0 >> 40) as u8
+    }
+
+    pub const fn how(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    pub const fn depth(self) -> u64 {
+        self.0 & 0xffff_ffff
+    }
+}
+
+/// Room that is taken but not filled.
+pub const KIND_NONE: u8 = 0;
+/// Whose records follow: pid << 32 | tid, counter value when the thread began.
+pub const KIND_THREAD: u8 = 1;
+/// function << 32 | request, counter value at entry.
+pub const KIND_ENTER: u8 = 2;
+/// function << 32 | request, counter values at entry and exit, ticks in itself, ticks on a processor, ticks in the slow path,
+/// rule << 32 | bytes of values; the values.
+pub const KIND_EXIT: u8 = 3;
+
+pub const THREAD_WORDS: u64 = 3;
+pub const ENTER_WORDS: u64 = 3;
+pub const EXIT_WORDS: u64 = 8;
+/// The most values that one record carries, in bytes.
+pub const VALUES_LIMIT: usize = 32 << 10;
+
+pub const HOW_RETURNED: u8 = 0;
+/// By an exception, a longjmp or a cancellation.
+pub const HOW_UNWOUND: u8 = 1;
+/// A coroutine was left; the call goes on in a record of its own when it is resumed.
+pub const HOW_SUSPENDED: u8 = 2;
+/// Its thread ended in it.
+pub const HOW_ENDED: u8 = 3;
+/// Added where values were left out for want of room.
+pub const HOW_WITHOUT_VALUES: u8 = 0x80;
+
+/// `ENTER` and `EXIT` of a call that no rule has chosen: a caller of one that was.
+pub const NO_RULE: u32 = 0;
+
+/// A call that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    pub function: u32,
+    pub entry: u64,
+}
+
+/// What is known of a call when it ends. Ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: u64,
+    pub own: u64,
+    pub processor: u64,
+    pub slow: u64,
+    pub how: u8,
+}
+
+/// The thread's shadow stack, as far as recording needs it. Depths count from 1.
+pub trait Stack {
+    /// `None`: a frame that stands for no call.
+    fn call(&self, depth: u64) -> Option<Begun>;
+    /// From now on the exit of that frame is told.
+    fn watch(&mut self, depth: u64);
+    /// pid and tid in one word, and when the thread began.
+    fn thread(&self) -> (u64, u64);
+}
+
+/// One thread's recording.
+pub struct Area<'a> {
+    pub state: &'a State,
+    /// A power of two of them.
+    pub words: &'a [AtomicU64],
+    /// Where there is no room the oldest records go, whether they were read or not; otherwise the newest are not written.
+    pub overwrite: bool,
+}
+
+impl Area<'_> {
+    /// The call at `depth` is over. `rule`: the rule that keeps it, or `NO_RULE`; then it is written only if it has a mark.
+    /// Returns whether it was written.
+    pub fn end(
+        &self,
+        stack: &mut impl Stack,
+        depth: u64,
+        rule: u32,
+        ended: &Ended,
+        values: &[u8],
+    ) -> bool {
+        let was_marked = depth <= self.state.marked.load(Relaxed);
+        if rule != NO_RULE {
+            let fits = self.mark(stack, depth - 1, if was_marked { 0 } else { EXIT_WORDS });
+            if !fits && !was_marked {
+                self.state.dropped.fetch_add(1, Relaxed);
+                return false;
+            }
+        }
+        let is_marked = depth <= self.state.marked.load(Relaxed);
+        let mut written = false;
+        if (is_marked || was_marked || rule != NO_RULE)
+            && let Some(begun) = stack.call(depth)
+        {
+            written = self.exit(depth, begun, rule, ended, values);
+            if rule != NO_RULE {
+                let count = match written {
+                    true => &self.state.kept,
+                    false => &self.state.dropped,
+                };
+                count.fetch_add(1, Relaxed);
+            }
+        }
+        if is_marked {
+            self.state.marked.store(depth - 1, Relaxed);
+        }
+        written
+    }
+
+    /// Frames above `depth` are no more, and nothing is to be said about them.
+    pub fn forget_above(&self, depth: u64) {
+        if self.state.marked.load(Relaxed) > depth {
+            self.state.marked.store(depth, Relaxed);
+        }
+        if self.state.request_depth.load(Relaxed) > depth {
+            self.state.request.store(0, Relaxed);
+            self.state.request_depth.store(0, Relaxed);
+        }
+    }
+
+    /// Gives all frames up to `depth` their entry marks. `false`: there is no room for them and for all exits that will follow, and
+    /// for `more` words.
+    pub fn mark(&self, stack: &mut impl Stack, depth: u64, more: u64) -> bool {
+        let state = self.state;
+        let lost = state.oldest.load(Relaxed) > state.marked_from.load(Relaxed);
+        if self.overwrite && lost && state.marked.load(Relaxed) > 0 {
+            state.marked.store(0, Relaxed);
+        }
+        let missing = depth.saturating_sub(state.marked.load(Relaxed));
+        let needed = missing * (ENTER_WORDS + EXIT_WORDS) + THREAD_WORDS + more;
+        if !self.make_room(needed) {
+            return false;
+        }
+        if state.named.load(Relaxed) == 0 {
+            let (who, start) = stack.thread();
+            if self.put(
+                Head::new(THREAD_WORDS, KIND_THREAD, 0, 0),
+                &[who, start],
+                &[],
+            ) {
+                state.named.store(1, Relaxed);
+            }
+        }
+        loop {
+            // Read again each time: a handler that kept a call of its own has marked these as well. One that comes
+            // between a mark and the count writes the mark once more, which the reader takes for the same.
+            let next = state.marked.load(Relaxed) + 1;
+            if next > depth {
+                return true;
+            }
+            if next == 1 {
+                let head = state.head.load(Relaxed);
+                state.marked_from.store(head, Relaxed);
+            }
+            if let Some(begun) = stack.call(next) {
+                let head = Head::new(ENTER_WORDS, KIND_ENTER, 0, next);
+                let what = self.what(next, begun);
+                if !self.put(head, &[what, begun.entry], &[]) {
+                    return false;
+                }
+                stack.watch(next);
+            }
+            state.marked.store(next, Relaxed);
+        }
+    }
+
+    fn what(&self, depth: u64, begun: Begun) -> u64 {
+        let root = self.state.request_depth.load(Relaxed);
+        let request = match root != 0 && depth >= root {
+            true => self.state.request.load(Relaxed) & 0xffff_ffff,
+            false => 0,
+        };
+        (begun.function as u64) << 32 | request
+    }
+
+    fn exit(&self, depth: u64, begun: Begun, rule: u32, ended: &Ended, values: &[u8]) -> bool {
+        let values = values.get(..VALUES_LIMIT).unwrap_or(values);
+        let extra = values.len().div_ceil(8) as u64;
+        let (extra, values, how) = match self.make_room(EXIT_WORDS + extra) {
+            true => (extra, values, ended.how),
+            false if values.is_empty() => (0, values, ended.how),
+            false => (0, &[][..], ended.how | HOW_WITHOUT_VALUES),
+        };
+        let words = [
+            self.what(depth, begun),
+            begun.entry,
+            ended.exit,
+            ended.own,
+            ended.processor,
+            ended.slow,
+            (rule as u64) << 32 | values.len() as u64,
+        ];
+        let head = Head::new(EXIT_WORDS + extra, KIND_EXIT, how, depth);
+        self.put(head, &words, values)
+    }
+
+    fn size(&self) -> u64 {
+        self.words.len() as u64
+    }
+
+    fn used(&self) -> u64 {
+        let from = match self.overwrite {
+            true => &self.state.oldest,
+            false => &self.state.read,
+        };
+        let used = self
+            .state
+            .head
+            .load(Relaxed)
+            .wrapping_sub(from.load(Acquire));
+        used.min(self.size())
+    }
+
+    /// Whether `words` more fit, beside the exit records of all marked frames.
+    fn make_room(&self, words: u64) -> bool {
+        let promised = self.state.marked.load(Relaxed) * EXIT_WORDS;
+        let needed = words.saturating_add(promised);
+        if needed <= self.size() - self.used() {
+            return true;
+        }
+        if !self.overwrite || needed > self.size() {
+            return false;
+        }
+        while needed > self.size() - self.used() {
+            let oldest = self.state.oldest.load(Relaxed);
+            let length = Head(self.word(oldest)).words();
+            if length == 0 || length > self.size() {
+                return false;
+            }
+            self.state.oldest.store(oldest + length, Release);
+        }
+        true
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let index = at as usize & (self.words.len().wrapping_sub(1));
+        self.words.get(index).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn set(&self, at: u64, value: u64, order: core::sync::atomic::Ordering) {
+        let index = at as usize & (self.words.len().wrapping_sub(1));
+        if let Some(word) = self.words.get(index) {
+            word.store(value, order);
+        }
+    }
+
+    /// Writes one record. What was promised to exits may be used up by it: the caller has asked before.
+    fn put(&self, head: Head, words: &[u64], values: &[u8]) -> bool {
+        let at = loop {
+            if self.used() + head.words() > self.size() {
+                return false;
+            }
+            let at = self.state.head.load(Relaxed);
+            // Nobody believes it, but it can be passed over if a handler never comes back to what it interrupted.
+            self.set(at, Head::new(head.words(), KIND_NONE, 0, 0).0, Relaxed);
+            let next = at + head.words();
+            let taken = self.state.head.compare_exchange(at, next, AcqRel, Relaxed);
+            if taken.is_ok() {
+                break at;
+            }
+        };
+        let mut to = at + 1;
+        for word in words {
+            self.set(to, *word, Relaxed);
+            to += 1;
+        }
+        for part in values.chunks(8) {
+            let mut word = 0;
+            for (place, byte) in part.iter().enumerate() {
+                word |= (*byte as u64) << (place * 8);
+            }
+            self.set(to, word, Relaxed);
+            to += 1;
+        }
+        self.set(at, head.0, Release);
+        true
+    }
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(offset_of!(State, threshold) as u64 == STATE_THRESHOLD);
+    assert!(STATE_OFFSET + size_of::<State>() as u64 <= crate::PAGE);
+    assert!(STATE_OFFSET >= crate::SPARE_ROOT + crate::NODE_SIZE);
+    assert!(size_of::<Side>() as u64 == crate::FRAME_SIZE);
+    assert!(SIDE_ENTRY == SIDE_FROM_FRAME + offset_of!(Side, entry) as u64);
+    assert!(SIDE_SLOW == SIDE_FROM_FRAME + offset_of!(Side, slow) as u64);
+    assert!(AREA_ROOM / 8 < 1 << 31 && VALUES_LIMIT / 8 + (EXIT_WORDS as usize) < 1 << 16);
+};

@@ -1,0 +1,111 @@
+//! Which calls are recorded: tables that the controller fills and changes while threads read them.
+//!
+//! ```text
+//! rules | head, counters | entry: a byte per function | list: a word per function | programs |
+//! ```
+//!
+//! The hot path looks at the byte of a function at its entry: 0 and nothing of it is wanted there. The slow path finds the rules of a
+//! function through its list. Lists and programs are written to fresh room before anything names them and stay as they are
+//! until the target is detached, so a change is a store of one word and then of one byte, and a thread in
+//! the middle of an old list goes on with it.
+
+use crate::PAGE;
+
+/// First page.
+#[repr(C)]
+pub struct Head {
+    /// The least duration, in ticks, that any rule asks for: `u64::MAX` where none does.
+    pub least: u64,
+    /// The last request that was begun.
+    pub requests: u64,
+    /// Words of each thread's record area, a power of two.
+    pub area_words: u64,
+    /// 1: where a record area is full the oldest records go.
+    pub overwrite: u64,
+    /// Bytes of the programs in use.
+    pub programs_used: u64,
+    /// 1: the target may read its own memory by `process_vm_readv`.
+    pub may_read: u64,
+    /// Where the C library keeps `errno`, from the thread pointer on; 0: unknown.
+    pub errno_offset: u64,
+    pub ticks_per_second: u64,
+    /// Sets of functions, a bit each: how many, and where among the programs their offsets and lengths are, in bytes.
+    pub sets: u64,
+    pub sets_offset: u64,
+    /// Where among the programs it says what the rules are, for whoever reads the records.
+    pub about_offset: u64,
+    pub about_len: u64,
+}
+
+pub const MAX_RULES: u64 = 1024;
+
+/// What all threads count of one rule.
+#[repr(C)]
+pub struct Counter {
+    /// Calls of its functions that its conditions were asked about.
+    pub asked: u64,
+    pub kept: u64,
+    /// Where its rate is limited: the second that is counted, and how many were kept in it.
+    pub second: u64,
+    pub in_second: u64,
+    /// Calls that were not asked about because what had been read of others filled its room.
+    pub unread: u64,
+    pub reserved: [u64; 3],
+}
+
+pub const COUNTER_SIZE: u64 = 64;
+
+/// One rule of one function. A list is their number in a word, then they follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// From 1 on; 0 for what is no rule: the root of a request.
+    pub rule: u32,
+    /// `ENTRY_` bits.
+    pub flags: u32,
+    /// What the call has to take at least, in ticks, waits included.
+    pub least: u64,
+    /// Where its program is, in units of 8 bytes, and its length; 0: the duration decides alone.
+    pub program: u32,
+    pub program_len: u32,
+}
+
+pub const ENTRY_SIZE: u64 = 24;
+/// The program is asked when the call begins, and again when it ends.
+pub const ENTRY_AT_ENTRY: u32 = 1;
+/// Every end of the call is looked at, however short it was, though nothing is asked when it begins.
+pub const ENTRY_AT_EXIT: u32 = 2;
+/// The call begins a request, unless the thread is at one.
+pub const ENTRY_ROOT: u32 = 4;
+/// The program reads what is being thrown.
+pub const ENTRY_THROWS: u32 = 8;
+
+pub const COUNTERS_OFFSET: u64 = PAGE;
+pub const TABLE_OFFSET: u64 = COUNTERS_OFFSET + MAX_RULES * COUNTER_SIZE;
+pub const PROGRAMS_LEN: u64 = 64 << 20;
+
+const fn page_up(n: u64) -> u64 {
+    n.next_multiple_of(PAGE)
+}
+
+/// Where the lists of functions lie behind the start of the rules: a word of 4 bytes each, the offset of the list among the
+/// programs in units of 8 bytes; 0: none.
+pub const fn lists_offset(functions_limit: u64) -> u64 {
+    TABLE_OFFSET + page_up(functions_limit)
+}
+
+pub const fn programs_offset(functions_limit: u64) -> u64 {
+    lists_offset(functions_limit) + page_up(functions_limit * 4)
+}
+
+pub const fn len(functions_limit: u64) -> u64 {
+    programs_offset(functions_limit) + PROGRAMS_LEN
+}
+
+const _: () = {
+    use core::mem::size_of;
+    assert!(size_of::<Head>() as u64 <= PAGE);
+    assert!(size_of::<Counter>() as u64 == COUNTER_SIZE);
+    assert!(size_of::<Entry>() as u64 == ENTRY_SIZE);
+    assert!(TABLE_OFFSET.is_multiple_of(PAGE));
+};
