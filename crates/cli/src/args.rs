@@ -13,8 +13,8 @@ use thalweg_control::proc::Pid;
 use thalweg_model::Profile;
 
 use crate::commands::{
-    attach, bench, calibrate, checkpoint, completions, detach, diff, export, graph, import, man,
-    merge, probe, record, report, serve, status, summary, threads, top,
+    attach, bench, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
+    man, merge, probe, record, report, serve, status, summary, threads, top,
 };
 use crate::live;
 
@@ -43,6 +43,7 @@ pub enum Command {
     Report(report::Args),
     Summary(summary::Args),
     Threads(threads::Args),
+    Calls(calls::Args),
     Diff(diff::Args),
     Merge(merge::Args),
     Export(export::Args),

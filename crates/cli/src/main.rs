@@ -7,6 +7,7 @@ mod checkpoints;
 mod commands;
 mod live;
 mod page;
+mod recording;
 mod report;
 mod serve;
 mod top;
@@ -44,6 +45,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => commands::report::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Threads(args) => commands::threads::run(args),
+        Command::Calls(args) => commands::calls::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Merge(args) => commands::merge::run(args),
         Command::Export(args) => commands::export::run(args),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod calls;
 pub mod csv;
 mod each;
 pub mod firefox;
@@ -15,6 +16,7 @@ pub mod otlp;
 pub mod parquet;
 pub mod pprof;
 mod protobuf;
+pub mod spans;
 pub mod speedscope;
 pub mod stacks;
 mod table;

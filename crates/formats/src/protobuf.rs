@@ -33,6 +33,23 @@ impl Message {
         }
     }
 
+    /// One of several alternatives, which is there even when it is 0.
+    pub fn present_number(&mut self, field: u32, value: u64) {
+        self.key(field, 0);
+        self.varint(value);
+    }
+
+    /// The same.
+    pub fn boolean(&mut self, field: u32, value: bool) {
+        self.present_number(field, value.into());
+    }
+
+    /// The same.
+    pub fn double(&mut self, field: u32, value: f64) {
+        self.key(field, 1);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
     pub fn text(&mut self, field: u32, value: &str) {
         if !value.is_empty() {
             self.element(field, value.as_bytes());

@@ -7,6 +7,7 @@ use thalweg_control::proc::Pid;
 
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
+use crate::recording::{Drop, RecordingArgs};
 
 /// Begin to count in a running process and leave it so
 ///
@@ -33,10 +34,14 @@ pub struct Args {
 
     #[command(flatten)]
     pub measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub recording: RecordingArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
+    let mut options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
+    options.recording = args.recording.build(Drop::Oldest)?;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);
     let pid = Pid(args.pid as i32);

@@ -51,6 +51,8 @@ pub enum Variant {
     Timed,
     Counted,
     Sites,
+    /// Every call is held against a rule that keeps none.
+    Rules,
     Uftrace,
     Callgrind,
 }
@@ -63,6 +65,7 @@ impl Variant {
             Variant::Timed => "thalweg",
             Variant::Counted => "thalweg --no-clock",
             Variant::Sites => "thalweg --call-sites",
+            Variant::Rules => "thalweg --rule",
             Variant::Uftrace => "uftrace",
             Variant::Callgrind => "callgrind",
         }
@@ -136,7 +139,7 @@ impl Bench {
     fn command(&self, variant: Variant, target: &Path) -> Command {
         let mut command = match variant {
             Variant::Plain | Variant::Floor => return Command::new(target),
-            Variant::Timed | Variant::Counted | Variant::Sites => {
+            Variant::Timed | Variant::Counted | Variant::Sites | Variant::Rules => {
                 let mut command = Command::new(&self.thalweg);
                 command
                     .args(["record", "--no-report", "-q", "-o"])
@@ -146,6 +149,9 @@ impl Bench {
                 }
                 if variant == Variant::Sites {
                     command.arg("--call-sites");
+                }
+                if variant == Variant::Rules {
+                    command.args(["--rule", ".*: duration > 1000s"]);
                 }
                 command.arg("--");
                 command
@@ -179,7 +185,7 @@ impl Bench {
 
     fn recorded_bytes(&self, variant: Variant) -> u64 {
         match variant {
-            Variant::Timed | Variant::Counted | Variant::Sites => {
+            Variant::Timed | Variant::Counted | Variant::Sites | Variant::Rules => {
                 size(&self.path("profile.thalweg"))
             }
             Variant::Uftrace => size(&self.path("uftrace.data")),
@@ -265,6 +271,7 @@ impl Bench {
             Variant::Timed,
             Variant::Counted,
             Variant::Sites,
+            Variant::Rules,
         ];
         variants.extend(
             [Variant::Uftrace, Variant::Callgrind]
@@ -278,12 +285,13 @@ impl Bench {
             table.heading(&format!(
                 "calls, {threads} {plural} (ns per call, entry and exit together)"
             ));
-            let floor = runs[1].figure;
+            let (floor, timed) = (runs[1].figure, runs[2].figure);
             for (variant, run) in variants.iter().zip(&runs) {
                 let goal = match variant {
                     Variant::Timed => Some(Goal::at_most("x floor", run.figure / floor, 1.25)),
                     Variant::Counted => Some(Goal::at_most("x floor", run.figure / floor, 0.35)),
                     Variant::Sites => Some(Goal::at_most("x floor", run.figure / floor, 1.4)),
+                    Variant::Rules => Some(Goal::at_most("x thalweg", run.figure / timed, 1.3)),
                     _ => None,
                 };
                 table.row(

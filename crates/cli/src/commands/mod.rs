@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod bench;
 pub mod calibrate;
+pub mod calls;
 pub mod checkpoint;
 pub mod completions;
 pub mod detach;

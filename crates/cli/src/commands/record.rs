@@ -18,6 +18,7 @@ use thalweg_model::OutputFile;
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
+use crate::recording::{Drop, RecordingArgs};
 
 /// Record a command, or a running process, from start to end, and report
 ///
@@ -75,6 +76,9 @@ pub struct Args {
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
 
+    #[command(flatten)]
+    pub recording: RecordingArgs,
+
     /// The command to launch, with its arguments
     #[arg(
         value_name = "CMD",
@@ -91,6 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
     options.gates_suffice = args.follow;
+    options.recording = args.recording.build(Drop::Newest)?;
     options.filter = options
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;

@@ -5,6 +5,7 @@
 
 mod arcs;
 mod around;
+mod calls;
 mod context;
 mod diff;
 mod flat;
@@ -28,6 +29,7 @@ use thalweg_model::Profile;
 
 pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};
 pub use around::{Direction, print_around, print_around_json};
+pub use calls::print_calls;
 pub use context::{Wanted, print_context, print_context_json};
 pub use diff::{Sides, print_diff, print_diff_json};
 pub use flat::{Field, print_flat};

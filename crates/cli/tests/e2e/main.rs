@@ -3,6 +3,7 @@
 mod alone;
 mod attach;
 mod bad_input;
+mod calls;
 mod checkpoints;
 mod exact;
 mod filters;
