@@ -6,12 +6,13 @@
 //! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind information,
 //! `pointers` collects what points into code, `functions` makes one list of all of it, `kinds` says what may be probed.
 //! `gotable` has what Go programs know of themselves.
-//! `lines` and `unwind` serve the reports and the moment of attaching.
+//! `lines` and `unwind` serve the reports and the moment of attaching, `dwarf` both `lines` and whoever reads types.
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod cfi;
 mod debugfile;
+mod dwarf;
 mod elf;
 mod fragments;
 mod frames;
@@ -30,6 +31,7 @@ mod unwind;
 
 pub use cfi::CfiTable;
 pub use debugfile::DebugLookup;
+pub use dwarf::{Dwarf, Reader, debug_info};
 pub use elf::Error;
 pub use gotable::{GoFunction, GoTable};
 pub use lines::Lines;

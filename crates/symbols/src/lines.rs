@@ -3,16 +3,9 @@
 //! Reads DWARF of the module or of its separate debug file, on demand: a stripped module costs one look at its headers.
 
 use crate::debugfile::{self, DebugLookup};
+use crate::dwarf::{self, Reader};
 use crate::elf::Elf;
-use gimli::{EndianArcSlice, LittleEndian};
-use object::{Object, ObjectSection};
 use std::path::Path;
-use std::sync::Arc;
-
-type Reader = EndianArcSlice<LittleEndian>;
-
-/// What all debug sections together may unpack to.
-const UNPACKED_LIMIT: u64 = 4 << 30;
 
 /// The line table of one module; empty where there is none.
 #[derive(Default)]
@@ -72,39 +65,13 @@ fn has_lines(elf: &Elf<'_>) -> bool {
 }
 
 fn context(data: &[u8]) -> Option<addr2line::Context<Reader>> {
-    let file = object::File::parse(data).ok()?;
-    let mut budget = UNPACKED_LIMIT;
-    let mut load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        // Where variables live, and macros: large, and no line depends on them.
-        let unused = matches!(
-            id,
-            gimli::SectionId::DebugLoc
-                | gimli::SectionId::DebugLocLists
-                | gimli::SectionId::DebugMacinfo
-                | gimli::SectionId::DebugMacro
-                | gimli::SectionId::DebugTypes
-        );
-        let bytes = if unused {
-            Arc::default()
-        } else {
-            section(&file, id.name(), &mut budget).unwrap_or_default()
-        };
-        Ok(Reader::new(bytes, LittleEndian))
-    };
-    let dwarf = gimli::Dwarf::load(&mut load).ok()?;
-    addr2line::Context::from_dwarf(dwarf).ok()
-}
-
-fn section(file: &object::File<'_>, name: &str, budget: &mut u64) -> Option<Arc<[u8]>> {
-    let section = file.section_by_name(name)?;
-    let packed = section.compressed_data().ok()?;
-    // zlib and zstd cannot unpack much beyond a thousandfold; a header that promises more is a lie.
-    let plausible = (packed.data.len() as u64)
-        .saturating_mul(2048)
-        .saturating_add(1 << 16);
-    if packed.uncompressed_size > plausible {
-        return None;
-    }
-    *budget = budget.checked_sub(packed.uncompressed_size)?;
-    Some(Arc::from(packed.decompress().ok()?.into_owned()))
+    // Where variables live, and macros: large, and no line depends on them.
+    let unused = [
+        gimli::SectionId::DebugLoc,
+        gimli::SectionId::DebugLocLists,
+        gimli::SectionId::DebugMacinfo,
+        gimli::SectionId::DebugMacro,
+        gimli::SectionId::DebugTypes,
+    ];
+    addr2line::Context::from_dwarf(dwarf::load(data, &unused)?).ok()
 }

@@ -1,0 +1,783 @@
+//! A rule's expressions, checked against one function's arguments and types, as something to compute.
+
+use std::rc::Rc;
+
+use thalweg_bytecode::op;
+
+use crate::abi::{Place, Types, unknown_argument};
+use crate::ast::{Binary, Compare, Expr, Kind, RawType, Rule};
+use crate::dfa::{self, Refusal};
+use crate::error::{Problem, near_miss};
+use crate::ir::{Ir, TextSource};
+use crate::mangle;
+use crate::operand::{Known, Operand, field_names, find_field};
+use crate::pattern::Pattern;
+use crate::types::{Type, TypeKind};
+
+/// How many bytes of a text a condition looks at.
+const LOOKED_AT: u16 = 4096;
+
+/// How deep nameless members may be nested.
+pub(crate) const NESTED: usize = 8;
+
+/// What is known of the function that a rule is compiled for.
+pub(crate) struct Signature {
+    pub parameters: Vec<(String, Rc<Type>, Place)>,
+    pub returns: Option<(Rc<Type>, Place)>,
+}
+
+/// Questions whose answers depend on all functions or on all rules.
+pub(crate) trait World {
+    /// The number of the set of functions that a pattern means; `None`: it means none, with what may have been meant.
+    fn set(&mut self, pattern: &Pattern) -> Result<u16, Option<String>>;
+    fn rule(&self, name: &str) -> Result<u16, Option<String>>;
+}
+
+pub(crate) struct Lowering<'a> {
+    pub rule: &'a Rule,
+    /// Why there is none, otherwise.
+    pub signature: Result<&'a Signature, String>,
+    pub types: &'a dyn Types,
+}
+
+type Lowered<T> = Result<T, Problem>;
+
+impl Lowering<'_> {
+    pub(crate) fn condition(&self, e: &Expr, world: &mut dyn World) -> Lowered<Ir> {
+        let at = e.at;
+        match &e.kind {
+            Kind::And(a, b) | Kind::Or(a, b) => {
+                let either = matches!(e.kind, Kind::Or(..));
+                let a = self.condition(a, world)?;
+                let b = self.condition(b, world)?;
+                let op = if either { op::EITHER } else { op::BOTH };
+                Ok(Ir::binary(op, a, b))
+            }
+            Kind::Not(a) => Ok(self.condition(a, world)?.not()),
+            Kind::Compare(compare, a, b) => self.compare(*compare, a, b, at),
+            Kind::Matches(of, regex) => self.matches(of, regex, at),
+            Kind::Is(of, variant) => self.is(of, variant, at),
+            Kind::Caller(pattern) | Kind::Above(pattern) => {
+                let set = world.set(pattern).map_err(|help| {
+                    Problem::new(at, format!("no function is called '{pattern}'")).help_if(help)
+                })?;
+                let directly = matches!(e.kind, Kind::Caller(_));
+                let op = if directly { op::CALLER } else { op::ABOVE };
+                Ok(Ir::Wide(op, set))
+            }
+            Kind::While(name) | Kind::After(name) => {
+                let rule = world.rule(name).map_err(|help| {
+                    Problem::new(at, format!("there is no rule '{name}'"))
+                        .help_if(help.or(Some("a rule gets a name with: ; as NAME".into())))
+                })?;
+                let while_active = matches!(e.kind, Kind::While(_));
+                let op = if while_active { op::ACTIVE } else { op::FIRED };
+                Ok(Ir::Wide(op, rule))
+            }
+            Kind::Every(n) => {
+                let rest = Ir::binary(op::REM_UNSIGNED, Ir::Leaf(op::NUMBER, None), Ir::Const(*n));
+                Ok(Ir::binary(op::EQ, rest, Ir::Const(0)))
+            }
+            Kind::Exception => Ok(Ir::Leaf(op::UNWOUND, None)),
+            Kind::Bool(value) => Ok(Ir::Const(u64::from(*value))),
+            Kind::Changed(of) => {
+                let before = self.number(of)?;
+                let after = self.value(of)?.at_exit();
+                let after = after.word().map_err(|why| Problem::new(of.at, why))?;
+                Ok(Ir::binary(op::NE, before, after))
+            }
+            Kind::Text(_) => Err(Problem::new(at, "a text alone is no condition")),
+            Kind::Time(_) => Err(Problem::new(at, "a time alone is no condition")
+                .help("compare it, as in: duration > 5ms")),
+            Kind::Duration | Kind::SelfTime | Kind::Waited => {
+                Err(Problem::new(at, "a time alone is no condition")
+                    .help("compare it, as in: duration > 5ms"))
+            }
+            _ => {
+                let value = self.value(e)?;
+                if matches!(value.ty.kind, TypeKind::Float) {
+                    return Err(Problem::new(at, "a number with a point is no condition"));
+                }
+                let word = self.word(&value, e)?;
+                Ok(Ir::unary(op::TRUTH, word))
+            }
+        }
+    }
+
+    pub(crate) fn value(&self, e: &Expr) -> Lowered<Operand> {
+        self.place_of(e)
+            .map(|operand| operand.through_references(self.types))
+    }
+
+    fn place_of(&self, e: &Expr) -> Lowered<Operand> {
+        let at = e.at;
+        let number = |raw, ir| Ok(Operand::value(Type::raw(raw), ir));
+        let time = |op| {
+            let ty = Type {
+                name: "time".into(),
+                size: 8,
+                kind: TypeKind::Time,
+            };
+            Ok(Operand::value(Rc::new(ty), Ir::Leaf(op, None)))
+        };
+        match &e.kind {
+            Kind::Number(n) if *n > i64::MAX as u64 => number(RawType::Unsigned(8), Ir::Const(*n)),
+            Kind::Number(n) => number(RawType::Signed(8), Ir::Const(*n)),
+            Kind::Char(c) => number(RawType::Char, Ir::Const(u64::from(*c))),
+            Kind::Bool(b) => number(RawType::Bool, Ir::Const(u64::from(*b))),
+            Kind::Null => number(RawType::Pointer, Ir::Const(0)),
+            Kind::Float(x) => number(RawType::F64, Ir::Const(x.to_bits())),
+            Kind::Time(ns) => {
+                let mut operand = time(op::TOTAL)?;
+                operand.place = Place::Value(Ir::Const(*ns));
+                Ok(operand)
+            }
+            Kind::Errno => number(RawType::Signed(4), Ir::Leaf(op::ERRNO, None)),
+            Kind::Duration => time(op::TOTAL),
+            // A Rust method's argument, if it has one and no time is asked for.
+            Kind::SelfTime => match self.parameter("self", at) {
+                Ok(operand) => Ok(operand),
+                Err(_) => time(op::SELF),
+            },
+            Kind::Waited => time(op::WAITED),
+            Kind::Thread => number(RawType::Unsigned(4), Ir::Leaf(op::THREAD, None)),
+            Kind::Name(name) => self.parameter(name, at),
+            Kind::Arg(n) => self.argument(*n, at),
+            Kind::Ret => self.returned(at),
+            Kind::Field(of, name) => {
+                let of_operand = self.value(of)?;
+                // As debuggers do, a point goes through pointers too.
+                let target = match of_operand.ty.kind {
+                    TypeKind::Pointer { .. } => self.target(&of_operand, of)?,
+                    _ => of_operand,
+                };
+                self.field(&target, name, at)
+            }
+            Kind::Arrow(of, name) => {
+                let pointer = self.value(of)?;
+                let target = self.target(&pointer, of)?;
+                self.field(&target, name, at)
+            }
+            Kind::Deref(of) => {
+                let pointer = self.value(of)?;
+                self.target(&pointer, of)
+            }
+            Kind::Index(of, index) => self.index(of, index),
+            Kind::Cast(of, raw) => self.cast(of, *raw),
+            Kind::Length(of) => self.length(of),
+            Kind::AtExit(of) => Ok(self.value(of)?.at_exit()),
+            Kind::Negative(of) | Kind::Invert(of) => {
+                let operand = self.value(of)?;
+                let word = self.arithmetic(&operand, of)?;
+                let float = matches!(operand.ty.kind, TypeKind::Float);
+                match (&e.kind, float) {
+                    (Kind::Negative(_), true) => number(RawType::F64, Ir::unary(op::FNEG, word)),
+                    (Kind::Negative(_), false) => match word {
+                        Ir::Const(n) => number(RawType::Signed(8), Ir::Const(n.wrapping_neg())),
+                        word => number(RawType::Signed(8), Ir::unary(op::NEG, word)),
+                    },
+                    (_, true) => Err(Problem::new(at, "~ needs a whole number")),
+                    (_, false) => number(RawType::Unsigned(8), Ir::unary(op::INVERT, word)),
+                }
+            }
+            Kind::Binary(binary, a, b) => self.binary(*binary, a, b, at),
+            Kind::Slice(..) => Err(Problem::new(
+                at,
+                "a part of a list can be recorded, not compared",
+            )),
+            Kind::Text(_) => Err(Problem::new(
+                at,
+                "a text can only be compared with == and !=",
+            )),
+            Kind::Exception | Kind::Message => Err(Problem::new(
+                at,
+                "an exception is compared with a text, as in: exception =~ /timeout/",
+            )),
+            Kind::Args => Err(Problem::new(
+                at,
+                "'args' stands for all arguments: it can only be recorded",
+            )),
+            _ => Err(Problem::new(
+                at,
+                "a condition stands where a value is expected",
+            )),
+        }
+    }
+
+    /// The argument that the rule or the program calls so.
+    fn parameter(&self, name: &str, at: usize) -> Lowered<Operand> {
+        let own = self
+            .rule
+            .names
+            .iter()
+            .position(|own| own.as_deref() == Some(name));
+        if let Some(position) = own {
+            return self.argument(position as u32 + 1, at);
+        }
+        let signature = self.signature(name, at)?;
+        let found = signature.parameters.iter().find(|p| p.0 == name);
+        if let Some((_, ty, place)) = found {
+            return Ok(Operand::new(ty.clone(), place.clone()));
+        }
+        let words = [
+            "ret",
+            "errno",
+            "duration",
+            "self",
+            "waited",
+            "thread",
+            "exception",
+            "args",
+            "caller",
+            "above",
+            "every",
+            "first",
+            "while",
+            "after",
+        ];
+        let known = signature.parameters.iter().map(|p| p.0.as_str());
+        let help = near_miss(name, known.clone().chain(words)).or_else(|| {
+            let all: Vec<&str> = known.filter(|n| !n.is_empty()).collect();
+            Some(match all.is_empty() {
+                true => "the function has no arguments".to_owned(),
+                false => format!("its arguments are: {}", all.join(", ")),
+            })
+        });
+        Err(Problem::new(at, format!("the function has no argument '{name}'")).help_if(help))
+    }
+
+    fn signature(&self, name: &str, at: usize) -> Lowered<&Signature> {
+        self.signature.as_ref().copied().map_err(|why| {
+            Problem::new(at, format!("'{name}' is not known: {why}"))
+                .help("say what is where, as in: arg1:int, arg2:str, ret:ptr")
+        })
+    }
+
+    /// The nth argument, from 1.
+    fn argument(&self, n: u32, at: usize) -> Lowered<Operand> {
+        let signature = self.signature.as_ref().map_err(|why| {
+            Problem::new(at, format!("the type of arg{n} is not known: {why}"))
+                .help(format!("say it, as in: arg{n}:int, arg{n}:str, arg{n}:f64"))
+        })?;
+        match signature.parameters.get(n as usize - 1) {
+            Some((_, ty, place)) => Ok(Operand::new(ty.clone(), place.clone())),
+            None => {
+                let count = signature.parameters.len();
+                Err(Problem::new(
+                    at,
+                    format!("the function has {count} arguments, no arg{n}"),
+                ))
+            }
+        }
+    }
+
+    fn returned(&self, at: usize) -> Lowered<Operand> {
+        let signature = self.signature.as_ref().map_err(|why| {
+            Problem::new(at, format!("the type of the result is not known: {why}"))
+                .help("say it, as in: ret:int, ret:ptr, ret:f64")
+        })?;
+        match &signature.returns {
+            Some((ty, place)) => Ok(Operand::new(ty.clone(), place.clone())),
+            None => Err(Problem::new(at, "the function returns nothing")),
+        }
+    }
+
+    fn target(&self, pointer: &Operand, e: &Expr) -> Lowered<Operand> {
+        let target = pointer.target(self.types).filter(|t| t.ty.size > 0);
+        match target {
+            Some(target) => Ok(target.through_references(self.types)),
+            None => Err(Problem::new(
+                e.at,
+                format!(
+                    "'{e}' is {}, which points to nothing that is known",
+                    named(&pointer.ty)
+                ),
+            )),
+        }
+    }
+
+    fn field(&self, of: &Operand, name: &str, at: usize) -> Lowered<Operand> {
+        if let Some(found) = find_field(of, name, self.types, NESTED) {
+            return Ok(found);
+        }
+        let names = field_names(&of.ty, self.types, NESTED);
+        let help = near_miss(name, names.iter().map(String::as_str)).or_else(|| {
+            (!names.is_empty() && names.len() < 30).then(|| format!("it has: {}", names.join(", ")))
+        });
+        // The place is that of the point or the arrow.
+        Err(Problem::new(at, format!("{} has no field '{name}'", named(&of.ty))).help_if(help))
+    }
+
+    /// Where the elements of a list are, and of which type.
+    pub(crate) fn elements(&self, of: &Expr) -> Lowered<(Ir, Rc<Type>)> {
+        let list = self.value(of)?;
+        let wrong = || Problem::new(of.at, format!("'{of}' is {}, not a list", named(&list.ty)));
+        match (&list.ty.kind, &list.place) {
+            (TypeKind::Pointer { to: Some(to), .. }, _) => {
+                Ok((self.word(&list, of)?, self.types.resolve(Some(*to))))
+            }
+            (TypeKind::Text, _) => Ok((self.word(&list, of)?, Type::raw(RawType::Char))),
+            (TypeKind::Pointer { to: None, .. }, _) => {
+                Ok((self.word(&list, of)?, Type::raw(RawType::Unsigned(1))))
+            }
+            (TypeKind::Array { of, .. }, Place::Memory(at)) => {
+                Ok((at.clone(), self.types.resolve(Some(*of))))
+            }
+            (TypeKind::Struct(_), _) => match list.known(self.types) {
+                Some(Known::List { at, of, .. }) => Ok((at, of)),
+                Some(Known::Text { at, .. }) => Ok((at, Type::raw(RawType::Char))),
+                _ => Err(wrong()),
+            },
+            _ => Err(wrong()),
+        }
+    }
+
+    fn index(&self, of: &Expr, index: &Expr) -> Lowered<Operand> {
+        let (base, element) = self.elements(of)?;
+        let address = match self.whole(index)? {
+            Ir::Const(n) => base.plus(n.wrapping_mul(element.size)),
+            ir => {
+                let offset = Ir::binary(op::MUL, ir, Ir::Const(element.size));
+                Ir::binary(op::ADD, base, offset)
+            }
+        };
+        Ok(Operand::new(element, Place::Memory(address)).through_references(self.types))
+    }
+
+    fn cast(&self, of: &Expr, raw: RawType) -> Lowered<Operand> {
+        let ty = Type::raw(raw);
+        let float = matches!(raw, RawType::F32 | RawType::F64);
+        let position = match &of.kind {
+            Kind::Arg(n) => Some(*n),
+            Kind::Name(name) => {
+                let own = self.rule.names.iter();
+                own.enumerate()
+                    .find(|(_, own)| own.as_deref() == Some(name))
+                    .map(|(i, _)| i as u32 + 1)
+            }
+            _ => None,
+        };
+        if self.signature.is_err() {
+            if let Some(n) = position {
+                let word = unknown_argument(self.position(n, float), float);
+                return Ok(Operand::value(ty.clone(), crate::abi::narrow(&ty, word)));
+            }
+            if matches!(of.kind, Kind::Ret) {
+                let op = if float { op::RET_FLOAT } else { op::RET };
+                let word = crate::abi::narrow(&ty, Ir::Leaf(op, Some(0)));
+                return Ok(Operand::value(ty, word));
+            }
+        }
+        let operand = self.value(of)?;
+        let was_float = matches!(operand.ty.kind, TypeKind::Float);
+        // An array or a structure read as something else is read from its beginning.
+        if let (false, Place::Memory(at)) = (operand.ty.is_scalar(), &operand.place) {
+            return Ok(match raw {
+                RawType::Text => Operand::value(ty, at.clone()),
+                _ => Operand::new(ty, Place::Memory(at.clone())),
+            });
+        }
+        if float != was_float && float {
+            return Err(Problem::new(
+                of.at,
+                format!(
+                    "'{of}' is {}, not a number with a point",
+                    named(&operand.ty)
+                ),
+            ));
+        }
+        let word = self.word(&operand, of)?;
+        Ok(Operand::value(ty.clone(), crate::abi::narrow(&ty, word)))
+    }
+
+    /// Which register or place of its class argument `n` has, if those that the rule mentions are of the types that it says and
+    /// all others are integers.
+    fn position(&self, n: u32, float: bool) -> u32 {
+        let mut floats: Vec<u32> = Vec::new();
+        let mut note = |e: &Expr| {
+            if let Kind::Cast(of, RawType::F32 | RawType::F64) = &e.kind {
+                match &of.kind {
+                    Kind::Arg(n) => floats.push(*n),
+                    Kind::Name(name) => {
+                        let own = self.rule.names.iter();
+                        let position = own
+                            .enumerate()
+                            .find(|(_, own)| own.as_deref() == Some(name));
+                        floats.extend(position.map(|(i, _)| i as u32 + 1));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let all = self.rule.condition.iter().chain(&self.rule.record);
+        all.for_each(|e| e.visit(&mut note));
+        floats.sort_unstable();
+        floats.dedup();
+        let before = floats.iter().filter(|f| **f < n).count() as u32;
+        if float { before + 1 } else { n - before }
+    }
+
+    fn length(&self, of: &Expr) -> Lowered<Operand> {
+        let operand = self.value(of)?;
+        let size = Type::raw(RawType::Unsigned(8));
+        let known = operand.known(self.types);
+        match (known, &operand.ty.kind) {
+            (Some(Known::Text { len, .. }), _) => Ok(Operand::value(size, len)),
+            (Some(Known::List { count, .. }), _) => Ok(Operand::value(size, count)),
+            (_, TypeKind::Array { count, .. }) => Ok(Operand::value(size, Ir::Const(*count))),
+            _ => Err(Problem::new(
+                of.at,
+                format!("'{of}' is {}: its length is not known", named(&operand.ty)),
+            )),
+        }
+    }
+
+    pub(crate) fn word(&self, operand: &Operand, e: &Expr) -> Lowered<Ir> {
+        operand
+            .word()
+            .map_err(|why| Problem::new(e.at, format!("'{e}' is {}: {why}", named(&operand.ty))))
+    }
+
+    fn number(&self, e: &Expr) -> Lowered<Ir> {
+        self.word(&self.value(e)?, e)
+    }
+
+    /// A whole number.
+    pub(crate) fn whole(&self, e: &Expr) -> Lowered<Ir> {
+        let operand = self.value(e)?;
+        match operand.ty.kind {
+            TypeKind::Int { .. } | TypeKind::Char | TypeKind::Enum { .. } | TypeKind::Bool => {
+                self.word(&operand, e)
+            }
+            _ => Err(Problem::new(
+                e.at,
+                format!("'{e}' is {}, not a whole number", named(&operand.ty)),
+            )),
+        }
+    }
+
+    /// A number to calculate with; those with a point have 64 bits.
+    fn arithmetic(&self, operand: &Operand, e: &Expr) -> Lowered<Ir> {
+        let word = self.word(operand, e)?;
+        Ok(match (&operand.ty.kind, operand.ty.size) {
+            (TypeKind::Float, 4) => Ir::unary(op::WIDEN, word),
+            _ => word,
+        })
+    }
+
+    fn binary(&self, binary: Binary, a: &Expr, b: &Expr, at: usize) -> Lowered<Operand> {
+        let (left, right) = (self.value(a)?, self.value(b)?);
+        let time = |o: &Operand| matches!(o.ty.kind, TypeKind::Time);
+        if time(&left) != time(&right) {
+            return Err(Problem::new(
+                at,
+                format!(
+                    "{} and {} do not go together",
+                    named(&left.ty),
+                    named(&right.ty)
+                ),
+            ));
+        }
+        let (x, y) = (self.arithmetic(&left, a)?, self.arithmetic(&right, b)?);
+        if is_float(&left) || is_float(&right) {
+            let op = match binary {
+                Binary::Add => op::FADD,
+                Binary::Sub => op::FSUB,
+                Binary::Mul => op::FMUL,
+                Binary::Div => op::FDIV,
+                _ => {
+                    return Err(Problem::new(
+                        at,
+                        format!("{} needs whole numbers", binary.sign()),
+                    ));
+                }
+            };
+            let ir = Ir::binary(op, to_float(&left, x), to_float(&right, y));
+            return Ok(Operand::value(Type::raw(RawType::F64), ir));
+        }
+        let unsigned = is_unsigned(&left) || is_unsigned(&right);
+        let op = match binary {
+            Binary::Add => op::ADD,
+            Binary::Sub => op::SUB,
+            Binary::Mul => op::MUL,
+            Binary::Div if unsigned => op::DIV_UNSIGNED,
+            Binary::Div => op::DIV,
+            Binary::Rem if unsigned => op::REM_UNSIGNED,
+            Binary::Rem => op::REM,
+            Binary::And => op::AND,
+            Binary::Or => op::OR,
+            Binary::Xor => op::XOR,
+            Binary::Shl => op::SHL,
+            Binary::Shr if unsigned => op::SHR,
+            Binary::Shr => op::SAR,
+        };
+        let raw = if unsigned {
+            RawType::Unsigned(8)
+        } else {
+            RawType::Signed(8)
+        };
+        let ty = if time(&left) {
+            left.ty.clone()
+        } else {
+            Type::raw(raw)
+        };
+        Ok(Operand::value(ty, Ir::binary(op, x, y)))
+    }
+
+    fn compare(&self, compare: Compare, a: &Expr, b: &Expr, at: usize) -> Lowered<Ir> {
+        if let Kind::Text(text) = &b.kind {
+            return self.compare_text(compare, a, text, at);
+        }
+        if let Kind::Text(text) = &a.kind {
+            return self.compare_text(compare, b, text, at);
+        }
+        // `self` is a time if it is compared with one.
+        if let (Kind::SelfTime, Kind::Time(_)) | (Kind::Time(_), Kind::SelfTime) =
+            (&a.kind, &b.kind)
+        {
+            let time = |e: &Expr| match e.kind {
+                Kind::Time(ns) => Ir::Const(ns),
+                _ => Ir::Leaf(op::SELF, None),
+            };
+            return Ok(comparison(compare, time(a), time(b), Signedness::Unsigned));
+        }
+        let (left, right) = (self.operand_beside(a, b)?, self.operand_beside(b, a)?);
+        for (operand, other, e) in [(&left, &right, b), (&right, &left, a)] {
+            let is_time = matches!(operand.ty.kind, TypeKind::Time);
+            if is_time && !matches!(other.ty.kind, TypeKind::Time) {
+                let problem =
+                    Problem::new(e.at, format!("'{e}' is {}, not a time", named(&other.ty)));
+                return Err(match e.kind {
+                    Kind::Number(n) => problem.help(format!("a time has a unit, as in: {n}ms")),
+                    _ => problem,
+                });
+            }
+            let null = matches!(e.kind, Kind::Null);
+            let pointer = matches!(operand.ty.kind, TypeKind::Pointer { .. } | TypeKind::Text);
+            if null && !pointer {
+                return Err(Problem::new(
+                    e.at,
+                    format!("{} is never null: only pointers are", named(&operand.ty)),
+                ));
+            }
+        }
+        let (x, y) = (self.arithmetic(&left, a)?, self.arithmetic(&right, b)?);
+        if is_float(&left) || is_float(&right) {
+            return Ok(comparison(
+                compare,
+                to_float(&left, x),
+                to_float(&right, y),
+                Signedness::Float,
+            ));
+        }
+        for (operand, word, e) in [(&left, &y, b), (&right, &x, a)] {
+            let negative = matches!(word, Ir::Const(n) if (*n as i64) < 0 && !matches!(e.kind, Kind::Number(_)));
+            if negative && !operand.ty.is_signed() && !matches!(operand.ty.kind, TypeKind::Char) {
+                return Err(Problem::new(
+                    e.at,
+                    format!("{} is never negative", named(&operand.ty)),
+                ));
+            }
+        }
+        let unsigned = is_unsigned(&left) || is_unsigned(&right);
+        let signedness = if unsigned {
+            Signedness::Unsigned
+        } else {
+            Signedness::Signed
+        };
+        Ok(comparison(compare, x, y, signedness))
+    }
+
+    /// `e`, which may be one of the names of the enumeration that `other` is of.
+    fn operand_beside(&self, e: &Expr, other: &Expr) -> Lowered<Operand> {
+        let Kind::Name(name) = &e.kind else {
+            return self.value(e);
+        };
+        if let Ok(beside) = self.value(other)
+            && let TypeKind::Enum { names, .. } = &beside.ty.kind
+            && !matches!(other.kind, Kind::Name(ref n) if n == name)
+        {
+            let short = name.rsplit("::").next().unwrap_or(name);
+            if let Some((_, value)) = names.iter().find(|(n, _)| n == name || n == short) {
+                return Ok(Operand::value(beside.ty.clone(), Ir::Const(*value as u64)));
+            }
+            if self.value(e).is_err() {
+                let help = near_miss(short, names.iter().map(|(n, _)| n.as_str()));
+                let listed = names.iter().take(12).map(|(n, _)| n.as_str());
+                let help = help.unwrap_or_else(|| {
+                    format!("it has: {}", listed.collect::<Vec<_>>().join(", "))
+                });
+                return Err(Problem::new(
+                    e.at,
+                    format!("{} has no name '{name}'", named(&beside.ty)),
+                )
+                .help(help));
+            }
+        }
+        self.value(e)
+    }
+
+    fn source(&self, e: &Expr) -> Lowered<TextSource> {
+        Ok(match e.kind {
+            Kind::Thread => TextSource::Known(op::source::THREAD_NAME),
+            Kind::Exception => TextSource::Known(op::source::EXCEPTION_TYPE),
+            Kind::Message => TextSource::Known(op::source::EXCEPTION_MESSAGE),
+            _ => {
+                let operand = self.value(e)?;
+                operand.text_source(self.types).ok_or_else(|| {
+                    let problem =
+                        Problem::new(e.at, format!("'{e}' is {}, not a text", named(&operand.ty)));
+                    match operand.ty.kind {
+                        TypeKind::Pointer { .. } => {
+                            problem.help(format!("if it is the address of a text, say so: {e}:str"))
+                        }
+                        _ => problem,
+                    }
+                })?
+            }
+        })
+    }
+
+    fn compare_text(&self, compare: Compare, e: &Expr, text: &str, at: usize) -> Lowered<Ir> {
+        let negated = match compare {
+            Compare::Eq => false,
+            Compare::Ne => true,
+            _ => return Err(Problem::new(at, "texts are compared with ==, != and =~")),
+        };
+        let source = self.source(e)?;
+        let bytes = match e.kind {
+            Kind::Exception => mangle::type_name(text).ok_or_else(|| {
+                Problem::new(
+                    at,
+                    "this type's name is too complicated to be compared as a whole",
+                )
+                .help("look for a part of it: exception =~ /part/")
+            })?,
+            _ => text.as_bytes().to_vec(),
+        };
+        if bytes.len() > usize::from(LOOKED_AT) {
+            return Err(Problem::new(
+                at,
+                format!("a text may have {LOOKED_AT} bytes"),
+            ));
+        }
+        let equal = Ir::TextEq(source, bytes);
+        Ok(if negated { equal.not() } else { equal })
+    }
+
+    fn matches(&self, e: &Expr, regex: &str, at: usize) -> Lowered<Ir> {
+        let source = self.source(e)?;
+        let pattern = match e.kind {
+            Kind::Exception => mangle::pattern(regex),
+            _ => regex.to_owned(),
+        };
+        let table = dfa::table(&pattern).map_err(|refusal| match refusal {
+            Refusal::TooLarge => Problem::new(
+                at,
+                "this regular expression is too large to be looked for while the program runs",
+            )
+            .help("shorten it, or look for a part"),
+            Refusal::Unsupported(why) => Problem::new(
+                at,
+                format!("this regular expression cannot be used on bytes: {why}"),
+            ),
+        })?;
+        Ok(Ir::TextMatch(source, LOOKED_AT, table))
+    }
+
+    fn is(&self, e: &Expr, name: &str, at: usize) -> Lowered<Ir> {
+        let operand = self.value(e)?;
+        if let TypeKind::Enum { .. } = operand.ty.kind {
+            let beside = Expr {
+                kind: Kind::Name(name.to_owned()),
+                at,
+            };
+            return self.compare(Compare::Eq, e, &beside, at);
+        }
+        let short = name.rsplit("::").next().unwrap_or(name);
+        match operand.is_variant(short, self.types) {
+            Some(Ok(ir)) => Ok(ir),
+            Some(Err(why)) => Err(Problem::new(
+                e.at,
+                format!("'{e}' is {}: {why}", named(&operand.ty)),
+            )),
+            None => {
+                let names = match &operand.ty.kind {
+                    TypeKind::Struct(contents) => contents
+                        .variants
+                        .iter()
+                        .flat_map(|v| &v.list)
+                        .map(|v| v.name.clone())
+                        .collect(),
+                    _ => Vec::new(),
+                };
+                let help = near_miss(short, names.iter().map(String::as_str))
+                    .or((!names.is_empty()).then(|| format!("it has: {}", names.join(", "))));
+                Err(Problem::new(
+                    at,
+                    format!("{} has no variant '{name}'", named(&operand.ty)),
+                )
+                .help_if(help))
+            }
+        }
+    }
+}
+
+pub(crate) fn named(ty: &Type) -> String {
+    let name = match ty.name.as_str() {
+        "" => "a type without a name",
+        name => name,
+    };
+    match ty.kind {
+        TypeKind::Time => "a time".to_owned(),
+        TypeKind::Other(what) => format!("'{name}' ({what})"),
+        _ => format!("'{name}'"),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Signedness {
+    Signed,
+    Unsigned,
+    Float,
+}
+
+fn comparison(compare: Compare, a: Ir, b: Ir, signedness: Signedness) -> Ir {
+    let (lt, le) = match signedness {
+        Signedness::Signed => (op::LT, op::LE),
+        Signedness::Unsigned => (op::LT_UNSIGNED, op::LE_UNSIGNED),
+        Signedness::Float => (op::FLT, op::FLE),
+    };
+    let float = matches!(signedness, Signedness::Float);
+    match compare {
+        Compare::Eq => Ir::binary(if float { op::FEQ } else { op::EQ }, a, b),
+        Compare::Ne => Ir::binary(if float { op::FNE } else { op::NE }, a, b),
+        Compare::Lt => Ir::binary(lt, a, b),
+        Compare::Le => Ir::binary(le, a, b),
+        Compare::Gt => Ir::binary(lt, b, a),
+        Compare::Ge => Ir::binary(le, b, a),
+    }
+}
+
+fn is_float(operand: &Operand) -> bool {
+    matches!(operand.ty.kind, TypeKind::Float)
+}
+
+/// Smaller ones are extended and compare rightly either way.
+fn is_unsigned(operand: &Operand) -> bool {
+    operand.ty.size == 8
+        && match operand.ty.kind {
+            TypeKind::Int { signed } | TypeKind::Enum { signed, .. } => !signed,
+            TypeKind::Pointer { .. } | TypeKind::Text | TypeKind::Time => true,
+            _ => false,
+        }
+}
+
+fn to_float(operand: &Operand, word: Ir) -> Ir {
+    match (&operand.ty.kind, word) {
+        (TypeKind::Float, word) => word,
+        (_, Ir::Const(n)) if !is_unsigned(operand) => Ir::Const((n as i64 as f64).to_bits()),
+        (_, word) if is_unsigned(operand) => Ir::unary(op::FROM_UNSIGNED, word),
+        (_, word) => Ir::unary(op::FROM_SIGNED, word),
+    }
+}
