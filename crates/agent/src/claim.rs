@@ -242,6 +242,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*private).go_stack = slot.agent_stack();
         record::open(slot);
         (&raw mut (*private).go_busy).write_volatile(0);
+        (&raw mut (*private).alloc.at).write_volatile(0);
         let state = atomic64(&raw mut (*shared).state);
         let generation = state.load(Acquire) | shm::SLOT_STATE;
         state.store(generation + shm::SLOT_TAKEN + 1, Release);

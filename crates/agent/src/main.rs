@@ -6,11 +6,12 @@
 //! behind by exceptions and longjmp, folding. clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
-//! controller. Everything is re-entrant: a signal handler may run probes between any two
+//! controller. alloc.rs counts what is allocated. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
 
+mod alloc;
 mod birth;
 mod claim;
 mod clock;

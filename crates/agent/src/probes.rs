@@ -15,11 +15,12 @@
 //! gate:      call tw_gate; nop dword [rax+KIND and FUNCTION]; then an entry stub, if the function is counted
 //! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
 //!            leaves its thread: call tw_go_leave_*
+//! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
-//! for functions that jump back to their own entry. The variants with an `s` tell contexts apart by call site: the return
+//! for functions that jump back to their own entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function and notes
@@ -475,16 +476,22 @@ tw_base:
     .endm
 
     # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
-    .macro EXIT name, clock, flags, bias, go=0, rec=0
+    .macro EXIT name, clock, flags, bias, go=0, rec=0, alloc=0
     .globl \name
     .balign 64
 \name:
-    .if \clock + \flags
+    .if \clock + \flags + \alloc
     mov [rsp - 8], rax
     .endif
     KEEP_FLAGS \flags, 40
     mov [rsp - 16], rdx
     mov [rsp - 24], rcx
+    .if \alloc
+    lea rcx, [rsp + 16 + \bias]
+    cmp rcx, gs:[{ALLOC_AT}]
+    je 16f
+17:
+    .endif
     .if \clock * (1 - \rec)
     TICKS
     .elseif \rec
@@ -595,6 +602,21 @@ tw_base:
     mov rcx, gs:[{TOP}]
     jmp 6b
     .endif
+    .if \alloc
+16: # an allocator returns, or what it has jumped to; where called there is a jump to elsewhere yet to come
+    cmp dword ptr gs:[{ALLOC_KIND}], {FREE}
+    jne 18f
+    mov qword ptr gs:[{ALLOC_AT}], 0
+    jmp 17b
+18: mov [rsp - 32], rsi
+    mov rsi, rcx
+    mov rcx, [rsp - 8]
+    mov edx, \bias + 16
+    SLOW_CALL tw_slow_alloc_exit
+    mov rax, [rsp - 8]
+    mov rsi, [rsp - 32]
+    jmp 17b
+    .endif
     .endm
 
     # ---- tail jump: rsp == sp - 8
@@ -673,12 +695,14 @@ tw_base:
 3:  ret
     .endm
 
-    # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call.
-    # Nothing is in the red zone at an entry; the arguments go there for the controller.
-    .globl tw_gate
+    # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call. And
+    # behind the entry probe of those that allocate. Nothing is in the red zone at an entry; the arguments go there.
+    .macro GATE name, fn, flags
+    .globl \name
     .balign 64
-tw_gate:
+\name:
     mov [rsp - 8], rax
+    KEEP_FLAGS \flags, 88
     mov [rsp - 16], rdx
     mov [rsp - 24], rcx
     mov [rsp - 32], rsi
@@ -692,12 +716,14 @@ tw_gate:
     mov ecx, [rcx + 3]
     lea rsi, [rsp - 80]
     lea rdx, [rsp + 8]
-    SLOW_CALL tw_slow_gate
+    SLOW_CALL \fn
+    GIVE_FLAGS \flags, 88
     mov rsi, [rsp - 32]
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
     mov rax, [rsp - 8]
     ret
+    .endm
 
     # ---- exit to another stack or past callers: rsp is 136 below what the instruction that leaves will find, clear of
     # whatever lives in the red zone there.
@@ -770,6 +796,20 @@ tw_switch:
     ENTRY tw_go_entry_c, 0, 0, 0, 0, 1
     ENTRY tw_go_entry_cs, 0, 0, 0, 1, 1
     EXIT tw_go_return_c, 0, 0, -16, 1
+    GATE tw_gate, tw_slow_gate, 0
+    GATE tw_alloc, tw_slow_alloc, 1
+    EXIT tw_return_ta, 1, 0, -16, 0, 0, 1
+    EXIT tw_return_ca, 0, 0, -16, 0, 0, 1
+    EXIT tw_return_tfa, 1, 1, -16, 0, 0, 1
+    EXIT tw_return_cfa, 0, 1, -16, 0, 0, 1
+    EXIT tw_exit_ta, 1, 0, -8, 0, 0, 1
+    EXIT tw_exit_ca, 0, 0, -8, 0, 0, 1
+    EXIT tw_exit_tfa, 1, 1, -8, 0, 0, 1
+    EXIT tw_exit_cfa, 0, 1, -8, 0, 0, 1
+    EXIT tw_return_tra, 1, 0, -16, 0, 1, 1
+    EXIT tw_return_tfra, 1, 1, -16, 0, 1, 1
+    EXIT tw_exit_tra, 1, 0, -8, 0, 1, 1
+    EXIT tw_exit_tfra, 1, 1, -8, 0, 1, 1
     LEAVE tw_go_leave_own, 1
     LEAVE tw_go_leave_any, 0
 "#,
@@ -816,4 +856,7 @@ tw_switch:
     SITE_FACTOR = const shm::SITE_FACTOR as i32,
     JUMPED_FROM = const shm::PRIVATE_JUMPED_FROM,
     JUMPED_AT = const shm::PRIVATE_JUMPED_AT,
+    ALLOC_AT = const shm::PRIVATE_ALLOC_AT,
+    ALLOC_KIND = const shm::PRIVATE_ALLOC_KIND,
+    FREE = const shm::alloc::kind::FREE,
 );

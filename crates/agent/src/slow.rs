@@ -1,5 +1,6 @@
 //! What the probes do when the plain case does not hold. Each event is done here completely.
 
+use crate::alloc;
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
@@ -139,6 +140,7 @@ extern "C" fn tw_slow_tail(sp: u64, target: u64) {
             if target == 0 || is_probed(slot, target) {
                 (*slot.top()).key |= shm::KEY_PENDING;
             } else {
+                alloc::jumps_away(slot, sp);
                 leave(slot, now);
             }
         }

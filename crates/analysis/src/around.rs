@@ -132,6 +132,7 @@ impl Around {
         sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
         sum.terminal = sum.terminal.saturating_add(node.terminal);
         sum.unwound = sum.unwound.saturating_add(node.unwound);
+        sum.metrics.add(&node.metrics);
         if node.flags.contains(NodeFlags::OPEN) {
             sum.flags |= NodeFlags::OPEN;
         }

@@ -204,6 +204,7 @@ pub(crate) fn lay(
             sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
+            sum.metrics.add(&node.metrics);
             sum.flags |= node.flags;
         }
         extremes[at as usize].add(node);

@@ -1,6 +1,6 @@
 //! One row per function: everything it did, wherever it was called from.
 
-use thalweg_model::{Node, NodeFlags, Profile};
+use thalweg_model::{Metrics, Node, NodeFlags, Profile};
 
 use crate::compensate::costs;
 use crate::{Extremes, outermost_cum, outermost_elapsed, own_waits, threads};
@@ -32,6 +32,8 @@ pub struct FunctionTotals {
     pub unwound: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
     pub on_stack_at_attach: bool,
+    /// What else the function did itself.
+    pub metrics: Metrics,
 }
 
 /// The functions that were seen, in the order of the profile's functions.
@@ -56,6 +58,7 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             row.waited = row.waited.saturating_add(waited);
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
+            row.metrics.add(&node.metrics);
             row.contexts += 1;
             if node.flags.contains(NodeFlags::FOLDED) {
                 row.folded_calls = row.folded_calls.saturating_add(node.calls);

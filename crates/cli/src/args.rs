@@ -17,6 +17,7 @@ use crate::commands::{
     man, merge, probe, record, report, serve, status, summary, threads, top,
 };
 use crate::live;
+use crate::metric::Extra;
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
 pub const DEFAULT_FILE: &str = "profile.thalweg";
@@ -101,6 +102,10 @@ pub struct MeasureArgs {
     /// Tell contexts apart by where the call is made, and direct from indirect calls
     #[arg(long)]
     pub call_sites: bool,
+
+    /// Measure more than calls and time (may be given several times)
+    #[arg(long = "metric", value_enum, value_name = "METRIC")]
+    pub metrics: Vec<Extra>,
 }
 
 /// What does not matter is left out.

@@ -20,6 +20,7 @@ use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::calibration;
+use crate::metric;
 use crate::report::{self, Style};
 
 pub fn options(
@@ -28,11 +29,13 @@ pub fn options(
     threads: &[u32],
     follow: bool,
 ) -> anyhow::Result<Options> {
+    let alloc = metric::wants_alloc(&measure.metrics)?;
     Ok(Options {
-        filter: filter.build()?,
+        filter: filter.build()?.with_allocators(alloc),
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
         sites: measure.call_sites,
+        alloc,
         memory: measure.memory,
         follow,
         gates_suffice: false,

@@ -6,6 +6,7 @@ mod calibration;
 mod checkpoints;
 mod commands;
 mod live;
+mod metric;
 mod page;
 mod recording;
 mod report;

@@ -31,6 +31,8 @@ pub struct Encoder<'a> {
     pub numbers: &'a [u32],
     /// Functions that have a gate before their entry probe.
     pub gates: &'a [(usize, gate::Kind)],
+    /// Functions that allocate or free, and how.
+    pub allocators: &'a [(usize, u32)],
 }
 
 /// The same for functions that are not counted: a gate at the entry, nothing else.
@@ -82,6 +84,7 @@ impl ProbeEncoder for Encoder<'_> {
             timed,
             sites,
             records,
+            alloc,
         } = self.probes;
         let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
         let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
@@ -99,6 +102,10 @@ impl ProbeEncoder for Encoder<'_> {
                     (true, true, true) => TW_ENTRY_TFLSR,
                 },
             ),
+            (Probe::Return, false) if records && alloc => (JMP, TW_RETURN_TRA),
+            (Probe::Return, true) if records && alloc => (JMP, TW_RETURN_TFRA),
+            (Probe::Exit, false) if records && alloc => (CALL, TW_EXIT_TRA),
+            (Probe::Exit, true) if records && alloc => (CALL, TW_EXIT_TFRA),
             (Probe::Return, false) if records => (JMP, TW_RETURN_TR),
             (Probe::Return, true) if records => (JMP, TW_RETURN_TFR),
             (Probe::Exit, false) if records => (CALL, TW_EXIT_TR),
@@ -119,6 +126,10 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
             (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
             (Probe::Entry { loops: true, .. }, true) => (CALL, pick(TW_ENTRY_TFL, TW_ENTRY_CFL)),
+            (Probe::Return, false) if alloc => (JMP, pick(TW_RETURN_TA, TW_RETURN_CA)),
+            (Probe::Return, true) if alloc => (JMP, pick(TW_RETURN_TFA, TW_RETURN_CFA)),
+            (Probe::Exit, false) if alloc => (CALL, pick(TW_EXIT_TA, TW_EXIT_CA)),
+            (Probe::Exit, true) if alloc => (CALL, pick(TW_EXIT_TFA, TW_EXIT_CFA)),
             (Probe::Return, false) => (JMP, pick(TW_RETURN_T, TW_RETURN_C)),
             (Probe::Return, true) => (JMP, pick(TW_RETURN_TF, TW_RETURN_CF)),
             (Probe::Exit, false) => (CALL, pick(TW_EXIT_T, TW_EXIT_C)),
@@ -134,7 +145,7 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::GoLeave { own: true }, _) => (CALL, TW_GO_LEAVE_OWN),
             (Probe::GoLeave { own: false }, _) => (CALL, TW_GO_LEAVE_ANY),
         };
-        let start = out.len();
+        let (first, start) = (at, out.len());
         if let Probe::Entry {
             function,
             loops: false,
@@ -182,6 +193,19 @@ impl ProbeEncoder for Encoder<'_> {
         }
         if below_red_zone {
             out.extend_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
+        }
+        if let Probe::Entry {
+            function,
+            loops: false,
+        } = probe
+            && let Some((_, kind)) = self.allocators.iter().find(|(f, _)| *f == function)
+        {
+            let at = first + (out.len() - start) as u64;
+            let displacement = (self.agent + TW_ALLOC).wrapping_sub(at + 5) as u32;
+            out.push(CALL);
+            out.extend_from_slice(&displacement.to_le_bytes());
+            out.extend_from_slice(&[0x0f, 0x1f, 0x80]);
+            out.extend_from_slice(&kind.to_le_bytes());
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Options {
     pub timed: bool,
     /// Tell contexts apart by call site.
     pub sites: bool,
+    /// Count allocations, charged to those who make them.
+    pub alloc: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     /// Count fork children too, and where a controller lives, the programs that they become.
@@ -183,6 +185,7 @@ fn measure(options: &Options, launched: bool) -> Measure {
     Measure {
         timed: options.timed,
         sites: options.sites,
+        alloc: options.alloc,
         memory: options.memory,
         launched,
         chosen: !options.threads.is_empty(),
@@ -239,6 +242,10 @@ fn meta(command: Vec<String>, attached: bool, options: &Options) -> model::Meta 
         attached,
         command,
         memory_limit: options.memory,
+        metrics: match options.alloc {
+            true => model::Metric::ALL.to_vec(),
+            false => Vec::new(),
+        },
         ..Default::default()
     }
 }

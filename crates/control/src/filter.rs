@@ -24,6 +24,8 @@ pub struct Filter {
     modules: KeepDrop,
     /// Functions at whose entry a checkpoint is made. They are counted whatever the other patterns say.
     checkpoints: RegexSet,
+    /// Functions that allocate are counted too, whatever the patterns say.
+    allocators: bool,
 }
 
 impl Filter {
@@ -43,6 +45,7 @@ impl Filter {
                 drop: compile("--no-lib", no_lib)?,
             },
             checkpoints: RegexSet::empty(),
+            allocators: false,
         })
     }
 
@@ -52,6 +55,14 @@ impl Filter {
             checkpoints,
             ..self
         })
+    }
+
+    pub fn with_allocators(self, allocators: bool) -> Filter {
+        Filter { allocators, ..self }
+    }
+
+    pub fn wants_allocators(&self) -> bool {
+        self.allocators
     }
 
     pub fn has_checkpoints(&self) -> bool {

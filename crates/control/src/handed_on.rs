@@ -56,5 +56,6 @@ fn add_figures(into: &mut model::Node, from: &model::Node) {
     into.elapsed = into.elapsed.saturating_add(from.elapsed);
     into.terminal = into.terminal.saturating_add(from.terminal);
     into.unwound = into.unwound.saturating_add(from.unwound);
+    into.metrics.add(&from.metrics);
     into.flags |= from.flags;
 }

@@ -7,6 +7,7 @@ use thalweg_model::NodeFlags;
 use thalweg_shm as shm;
 
 use crate::accounts::{self, Account, ThreadClock};
+use crate::alloc::{self, Allocations};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::handed_on;
@@ -186,6 +187,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     let clock = Clock::new(&header, now);
     let nodes = Nodes::read(shared, &header)?;
     let waits = Waits::read(shared, &header)?;
+    let allocations = Allocations::read(shared, &header)?;
     profile.meta.created_unix_ns = header.attach_unix_ns;
     profile.meta.duration_ns = clock.ns(end_ticks.saturating_sub(header.attach_ticks));
     profile.meta.clock_hz = clock.hz;
@@ -211,6 +213,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         header: &header,
         nodes: &nodes,
         waits: &waits,
+        allocations: &allocations,
         clock: &clock,
         witness,
         end_ticks,
@@ -257,6 +260,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
     }
     add_notes(&mut profile, &header);
+    alloc::add_notes(&mut profile, shared, &header)?;
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(
             "{unseen} threads ended before they were seen from outside: their numbers are those of the target's PID namespace"
@@ -331,6 +335,7 @@ struct Reader<'a> {
     header: &'a shm::Header,
     nodes: &'a Nodes,
     waits: &'a Waits,
+    allocations: &'a Allocations,
     clock: &'a Clock,
     witness: &'a Witness,
     end_ticks: u64,
@@ -354,6 +359,7 @@ struct Figures {
     max: i64,
     unwound: u32,
     flags: NodeFlags,
+    metrics: model::Metrics,
 }
 
 impl Reader<'_> {
@@ -406,6 +412,7 @@ impl Reader<'_> {
                 max: node.max,
                 unwound: node.unwound,
                 flags: NodeFlags::empty(),
+                metrics: self.allocations.of(number),
             };
             sites.push(node.children[shm::SITE_SLOT]);
             if node.flags & shm::NODE_AT_ATTACH != 0 {
@@ -642,6 +649,7 @@ impl Reader<'_> {
                 max: node.max,
                 unwound: node.unwound,
                 flags: NodeFlags::FOLDED,
+                metrics: self.allocations.folded(function),
             };
             thread.folded_calls += node.calls;
             let mut node = convert(&figures, function, None, &[], self.clock, timed);
@@ -731,5 +739,6 @@ fn convert(
         unwound: figures.unwound.into(),
         flags: figures.flags,
         site: None,
+        metrics: figures.metrics,
     }
 }

@@ -9,9 +9,11 @@
 
 mod accounts;
 pub mod agent;
+mod alloc;
 pub mod attach;
 pub mod clock;
 mod coroutines;
+pub mod counters;
 pub mod detach;
 pub mod error;
 pub mod family;

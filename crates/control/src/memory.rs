@@ -37,6 +37,8 @@ unsafe impl Contract for shm::Gate {}
 unsafe impl Contract for shm::Loaded {}
 // SAFETY: as above.
 unsafe impl Contract for shm::ParkedBlock {}
+// SAFETY: as above.
+unsafe impl Contract for shm::alloc::AllocHead {}
 
 // SAFETY: as above.
 unsafe impl Contract for shm::rules::Head {}

@@ -28,6 +28,8 @@ pub struct Measure {
     pub timed: bool,
     /// Contexts are told apart by call site.
     pub sites: bool,
+    /// Allocations are counted.
+    pub alloc: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     pub launched: bool,
@@ -47,6 +49,7 @@ pub struct Probes {
     pub timed: bool,
     pub sites: bool,
     pub records: bool,
+    pub alloc: bool,
 }
 
 impl Measure {
@@ -55,6 +58,7 @@ impl Measure {
             timed: self.timed,
             sites: self.sites,
             records: self.records,
+            alloc: self.alloc,
         }
     }
 }
@@ -65,6 +69,7 @@ impl Probes {
             timed: header.flags & shm::HEADER_TIMED != 0,
             sites: header.flags & shm::HEADER_SITES != 0,
             records: header.flags & shm::HEADER_RECORDS != 0,
+            alloc: header.has_alloc(),
         }
     }
 }
@@ -246,6 +251,9 @@ impl Build {
             self.ledger_bytes.len() as u64,
             self.measure.memory,
         );
+        if self.measure.alloc {
+            self.layout = self.layout.with_alloc();
+        }
         Ok(())
     }
 
@@ -291,6 +299,10 @@ impl Build {
             shm::HEADER_RECORDS
         } else {
             0
+        } | if self.measure.alloc {
+            shm::HEADER_ALLOC
+        } else {
+            0
         } | if self.measure.follow {
             shm::HEADER_FOLLOW
         } else {
@@ -315,6 +327,7 @@ impl Build {
         header.nodes_offset = self.layout.nodes_offset;
         header.nodes_len = self.layout.nodes_len;
         header.rules_offset = self.layout.rules_offset;
+        header.alloc_offset = self.layout.alloc_offset;
         for (place, region) in header.code.iter_mut().zip(&self.code) {
             *place = shm::CodeRegion {
                 start: region.start,
@@ -427,6 +440,7 @@ pub fn emit(
         probes,
         numbers,
         gates,
+        allocators: &surveyed.allocators,
     };
     let mut made = vec![realise(&surveyed.plan, at, &counting)?];
     if !surveyed.gate_plan.functions.is_empty() {

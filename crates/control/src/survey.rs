@@ -1,6 +1,6 @@
 //! The target's code before it is touched: which files it has mapped, what functions they hold, what would be patched.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use thalweg_model as model;
 use thalweg_patch::{GoPlan, ModulePlan};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
+use crate::alloc;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::gate;
@@ -25,6 +26,8 @@ pub struct Surveyed {
     /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
     pub gates: Vec<(usize, gate::Kind)>,
     pub gate_plan: ModulePlan,
+    /// Functions that allocate or free, if that is counted, and how.
+    pub allocators: Vec<(usize, u32)>,
     pub path: PathBuf,
     /// What the loader added to the module's addresses.
     pub bias: u64,
@@ -190,6 +193,7 @@ pub fn catalog<'a>(
                 line: 0,
             });
         }
+        profile.notes.extend(alloc::unfollowed(surveyed));
         for skipped in &surveyed.plan.skipped {
             let function = &module.functions[skipped.function];
             profile.skipped.push(model::Skipped {
@@ -416,6 +420,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
                 && left_alone.is_none()
                 && filter.keeps_function(&f.name, f.linkage_name.as_deref())
                 || left_alone.is_none() && filter.is_checkpoint(&f.name, f.linkage_name.as_deref())
+                || left_alone.is_none() && filter.wants_allocators() && alloc::kind_of(f).is_some()
         })
         .collect();
     let mut go_plan = GoPlan::default();
@@ -436,6 +441,12 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     } else {
         ModulePlan::default()
     };
+    if filter.wants_allocators() && !module.is_loader {
+        let mut chain: HashSet<usize> = alloc::allocators(&module).iter().map(|a| a.0).collect();
+        while alloc::select_jumps(&module, &plan, &mut chain, &mut selected) {
+            plan = thalweg_patch::plan(&module, &selected);
+        }
+    }
     let paced = go_plan.is_paced();
     plan.add(go_plan.plan);
     let mut gates = gate::gated(&module, filter);
@@ -454,6 +465,10 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         ModulePlan::default()
     };
     gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
+    let allocators = match filter.wants_allocators() && !module.is_loader {
+        true => alloc::allocators(&module),
+        false => Vec::new(),
+    };
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {
@@ -461,6 +476,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         plan,
         gates,
         gate_plan,
+        allocators,
         path,
         bias,
         low,

@@ -33,6 +33,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         threads: vec![],
         timed: true,
         sites: false,
+        alloc: false,
         memory,
         follow: false,
         gates_suffice: false,

@@ -17,7 +17,7 @@
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_model::{Creator, End, NodeFlags, Process, Profile, Target, Thread};
+use thalweg_model::{Creator, End, Metrics, NodeFlags, Process, Profile, Target, Thread};
 
 use crate::each::Each;
 
@@ -276,6 +276,23 @@ struct Node<'a> {
     indirect: Option<u64>,
     #[serde(skip_serializing_if = "is_false")]
     tail: bool,
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    metrics: Named,
+}
+
+/// Metrics by their names, those that are not 0.
+struct Named(Metrics);
+
+impl Named {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Named {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(metric, value)| (metric.name(), value)))
+    }
 }
 
 impl<'a> Node<'a> {
@@ -307,6 +324,7 @@ impl<'a> Node<'a> {
             direct: made(Target::Direct),
             indirect: made(Target::Indirect),
             tail: site.is_some_and(|site| site.jump),
+            metrics: Named(node.metrics),
         }
     }
 }

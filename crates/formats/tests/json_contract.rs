@@ -92,7 +92,7 @@ fn node(parent: Option<u32>, function: u32) -> Node {
         terminal: 0,
         unwound: 0,
         flags: NodeFlags::empty(),
-        site: None,
+        ..Node::default()
     }
 }
 

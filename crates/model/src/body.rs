@@ -4,6 +4,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::metrics::Metric;
 use crate::profile::{
     Creator, End, Function, Meta, Module, Node, ProbeCosts, Process, Profile, Skipped, Thread,
 };
@@ -23,6 +24,7 @@ mod tag {
     pub const TERMINAL: u64 = 15;
     pub const COSTS: u64 = 16;
     pub const CALLS: u64 = 30;
+    pub const METRICS: u64 = 40;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -66,6 +68,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             calls::encode(&profile.recorded, out)
         });
     }
+    if !profile.meta.metrics.is_empty() {
+        section(&mut out, tag::METRICS, |out| encode_metrics(profile, out));
+    }
     out.into_bytes()
 }
 
@@ -95,6 +100,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             tag::CALLS => profile.recorded = calls::decode(section)?,
+            tag::METRICS => decode_metrics(&mut profile, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -147,6 +153,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         memory_bytes: input.number()?,
         memory_limit: input.number()?,
         costs: None,
+        metrics: Vec::new(),
     })
 }
 
@@ -339,6 +346,39 @@ fn encode_terminal(profile: &Profile, out: &mut Encoder) {
     encode_few(profile, |node| node.terminal, out);
 }
 
+/// A column for each, under its name: of most metrics few contexts have anything.
+fn encode_metrics(profile: &Profile, out: &mut Encoder) {
+    for &metric in &profile.meta.metrics {
+        let mut column = Encoder::default();
+        encode_few(profile, |node| node.metrics.get(metric), &mut column);
+        let column = column.into_bytes();
+        out.text(metric.name());
+        out.number(column.len() as u64);
+        out.raw(&column);
+    }
+}
+
+/// Passes over metrics that this version does not know.
+fn decode_metrics(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let missing = "a context that does not exist has a metric";
+    while !input.is_at_end() {
+        let name = input.text()?;
+        let length = input.count(1)?;
+        let mut column = Decoder::new(input.raw(length)?);
+        let Some(metric) = Metric::named(&name) else {
+            continue;
+        };
+        let metrics = &mut profile.meta.metrics;
+        if metrics.contains(&metric) {
+            return Err(ReadError::Corrupt("a metric is there twice"));
+        }
+        metrics.push(metric);
+        let figure = |node: &mut Node, value| node.metrics.set(metric, value);
+        decode_into(profile, missing, figure, &mut column)?;
+    }
+    Ok(())
+}
+
 /// Only the nodes that have the figure are named, by how many were passed over.
 fn encode_few(profile: &Profile, figure: impl Fn(&Node) -> u64, out: &mut Encoder) {
     let mut passed = 0;
@@ -370,6 +410,15 @@ fn decode_few(
     figure: impl Fn(&mut Node) -> &mut u64,
     input: &mut Decoder,
 ) -> Result<(), ReadError> {
+    decode_into(profile, missing, |node, value| *figure(node) = value, input)
+}
+
+fn decode_into(
+    profile: &mut Profile,
+    missing: &'static str,
+    set: impl Fn(&mut Node, u64),
+    input: &mut Decoder,
+) -> Result<(), ReadError> {
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     let mut nodes = threads.flat_map(|thread| &mut thread.nodes);
     while !input.is_at_end() {
@@ -377,7 +426,7 @@ fn decode_few(
             .ok()
             .and_then(|passed| nodes.nth(passed))
             .ok_or(ReadError::Corrupt(missing))?;
-        *figure(node) = input.number()?;
+        set(node, input.number()?);
     }
     Ok(())
 }

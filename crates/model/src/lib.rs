@@ -14,6 +14,7 @@ mod container;
 mod error;
 mod file;
 mod merge;
+mod metrics;
 mod nodes;
 mod profile;
 mod sites;
@@ -24,6 +25,7 @@ pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use merge::Merger;
+pub use metrics::{Metric, Metrics, Unit};
 pub use profile::{
     Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts, Process, Profile, Site,
     SiteId, Skipped, Target, Thread,

@@ -78,12 +78,17 @@ impl Merger {
         let memory_bytes = ours.memory_bytes.saturating_add(other.meta.memory_bytes);
         let end = later_ns.saturating_add(other.meta.duration_ns);
         let duration_ns = ours.duration_ns.max(end);
+        let mut metrics = std::mem::take(&mut ours.metrics);
+        metrics.extend(&other.meta.metrics);
+        metrics.sort_unstable();
+        metrics.dedup();
         if self.first_ns.is_none_or(|first| later_ns < first) {
             *ours = other.meta;
             self.first_ns = Some(later_ns);
         }
         ours.memory_bytes = memory_bytes;
         ours.duration_ns = duration_ns;
+        ours.metrics = metrics;
     }
 
     /// Equal places are one; those that are not known (imported from another tool) differ in their names.

@@ -1,6 +1,7 @@
 //! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
 
 use crate::calls::Recorded;
+use crate::metrics::{Metric, Metrics};
 
 /// Everything one recording found out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Meta {
     pub overhead_ns_per_call: f64,
     pub memory_bytes: u64,
     pub memory_limit: u64,
+    /// What was measured beside calls and time.
+    pub metrics: Vec<Metric>,
     /// What the probes cost on the machine that recorded, where it was calibrated.
     pub costs: Option<ProbeCosts>,
 }
@@ -161,6 +164,8 @@ pub struct Node {
     pub flags: NodeFlags,
     /// Where the calls were made, if that was recorded and is known.
     pub site: Option<SiteId>,
+    /// What else it did itself, without its callees.
+    pub metrics: Metrics,
 }
 
 /// A number of [`Profile::sites`].

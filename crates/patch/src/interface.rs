@@ -35,7 +35,7 @@ impl ModulePlan {
 }
 
 /// The longest code a [`ProbeEncoder`] may produce for one probe.
-pub const MAX_PROBE_BYTES: u64 = 32;
+pub const MAX_PROBE_BYTES: u64 = 40;
 
 #[derive(Clone, Debug)]
 pub struct FunctionPlan {

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | rules |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -15,13 +15,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod alloc;
 pub mod record;
 pub mod rules;
 
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -111,6 +112,29 @@ pub struct PrivateSlot {
     pub go_busy: u64,
     /// With `HEADER_RECORDS`: address of the table with a byte per function, see `rules`.
     pub rules: u64,
+    /// With `HEADER_ALLOC`: the allocator that the thread is in.
+    pub alloc: AllocNote,
+}
+
+/// What an allocator was asked for that has not returned yet.
+#[repr(C)]
+pub struct AllocNote {
+    /// Address of its return address; 0: the thread is in none.
+    pub at: u64,
+    /// One of `alloc::kind`.
+    pub kind: u64,
+    /// Its frame and its context, by which one that was left without a return is known.
+    pub frame: u64,
+    pub node: u64,
+    /// The context that is charged.
+    pub caller: u64,
+    pub size: u64,
+    /// The block that is freed or resized, and what is known of it.
+    pub old: u64,
+    pub old_bytes: u64,
+    pub old_node: u64,
+    /// Where the block's address goes, if it is not returned.
+    pub into: u64,
 }
 
 pub const KNOWN_STACKS: usize = 32;
@@ -138,6 +162,8 @@ pub const PRIVATE_GO_THREAD: usize = core::mem::offset_of!(PrivateSlot, go_threa
 pub const PRIVATE_GO_STACK: usize = core::mem::offset_of!(PrivateSlot, go_stack);
 pub const PRIVATE_GO_BUSY: usize = core::mem::offset_of!(PrivateSlot, go_busy);
 pub const PRIVATE_RULES: usize = core::mem::offset_of!(PrivateSlot, rules);
+pub const PRIVATE_ALLOC_AT: usize = core::mem::offset_of!(PrivateSlot, alloc.at);
+pub const PRIVATE_ALLOC_KIND: usize = core::mem::offset_of!(PrivateSlot, alloc.kind);
 
 /// Fields of Go's `g`, the same in all versions that pass it in r14: the end of its stack, and its thread.
 pub const G_STACK_END: usize = 8;
@@ -672,6 +698,8 @@ pub struct Header {
     pub ticks_per_ns: u64,
     /// With `HEADER_RECORDS`: where the rules are.
     pub rules_offset: u64,
+    /// With `HEADER_ALLOC`: see `alloc`.
+    pub alloc_offset: u64,
 }
 
 /// As a gap: one that is never exceeded.
@@ -699,6 +727,9 @@ pub const HEADER_SITES: u32 = 256;
 /// Calls that rules choose are recorded one by one.
 pub const HEADER_RECORDS: u32 = 1 << 16;
 
+/// Allocations are counted.
+pub const HEADER_ALLOC: u32 = 1 << 17;
+
 /// An uncounted fork child that has made so many events is no mere step towards an exec: it asks to be left clean.
 pub const STRAY_EVENTS: u64 = 64;
 
@@ -716,6 +747,8 @@ pub struct Layout {
     pub nodes_len: u64,
     pub waits_offset: u64,
     pub rules_offset: u64,
+    /// 0: allocations are not counted.
+    pub alloc_offset: u64,
     pub shared_size: u64,
 }
 
@@ -751,7 +784,8 @@ impl Layout {
             nodes_len,
             waits_offset,
             rules_offset,
-            shared_size: rules_offset + rules::len(functions_limit),
+            alloc_offset: 0,
+            shared_size: page_up(rules_offset + rules::len(functions_limit)),
         }
     }
 }

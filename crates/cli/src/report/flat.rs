@@ -5,11 +5,13 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use thalweg_analysis::{FunctionTotals, Summary, edges, flat, is_waiting_measured, summary};
-use thalweg_model::{ProbeCosts, Profile};
+use thalweg_model::{Metric, ProbeCosts, Profile};
 
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, counted, printable, share, time, time_if, time_inline};
+use super::text::{
+    TIME_WIDTH, bytes, count, counted, printable, share, time, time_if, time_inline,
+};
 use super::{LeftOut, Selection, SortKey};
 
 /// Columns of the table.
@@ -38,6 +40,22 @@ pub enum Field {
     Recursion,
     /// Calls that ended without a return
     Unwound,
+    /// Blocks of memory that it allocated itself
+    Allocs,
+    /// Their bytes
+    Allocated,
+    /// Blocks that it freed
+    Frees,
+    /// Their bytes
+    Freed,
+    /// Bytes that it allocated and nobody freed
+    Live,
+    /// Blocks that it allocated and nobody freed
+    LiveBlocks,
+    /// Bytes of anonymous memory that it had the kernel map
+    Mapped,
+    /// Of these, bytes that it had unmapped
+    Unmapped,
     Module,
     /// Source file and line
     Place,
@@ -65,6 +83,13 @@ const WITH_WAITS: [Field; 10] = [
     Field::Callers,
     Field::Module,
     Field::Name,
+];
+const ALLOCATION: [Field; 5] = [
+    Field::Allocs,
+    Field::Allocated,
+    Field::Frees,
+    Field::Freed,
+    Field::Live,
 ];
 const COUNTED: [Field; 4] = [Field::Calls, Field::Callers, Field::Module, Field::Name];
 
@@ -111,6 +136,11 @@ pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTo
         SortKey::Threads => b.threads.cmp(&a.threads),
         SortKey::Contexts => b.contexts.cmp(&a.contexts),
         SortKey::Recursion => b.recursion.cmp(&a.recursion),
+        SortKey::Allocs | SortKey::Allocated | SortKey::Freed | SortKey::Live => {
+            let metric = key.metric();
+            let figure = |row: &FunctionTotals| metric.map_or(0, |metric| row.metrics.get(metric));
+            figure(b).cmp(&figure(a))
+        }
         SortKey::Module => module(a).cmp(module(b)).then(b.base.cmp(&a.base)),
         SortKey::Name => Ordering::Equal,
     }
@@ -148,6 +178,11 @@ pub fn print_rows(
     let taken_out = |costs: ProbeCosts| costs.taken_out;
     if !chosen && profile.meta.costs.is_some_and(taken_out) {
         fields.insert(2, Field::Error);
+    }
+    if !chosen && profile.meta.metrics.contains(&Metric::AllocBytes) {
+        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
+        let behind = fields.len() - 2;
+        fields.splice(behind..behind, ALLOCATION);
     }
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
@@ -216,6 +251,14 @@ impl View<'_> {
             Field::Contexts => table.column("Contexts", Align::Right),
             Field::Recursion => table.column("RL", Align::Right),
             Field::Unwound => table.column("Unwound", Align::Right),
+            Field::Allocs => table.column("Allocs", Align::Right),
+            Field::Allocated => table.column("Allocated", Align::Right),
+            Field::Frees => table.column("Frees", Align::Right),
+            Field::Freed => table.column("Freed", Align::Right),
+            Field::Live => table.column("Live", Align::Right),
+            Field::LiveBlocks => table.column("Live blocks", Align::Right),
+            Field::Mapped => table.column("Mapped", Align::Right),
+            Field::Unmapped => table.column("Unmapped", Align::Right),
             Field::Module => table.column("Module", Align::Left).at_most(24),
             Field::Place => table.column("Place", Align::Left).at_most(40),
             Field::Name => table.column("Name", Align::Left),
@@ -249,6 +292,14 @@ impl View<'_> {
             Field::Contexts => Cell::new(count(row.contexts)),
             Field::Recursion => Cell::new(count(row.recursion.into())),
             Field::Unwound => Cell::new(count(row.unwound)),
+            Field::Allocs => counted_metric(row, Metric::AllocCalls),
+            Field::Allocated => sized_metric(row, Metric::AllocBytes),
+            Field::Frees => counted_metric(row, Metric::FreeCalls),
+            Field::Freed => sized_metric(row, Metric::FreeBytes),
+            Field::Live => sized_metric(row, Metric::LiveBytes),
+            Field::LiveBlocks => counted_metric(row, Metric::LiveObjects),
+            Field::Mapped => sized_metric(row, Metric::MapBytes),
+            Field::Unmapped => sized_metric(row, Metric::UnmapBytes),
             Field::Module => Cell::new(printable(
                 &self.profile.modules[function.module as usize].name,
             )),
@@ -258,6 +309,21 @@ impl View<'_> {
             }),
             Field::Name => Cell::new(printable(&function.name)).tail(marks(row)),
         }
+    }
+}
+
+/// Most functions allocate nothing: their cells stay empty.
+fn counted_metric(row: &FunctionTotals, metric: Metric) -> Cell {
+    match row.metrics.get(metric) {
+        0 => Cell::default(),
+        value => Cell::new(count(value)),
+    }
+}
+
+fn sized_metric(row: &FunctionTotals, metric: Metric) -> Cell {
+    match row.metrics.get(metric) {
+        0 => Cell::default(),
+        value => Cell::new(bytes(value)),
     }
 }
 

@@ -25,7 +25,7 @@ mod tree;
 use anyhow::bail;
 use clap::ValueEnum;
 use thalweg_control::filter::Filter;
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Profile};
 
 pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};
 pub use around::{Direction, print_around, print_around_json};
@@ -60,6 +60,15 @@ pub enum SortKey {
     Threads,
     Contexts,
     Recursion,
+    /// Blocks allocated, in profiles recorded with --metric alloc
+    Allocs,
+    /// Bytes allocated
+    #[value(alias = "alloc")]
+    Allocated,
+    /// Bytes freed
+    Freed,
+    /// Bytes allocated and not freed
+    Live,
     Module,
     Name,
 }
@@ -68,6 +77,16 @@ impl SortKey {
     fn is_time(self) -> bool {
         use SortKey::*;
         matches!(self, Base | Cum | Elapsed | Waited | Min | Max | Mean)
+    }
+
+    fn metric(self) -> Option<Metric> {
+        match self {
+            SortKey::Allocs => Some(Metric::AllocCalls),
+            SortKey::Allocated => Some(Metric::AllocBytes),
+            SortKey::Freed => Some(Metric::FreeBytes),
+            SortKey::Live => Some(Metric::LiveBytes),
+            _ => None,
+        }
     }
 }
 
@@ -93,6 +112,13 @@ impl Selection {
         default: SortKey,
     ) -> anyhow::Result<Selection> {
         let timed = profile.meta.timed;
+        let has = |metric| profile.meta.metrics.contains(&metric);
+        if sort
+            .and_then(SortKey::metric)
+            .is_some_and(|metric| !has(metric))
+        {
+            bail!("this profile does not say what was allocated: record it with --metric alloc");
+        }
         let sort = match sort {
             None if timed => default,
             None => SortKey::Calls,

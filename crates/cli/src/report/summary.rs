@@ -89,6 +89,10 @@ fn key_name(key: SortKey) -> &'static str {
         SortKey::Threads => "threads",
         SortKey::Contexts => "contexts",
         SortKey::Recursion => "levels of recursion",
+        SortKey::Allocs => "allocations",
+        SortKey::Allocated => "bytes allocated",
+        SortKey::Freed => "bytes freed",
+        SortKey::Live => "bytes live",
         SortKey::Module | SortKey::Name => "name",
     }
 }

@@ -50,6 +50,7 @@ fn sample() -> Profile {
         unwound: 0,
         flags: NodeFlags::empty(),
         site: None,
+        ..Node::default()
     };
     let mut worker_root = node(None, WORKER, 0, 300_000, 30_800_000, 0);
     worker_root.flags = NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN;
@@ -69,7 +70,7 @@ fn sample() -> Profile {
             overhead_ns_per_call: 23.4,
             memory_bytes: 12 << 20,
             memory_limit: 256 << 20,
-            costs: None,
+            ..Meta::default()
         },
         modules: vec![
             Module {

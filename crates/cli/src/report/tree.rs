@@ -157,6 +157,11 @@ fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Orderi
         SortKey::Max => right.max.cmp(&left.max),
         SortKey::Mean => mean(right).cmp(&mean(left)),
         SortKey::Recursion => right.recursion.cmp(&left.recursion),
+        SortKey::Allocs | SortKey::Allocated | SortKey::Freed | SortKey::Live => {
+            let metric = key.metric();
+            let figure = |node: &Node| metric.map_or(0, |metric| node.metrics.get(metric));
+            figure(right).cmp(&figure(left))
+        }
         // What only whole functions have.
         SortKey::Waited
         | SortKey::Threads

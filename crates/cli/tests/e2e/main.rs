@@ -1,5 +1,6 @@
 //! End-to-end tests: real programs under the real `thalweg` binary. Each module keeps one kind of promise.
 
+mod alloc;
 mod alone;
 mod attach;
 mod bad_input;

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts,
-    Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
+    Call, CallEnd, CallValue, Creator, End, Function, Meta, Metric, Module, Node, NodeFlags,
+    ProbeCosts, Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -40,6 +40,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
             if profile.notes.len() == 2 {
                 add_calls(&mut profile);
             }
+            add_metrics(&mut profile);
             profile
         })
 }
@@ -91,6 +92,19 @@ fn index_before(index: u32) -> Option<u32> {
     index.checked_sub(1)
 }
 
+/// Of each metric some contexts have something.
+fn add_metrics(profile: &mut Profile) {
+    let metrics = profile.meta.metrics.clone();
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for node in threads.flat_map(|thread| &mut thread.nodes) {
+        for (shift, &metric) in metrics.iter().enumerate() {
+            if node.calls >> shift & 1 != 0 {
+                node.metrics.set(metric, node.base >> shift);
+            }
+        }
+    }
+}
+
 /// One in each function, and most contexts called from one of them.
 fn add_sites(profile: &mut Profile) {
     let sites = profile.functions.iter().map(|function| Site {
@@ -137,6 +151,11 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     error: 0.1,
                     taken_out: numbers.3,
                 }),
+                metrics: match numbers.3 {
+                    true => Metric::ALL.to_vec(),
+                    false => Vec::new(),
+                },
+                ..Meta::default()
             },
         )
 }
@@ -249,6 +268,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     unwound: m.5 % 3,
                     flags: NodeFlags::from_bits(flags).unwrap(),
                     site: None,
+                    ..Node::default()
                 })
                 .collect(),
         })
@@ -317,6 +337,7 @@ pub fn realistic(node_count: usize) -> Profile {
             unwound: 0,
             flags: NodeFlags::empty(),
             site: None,
+            ..Node::default()
         });
     }
     for index in (0..node_count).rev() {

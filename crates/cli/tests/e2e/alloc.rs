@@ -1,0 +1,225 @@
+//! What is allocated is counted to the byte, by who asks for it, in every thread, and what is freed is known to be somebody's.
+
+use crate::support::build::{Build, Program, targets};
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, refuse, succeed, text};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const METRICS: [&str; 6] = [
+    "alloc.calls",
+    "alloc.bytes",
+    "free.calls",
+    "free.bytes",
+    "live.bytes",
+    "live.objects",
+];
+
+struct Recorded {
+    _scratch: Scratch,
+    file: String,
+    stdout: Vec<u8>,
+}
+
+#[track_caller]
+fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Recorded {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let run = command()
+        .args(["record", "--no-report", "-q", "-o"])
+        .arg(&file)
+        .args(options)
+        .arg("--")
+        .arg(program)
+        .args(arguments)
+        .output()
+        .expect("thalweg starts");
+    assert!(run.status.success(), "{}", text(&run));
+    Recorded {
+        _scratch: scratch,
+        file: file.to_str().expect("a plain path").to_owned(),
+        stdout: run.stdout,
+    }
+}
+
+fn json(recorded: &Recorded) -> Value {
+    let text = succeed(&["export", "-i", &recorded.file, "--format", "json"]);
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// A metric of each function that has any, by name, over all threads and contexts.
+fn by_function(profile: &Value, metric: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for process in profile["processes"].as_array().expect("processes") {
+        for thread in process["threads"].as_array().expect("threads") {
+            for node in thread["nodes"].as_array().expect("nodes") {
+                let value = node["metrics"][metric].as_u64().unwrap_or(0);
+                let function = node["function"].as_u64().expect("a function") as usize;
+                let name = profile["functions"][function]["name"].as_str();
+                let name = name.expect("a name").split('(').next().unwrap_or_default();
+                *sums.entry(name.to_owned()).or_default() += value;
+            }
+        }
+    }
+    sums
+}
+
+fn total(profile: &Value, metric: &str) -> u64 {
+    by_function(profile, metric).values().sum()
+}
+
+/// The program prints what each of its functions did: see `allocs.c`.
+#[track_caller]
+fn check_against_itself(recorded: &Recorded) {
+    let profile = json(recorded);
+    let found: Vec<_> = METRICS
+        .iter()
+        .map(|metric| by_function(&profile, metric))
+        .collect();
+    let output = String::from_utf8_lossy(&recorded.stdout);
+    let mut lines = 0;
+    for line in output.lines() {
+        let mut words = line.split(' ');
+        let name = words.next().expect("a name");
+        let truth: Vec<u64> = words.map(|word| word.parse().expect("a number")).collect();
+        let counted: Vec<u64> = found
+            .iter()
+            .map(|metric| metric.get(name).copied().unwrap_or(0))
+            .collect();
+        assert_eq!(counted, truth, "{name}: {METRICS:?}");
+        lines += 1;
+    }
+    assert!(lines > 0, "the program printed nothing");
+}
+
+fn c_program() -> Program {
+    let build = Build::new("allocs").source("allocs.c");
+    build.flags(&["-O2", "-fno-builtin", "-pthread"]).finish()
+}
+
+const ALLOC: [&str; 2] = ["--metric", "alloc"];
+
+#[test]
+fn every_function_of_a_c_program_allocates_what_it_says() {
+    let program = c_program();
+    let recorded = record(&ALLOC, &program.path, &[]);
+    check_against_itself(&recorded);
+    let profile = json(&recorded);
+    let mapped = |metric| by_function(&profile, metric)["map_and_unmap"];
+    assert_eq!((mapped("map.calls"), mapped("map.bytes")), (2, 11 * 4096));
+    assert_eq!(
+        (mapped("unmap.calls"), mapped("unmap.bytes")),
+        (2, 10 * 4096)
+    );
+}
+
+#[test]
+fn the_same_without_a_clock_and_with_call_sites() {
+    let program = c_program();
+    let options = [&ALLOC[..], &["--no-clock", "--call-sites"]].concat();
+    check_against_itself(&record(&options, &program.path, &[]));
+}
+
+#[test]
+fn allocators_are_followed_whatever_is_filtered() {
+    let program = c_program();
+    let options = [&ALLOC[..], &["--lib", "^allocs"]].concat();
+    check_against_itself(&record(&options, &program.path, &[]));
+}
+
+#[test]
+fn every_form_of_new_and_delete_counts_once_and_one_that_throws_not_at_all() {
+    let build = Build::new("allocs_cpp").compiler("g++");
+    let program = build
+        .source("allocs_cpp.cpp")
+        .flags(&["-O2", "-fno-builtin"])
+        .finish();
+    check_against_itself(&record(&ALLOC, &program.path, &[]));
+}
+
+/// A library that counts what a program allocates, and says so when it ends.
+fn shim(scratch: &Scratch) -> PathBuf {
+    let library = scratch.join("shim.so");
+    let made = Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(targets().join("alloc_shim.c"))
+        .args(["-ldl", "-pthread"])
+        .status();
+    assert!(made.expect("gcc starts").success());
+    library
+}
+
+/// Blocks, bytes, frees of a run of a program without thalweg.
+fn truth(program: &str, arguments: &[&str], library: &Path, scratch: &Scratch) -> [u64; 3] {
+    let report = scratch.join("truth");
+    let run = Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", library)
+        .env("ALLOC_SHIM", &report)
+        .output();
+    assert!(run.expect("it starts").status.success());
+    let text = std::fs::read_to_string(&report).expect("the shim wrote");
+    let numbers: Vec<u64> = text
+        .split_whitespace()
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    numbers.try_into().expect("three numbers")
+}
+
+/// Real programs do the same in every run, but for what thalweg cannot see: what the loader allocates before anything is
+/// patched, by its own means.
+#[test]
+fn a_real_interpreter_allocates_what_a_counting_library_says() {
+    let scratch = Scratch::new();
+    let library = shim(&scratch);
+    let script = targets().join("real/work.lua");
+    let script = script.to_str().expect("a plain path");
+    let [allocs, bytes, frees] = truth("lua5.4", &[script], &library, &scratch);
+    let recorded = record(&ALLOC, Path::new("/usr/bin/lua5.4"), &[script]);
+    let profile = json(&recorded);
+    let near = |found: u64, truth: u64| {
+        // Addresses, which differ from run to run, are in what it prints and hashes.
+        assert!(
+            found.abs_diff(truth) as f64 <= truth as f64 * 0.002 + 64.0,
+            "{found} instead of {truth}"
+        );
+    };
+    near(total(&profile, "alloc.calls"), allocs);
+    near(total(&profile, "alloc.bytes"), bytes);
+    near(total(&profile, "free.calls"), frees);
+    assert_eq!(
+        total(&profile, "alloc.bytes") - total(&profile, "free.bytes"),
+        total(&profile, "live.bytes")
+    );
+}
+
+#[test]
+fn reports_sort_by_what_is_allocated_and_say_when_nothing_is_known_of_it() {
+    let program = c_program();
+    let recorded = record(&ALLOC, &program.path, &[]);
+    let flat = succeed(&[
+        "report",
+        "-i",
+        &recorded.file,
+        "--flat",
+        "--sort",
+        "alloc",
+        "-n",
+        "1",
+    ]);
+    let row = flat.lines().nth(1).expect("a row");
+    assert!(row.contains("zeroed") && row.contains("38.3 MiB"), "{flat}");
+    let plain = record(&[], &program.path, &[]);
+    let said = refuse(&["report", "-i", &plain.file, "--flat", "--sort", "alloc"]);
+    assert!(said.contains("--metric alloc"), "{said}");
+}
+
+#[test]
+fn a_counter_that_the_machine_lacks_is_refused_before_anything_starts() {
+    let said = refuse(&["record", "--metric", "instructions", "--", "true"]);
+    let known = ["perf_event_open", "does not read it yet"];
+    assert!(known.iter().any(|words| said.contains(words)), "{said}");
+}

@@ -1,0 +1,358 @@
+//! Allocation, seen from outside: which functions allocate and free, known by their names, and the figures that the agent left
+//! beside the contexts that called them. What is done at such a function is in the agent's `alloc.rs`.
+
+use std::collections::HashSet;
+
+use thalweg_model::{self as model, Metric};
+use thalweg_patch::{FunctionPlan, ModulePlan, Probe};
+use thalweg_shm as shm;
+use thalweg_shm::alloc::{ALLOCATED_SIZE, AllocHead, Allocated, kind};
+use thalweg_symbols::{Function, FunctionKind, Module};
+
+use crate::error::Result;
+use crate::memory::Shared;
+use crate::survey::Surveyed;
+
+/// Functions of a module that allocate or free: index in `module.functions` and one of `shm::alloc::kind`.
+pub fn allocators(module: &Module) -> Vec<(usize, u32)> {
+    let functions = module.functions.iter().enumerate();
+    functions
+        .filter_map(|(index, function)| Some((index, kind_of(function)?)))
+        .collect()
+}
+
+/// Selects the functions that allocators jump to, which return in their place (`memalign` -> `_mid_memalign`), and says
+/// whether there were any that a filter had left out. `chain`: the allocators, and what was selected so far.
+pub fn select_jumps(
+    module: &Module,
+    plan: &ModulePlan,
+    chain: &mut HashSet<usize>,
+    selected: &mut [bool],
+) -> bool {
+    let before = chain.len();
+    let jumpers = plan
+        .functions
+        .iter()
+        .filter(|p| chain.contains(&p.function));
+    for plan in jumpers.collect::<Vec<_>>() {
+        let events = plan.windows.iter().flat_map(|window| &window.events);
+        for exit in events.filter(|event| event.probe == Probe::Exit) {
+            let target = jump_target(module, exit.at);
+            let found = target.and_then(|target| {
+                let functions = &module.functions;
+                functions.binary_search_by_key(&target, |f| f.start).ok()
+            });
+            if let Some(to) = found
+                && !selected[to]
+                && module.functions[to].kind == FunctionKind::Normal
+            {
+                selected[to] = true;
+                chain.insert(to);
+            }
+        }
+    }
+    chain.len() > before
+}
+
+/// Where the direct jump at `at` leads.
+fn jump_target(module: &Module, at: u64) -> Option<u64> {
+    let near = |opcode: u64| {
+        let bytes = module.bytes_at(at + opcode, 4)?;
+        let distance = i32::from_le_bytes(bytes.try_into().ok()?);
+        Some(
+            at.wrapping_add(opcode + 4)
+                .wrapping_add_signed(distance.into()),
+        )
+    };
+    let short = || {
+        let distance = *module.bytes_at(at + 1, 1)?.first()? as i8;
+        Some(at.wrapping_add(2).wrapping_add_signed(distance.into()))
+    };
+    match *module.bytes_at(at, 2)? {
+        [0xe9, _] => near(1),
+        [0x0f, 0x80..=0x8f] | [0xf2, 0xe9] => near(2),
+        [0xeb | 0x70..=0x7f, _] => short(),
+        _ => None,
+    }
+}
+
+/// What is missing because an allocator could not be patched, one sentence each.
+pub fn unfollowed(surveyed: &Surveyed) -> Vec<String> {
+    let is_followed = |function: usize| {
+        let mut plans = surveyed.plan.functions.iter();
+        plans.any(|plan| plan.function == function && !enters_in_a_loop(plan))
+    };
+    let missed = surveyed.allocators.iter();
+    missed
+        .filter(|(function, _)| !is_followed(*function))
+        .map(|(function, _)| {
+            let name = &surveyed.module.functions[*function].name;
+            format!(
+                "{name} of {} cannot be followed: what it allocates or frees is not counted",
+                surveyed.module.name
+            )
+        })
+        .collect()
+}
+
+/// A function that jumps back to its entry is not asked there what it was called with.
+fn enters_in_a_loop(plan: &FunctionPlan) -> bool {
+    let events = plan.windows.iter().flat_map(|window| &window.events);
+    let mut probes = events.map(|event| event.probe);
+    probes.any(|probe| matches!(probe, Probe::Entry { loops: true, .. }))
+}
+
+/// Whether and how a function allocates.
+pub fn kind_of(function: &Function) -> Option<u32> {
+    if !matches!(function.kind, FunctionKind::Normal) {
+        return None;
+    }
+    let name = function.linkage_name.as_deref()?;
+    of_c(name)
+        .or_else(|| of_cpp(name))
+        .or_else(|| of_rust(name))
+}
+
+/// The C library's, and those of allocators that have its functions under names of their own.
+fn of_c(name: &str) -> Option<u32> {
+    // An allocator's own names: jemalloc, tcmalloc, mimalloc, glibc.
+    const PREFIXES: [&str; 8] = [
+        "__libc_",
+        "__GI___libc_",
+        "__GI_",
+        "__",
+        "je_",
+        "tc_",
+        "mi_",
+        "rpmalloc_",
+    ];
+    let bare = PREFIXES
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(name);
+    Some(match bare {
+        "malloc" | "valloc" | "pvalloc" | "mallocx" | "zalloc" | "malloc_small"
+        | "zalloc_small" => kind::SIZE,
+        "calloc" => kind::PRODUCT,
+        "memalign" | "aligned_alloc" => kind::SECOND,
+        "posix_memalign" => kind::POSIX,
+        "realloc" | "rallocx" => kind::RESIZE,
+        "reallocarray" => kind::RESIZE_PRODUCT,
+        "free" | "cfree" | "dallocx" | "sdallocx" => kind::FREE,
+        // Under these names of theirs only.
+        _ => return of_others(name),
+    })
+}
+
+fn of_others(name: &str) -> Option<u32> {
+    Some(match name {
+        "mmap" | "mmap64" | "__mmap" | "__mmap64" => kind::MAP,
+        "munmap" | "__munmap" => kind::UNMAP,
+        "tc_new" | "tc_newarray" | "tc_new_nothrow" | "tc_newarray_nothrow" => kind::SIZE,
+        "tc_delete"
+        | "tc_deletearray"
+        | "tc_delete_nothrow"
+        | "tc_deletearray_nothrow"
+        | "tc_delete_sized"
+        | "tc_deletearray_sized" => kind::FREE,
+        "mi_malloc_aligned" | "mi_zalloc_aligned" | "mi_new" | "mi_new_aligned"
+        | "mi_new_nothrow" => kind::SIZE,
+        "mi_mallocn" => kind::PRODUCT,
+        "mi_heap_malloc" | "mi_heap_zalloc" => kind::SECOND,
+        "mi_reallocn" => kind::RESIZE_PRODUCT,
+        "mi_free_size" | "mi_free_aligned" | "mi_free_size_aligned" => kind::FREE,
+        _ => return None,
+    })
+}
+
+/// Every form of `operator new` has the size first, every form of `operator delete` the block.
+fn of_cpp(name: &str) -> Option<u32> {
+    const FORMS: [&str; 4] = [
+        "",
+        "RKSt9nothrow_t",
+        "St11align_val_t",
+        "St11align_val_tRKSt9nothrow_t",
+    ];
+    let is_form = |rest: &str| FORMS.contains(&rest);
+    if let Some(rest) = name.strip_prefix("_Znwm").or(name.strip_prefix("_Znam")) {
+        return is_form(rest).then_some(kind::SIZE);
+    }
+    let rest = name
+        .strip_prefix("_ZdlPv")
+        .or(name.strip_prefix("_ZdaPv"))?;
+    let sized = rest.strip_prefix('m').is_some_and(is_form);
+    (sized || is_form(rest)).then_some(kind::FREE)
+}
+
+/// What Rust's compiler calls, mangled or not.
+fn of_rust(name: &str) -> Option<u32> {
+    let plain = match name.strip_prefix("_RN") {
+        Some(mangled) => mangled.split("7___rustc").nth(1)?,
+        None => name,
+    };
+    let plain = plain.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_');
+    Some(match plain {
+        "rust_alloc" | "rdl_alloc" | "rg_alloc" | "rust_alloc_zeroed" | "rdl_alloc_zeroed"
+        | "rg_alloc_zeroed" => kind::SIZE,
+        "rust_realloc" | "rdl_realloc" | "rg_realloc" => kind::RESIZE_FOURTH,
+        "rust_dealloc" | "rdl_dealloc" | "rg_dealloc" => kind::FREE,
+        _ => return None,
+    })
+}
+
+/// A copy of what all contexts have allocated; empty where that was not counted.
+#[derive(Default)]
+pub struct Allocations {
+    nodes: Vec<u8>,
+    folded: Vec<u8>,
+}
+
+impl Allocations {
+    pub fn read(shared: &Shared, header: &shm::Header) -> Result<Allocations> {
+        if !header.has_alloc() {
+            return Ok(Allocations::default());
+        }
+        let start = shm::alloc::allocated_offset(header.alloc_offset);
+        let first_node = header.nodes_offset.saturating_sub(header.folded_offset);
+        let used = header.nodes_used.min(header.nodes_len);
+        let folded = match header.folded_calls {
+            0 => 0,
+            _ => u64::from(header.functions) * ALLOCATED_SIZE,
+        };
+        Ok(Allocations {
+            nodes: shared.read_vec(start.saturating_add(first_node), used)?,
+            folded: shared.read_vec(start, folded)?,
+        })
+    }
+
+    /// Of the node with this number.
+    pub fn of(&self, number: u64) -> model::Metrics {
+        metrics(&self.nodes, number)
+    }
+
+    /// Of the contexts of a function that found no room.
+    pub fn folded(&self, function: u32) -> model::Metrics {
+        metrics(&self.folded, function.into())
+    }
+}
+
+fn metrics(bytes: &[u8], number: u64) -> model::Metrics {
+    let at = usize::try_from(number.saturating_mul(ALLOCATED_SIZE)).unwrap_or(usize::MAX);
+    let end = at.saturating_add(ALLOCATED_SIZE as usize);
+    let mut metrics = model::Metrics::default();
+    let Some(figures) = bytes.get(at..end) else {
+        return metrics;
+    };
+    use std::mem::offset_of;
+    let places = [
+        (Metric::AllocCalls, offset_of!(Allocated, calls)),
+        (Metric::AllocBytes, offset_of!(Allocated, bytes)),
+        (Metric::FreeCalls, offset_of!(Allocated, frees)),
+        (Metric::FreeBytes, offset_of!(Allocated, freed_bytes)),
+        (Metric::LiveBytes, offset_of!(Allocated, live_bytes)),
+        (Metric::LiveObjects, offset_of!(Allocated, live_objects)),
+        (Metric::MapCalls, offset_of!(Allocated, maps)),
+        (Metric::MapBytes, offset_of!(Allocated, mapped_bytes)),
+        (Metric::UnmapCalls, offset_of!(Allocated, unmaps)),
+        (Metric::UnmapBytes, offset_of!(Allocated, unmapped_bytes)),
+    ];
+    for (metric, at) in places {
+        let word = u64::from_le_bytes(figures[at..at + 8].try_into().expect("eight bytes"));
+        // Read while others free: a count may for a moment be behind another.
+        metrics.set(metric, if (word as i64) < 0 { 0 } else { word });
+    }
+    metrics
+}
+
+/// What the reader of the figures must know.
+pub fn add_notes(
+    profile: &mut model::Profile,
+    shared: &Shared,
+    header: &shm::Header,
+) -> Result<()> {
+    if !header.has_alloc() {
+        return Ok(());
+    }
+    let head: AllocHead = shared.read(header.alloc_offset)?;
+    if head.unknown_frees > 0 {
+        profile.notes.push(format!(
+            "{} frees were of blocks that are not known (allocated before the attach or before a fork): counted, their sizes are not",
+            head.unknown_frees
+        ));
+    }
+    if head.untracked > 0 {
+        profile.notes.push(format!(
+            "{} blocks were allocated that could not be followed: they are missing in what is live, and in the sizes of frees",
+            head.untracked
+        ));
+    }
+    if head.failed > 0 {
+        profile.notes.push(format!(
+            "{} requests for memory were refused and are not counted",
+            head.failed
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_by_name(name: &str) -> Option<u32> {
+        of_c(name)
+            .or_else(|| of_cpp(name))
+            .or_else(|| of_rust(name))
+    }
+
+    #[test]
+    fn allocators_are_known_by_the_names_that_they_have() {
+        for (names, kind) in [
+            (
+                &[
+                    "malloc",
+                    "__libc_malloc",
+                    "je_malloc",
+                    "_Znwm",
+                    "_ZnamSt11align_val_tRKSt9nothrow_t",
+                    "tc_new",
+                    "__rdl_alloc",
+                    "_RNvCs3lV0bBcvvQi_7___rustc12___rust_alloc",
+                ][..],
+                kind::SIZE,
+            ),
+            (&["calloc", "mi_calloc", "__libc_calloc"], kind::PRODUCT),
+            (&["aligned_alloc", "__libc_memalign"], kind::SECOND),
+            (&["posix_memalign", "__posix_memalign"], kind::POSIX),
+            (&["realloc", "tc_realloc", "rallocx"], kind::RESIZE),
+            (
+                &[
+                    "free",
+                    "cfree",
+                    "__libc_free",
+                    "_ZdlPv",
+                    "_ZdaPvmSt11align_val_t",
+                    "sdallocx",
+                    "__rust_dealloc",
+                ],
+                kind::FREE,
+            ),
+            (&["mmap64"], kind::MAP),
+        ] {
+            for name in names {
+                assert_eq!(kind_by_name(name), Some(kind), "{name}");
+            }
+        }
+        for name in [
+            "mallocate",
+            "_Znwmx",
+            "_ZdlPvmm",
+            "je_mmap",
+            "freeaddrinfo",
+            "xmalloc",
+            "rust_allocate",
+        ] {
+            assert_eq!(kind_by_name(name), None, "{name}");
+        }
+    }
+}
