@@ -282,20 +282,20 @@ impl Debug {
         let Ok(mut entries) = unit.entries_at_offset(UnitOffset(at.offset - start)) else {
             return;
         };
-        let Ok(Some(parent)) = entries.next_dfs() else {
-            return;
-        };
-        if !parent.has_children() || !matches!(entries.next_dfs(), Ok(Some(e)) if e.depth() > 0) {
+        let has_children = matches!(entries.next_dfs(), Ok(Some(parent)) if parent.has_children());
+        // To the first child, or to the mark that there is none.
+        if !has_children || !matches!(entries.next_entry(), Ok(true)) {
             return;
         }
         for _ in 0..MEMBERS {
-            if let Some(entry) = entries.current() {
-                let child = TypeRef {
-                    supplementary: at.supplementary,
-                    offset: start + entry.offset().0,
-                };
-                each(child, &unit, entry);
-            }
+            let Some(entry) = entries.current() else {
+                return;
+            };
+            let child = TypeRef {
+                supplementary: at.supplementary,
+                offset: start + entry.offset().0,
+            };
+            each(child, &unit, entry);
             if !matches!(entries.next_sibling(), Ok(Some(_))) {
                 return;
             }
@@ -335,7 +335,7 @@ impl Debug {
                 let mut ty = read_inner()?;
                 ty.name = name.unwrap_or(ty.name);
                 // The numbers among the types that are characters to the compiler.
-                if matches!(ty.kind, TypeKind::Char) && ty.name.contains("int8") {
+                if matches!(ty.kind, TypeKind::Char { .. }) && ty.name.contains("int8") {
                     ty.kind = TypeKind::Int {
                         signed: !ty.name.contains("uint8") && !ty.name.contains("u_int8"),
                     };
@@ -349,7 +349,9 @@ impl Debug {
             tag @ (gimli::DW_TAG_pointer_type
             | gimli::DW_TAG_reference_type
             | gimli::DW_TAG_rvalue_reference_type) => {
-                let reference = tag != gimli::DW_TAG_pointer_type;
+                // Rust's references are pointers with a telling name.
+                let reference = tag != gimli::DW_TAG_pointer_type
+                    || name.as_deref().is_some_and(|name| name.starts_with('&'));
                 let to = inner
                     .and_then(|inner| self.name_of(inner, depth))
                     .unwrap_or_else(|| "void".into());
@@ -633,9 +635,8 @@ fn base(name: String, size: u64, entry: &Entry) -> Option<Type> {
     let kind = match encoding {
         _ if size == 0 => TypeKind::Void,
         gimli::DW_ATE_boolean => TypeKind::Bool,
-        gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_UTF => {
-            TypeKind::Char
-        }
+        gimli::DW_ATE_signed_char => TypeKind::Char { signed: true },
+        gimli::DW_ATE_unsigned_char | gimli::DW_ATE_UTF => TypeKind::Char { signed: false },
         gimli::DW_ATE_signed => TypeKind::Int { signed: true },
         gimli::DW_ATE_unsigned => TypeKind::Int { signed: false },
         gimli::DW_ATE_float if size <= 8 => TypeKind::Float,

@@ -159,7 +159,7 @@ impl Lowering<'_> {
                 self.field(&target, name, at)
             }
             Kind::Deref(of) => {
-                let pointer = self.value(of)?;
+                let pointer = self.place_of(of)?;
                 self.target(&pointer, of)
             }
             Kind::Index(of, index) => self.index(of, index),
@@ -446,9 +446,10 @@ impl Lowering<'_> {
     pub(crate) fn whole(&self, e: &Expr) -> Lowered<Ir> {
         let operand = self.value(e)?;
         match operand.ty.kind {
-            TypeKind::Int { .. } | TypeKind::Char | TypeKind::Enum { .. } | TypeKind::Bool => {
-                self.word(&operand, e)
-            }
+            TypeKind::Int { .. }
+            | TypeKind::Char { .. }
+            | TypeKind::Enum { .. }
+            | TypeKind::Bool => self.word(&operand, e),
             _ => Err(Problem::new(
                 e.at,
                 format!("'{e}' is {}, not a whole number", named(&operand.ty)),
@@ -572,7 +573,7 @@ impl Lowering<'_> {
         }
         for (operand, word, e) in [(&left, &y, b), (&right, &x, a)] {
             let negative = matches!(word, Ir::Const(n) if (*n as i64) < 0 && !matches!(e.kind, Kind::Number(_)));
-            if negative && !operand.ty.is_signed() && !matches!(operand.ty.kind, TypeKind::Char) {
+            if negative && !operand.ty.is_signed() {
                 return Err(Problem::new(
                     e.at,
                     format!("{} is never negative", named(&operand.ty)),
@@ -590,6 +591,14 @@ impl Lowering<'_> {
 
     /// `e`, which may be one of the names of the enumeration that `other` is of.
     fn operand_beside(&self, e: &Expr, other: &Expr) -> Lowered<Operand> {
+        if matches!(other.kind, Kind::Null) {
+            let operand = self.value(e)?;
+            // Smart pointers are null as plain ones are.
+            return Ok(match operand.known(self.types) {
+                Some(Known::Pointer { at, .. }) => Operand::value(Type::raw(RawType::Pointer), at),
+                _ => operand,
+            });
+        }
         let Kind::Name(name) = &e.kind else {
             return self.value(e);
         };

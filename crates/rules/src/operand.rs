@@ -321,7 +321,7 @@ fn parameter(contents: &Struct, name: &str) -> Option<TypeRef> {
 }
 
 pub(crate) fn is_char(ty: &Type) -> bool {
-    ty.size == 1 && matches!(ty.kind, TypeKind::Char)
+    ty.size == 1 && matches!(ty.kind, TypeKind::Char { .. })
 }
 
 /// The field of a structure, or of one of its bases and nameless members.

@@ -166,9 +166,9 @@ pub(crate) fn base_name(name: &str) -> &str {
     let mut at = 0;
     while at < bytes.len() {
         let rest = &name[at..];
-        if rest.starts_with("operator") {
+        if let Some(after) = rest.strip_prefix("operator") {
             // What follows are signs that mean something else here.
-            let sign = rest["operator".len()..].starts_with("()");
+            let sign = after.starts_with("()");
             at += "operator".len() + if sign { 2 } else { 0 };
             while !sign && at < bytes.len() && matches!(bytes[at], b'<' | b'>' | b'-' | b'=') {
                 at += 1;
@@ -197,7 +197,12 @@ pub(crate) fn base_name(name: &str) -> &str {
         .iter()
         .filter_map(|mark| base.find(mark))
         .min();
-    &base[..copy.unwrap_or(base.len())]
+    let base = &base[..copy.unwrap_or(base.len())];
+    // What the compiler adds where it has two versions of a library's types.
+    match base.find("[abi:") {
+        Some(mark) if base.ends_with(']') => &base[..mark],
+        _ => base,
+    }
 }
 
 fn next_char(text: &str) -> usize {
@@ -240,6 +245,7 @@ mod tests {
             "query.isra.0",
             "<app::Db as app::Store>::query",
             "app::query::<u32>",
+            "db::query[abi:cxx11](int)",
         ] {
             assert!(is_called(name, "query"), "{name}: {}", base_name(name));
         }

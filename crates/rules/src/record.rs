@@ -586,7 +586,10 @@ fn flat(ty: &Type, types: &dyn Types, depth: usize) -> Shape {
         TypeKind::Int { signed: true } => Shape::Signed(size),
         TypeKind::Int { signed: false } => Shape::Unsigned(size),
         TypeKind::Bool => Shape::Bool,
-        TypeKind::Char => Shape::Char(size),
+        // Who says which sign a character has means a number.
+        TypeKind::Char { .. } if ty.name == "signed char" => Shape::Signed(1),
+        TypeKind::Char { .. } if ty.name == "unsigned char" => Shape::Unsigned(1),
+        TypeKind::Char { .. } => Shape::Char(size),
         TypeKind::Float => Shape::Float(size),
         TypeKind::Pointer { .. } | TypeKind::Text => Shape::Pointer,
         TypeKind::Time => Shape::Time,

@@ -19,15 +19,17 @@ const BASES: usize = 8;
 /// A function through which exceptions begin, and the program that reads them at its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throwing {
-    /// As in the symbol table; compared with `matches`.
-    pub function: &'static str,
+    /// What it has been called over the years.
+    pub functions: &'static [&'static str],
     pub program: Vec<u8>,
 }
 
 impl Throwing {
-    /// Is this the function, under whatever hash?
+    /// Is this the function? `name` is demangled.
     pub fn matches(&self, name: &str, linkage_name: Option<&str>) -> bool {
-        linkage_name == Some(self.function) || name == self.function
+        self.functions
+            .iter()
+            .any(|own| *own == name || linkage_name == Some(own))
     }
 }
 
@@ -59,11 +61,14 @@ pub fn throwing_programs(rule: u16) -> Vec<Throwing> {
     };
     vec![
         Throwing {
-            function: "__cxa_throw",
+            functions: &["__cxa_throw"],
             program: assembled(cxx()),
         },
         Throwing {
-            function: "std::panicking::rust_panic_with_hook",
+            functions: &[
+                "std::panicking::panic_with_hook",
+                "std::panicking::rust_panic_with_hook",
+            ],
             program: assembled(rust()),
         },
     ]
@@ -126,7 +131,7 @@ fn cxx() -> Vec<Emit> {
     emits
 }
 
-/// `rust_panic_with_hook(payload, its vtable, location, ..)`: the file in which it panicked. The message is made by code
+/// `panic_with_hook(payload, its vtable, location, ..)`: the file in which it panicked. The message is made by code
 /// that nobody here runs.
 fn rust() -> Vec<Emit> {
     let location = Ir::int(2);

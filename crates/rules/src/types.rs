@@ -27,7 +27,10 @@ pub(crate) enum TypeKind {
         signed: bool,
     },
     Bool,
-    Char,
+    /// A character; of one byte also what C uses for small numbers.
+    Char {
+        signed: bool,
+    },
     Float,
     Pointer {
         /// `None`: void, or unknown.
@@ -107,7 +110,7 @@ impl Type {
             RawType::F32 => ("f32".into(), 4, TypeKind::Float),
             RawType::F64 => ("f64".into(), 8, TypeKind::Float),
             RawType::Bool => ("bool".into(), 1, TypeKind::Bool),
-            RawType::Char => ("char".into(), 1, TypeKind::Char),
+            RawType::Char => ("char".into(), 1, TypeKind::Char { signed: true }),
             RawType::Pointer => (
                 "ptr".into(),
                 8,
@@ -132,7 +135,7 @@ impl Type {
                 self.kind,
                 TypeKind::Int { .. }
                     | TypeKind::Bool
-                    | TypeKind::Char
+                    | TypeKind::Char { .. }
                     | TypeKind::Float
                     | TypeKind::Pointer { .. }
                     | TypeKind::Enum { .. }
@@ -142,7 +145,9 @@ impl Type {
 
     pub(crate) fn is_signed(&self) -> bool {
         match self.kind {
-            TypeKind::Int { signed } | TypeKind::Enum { signed, .. } => signed,
+            TypeKind::Int { signed }
+            | TypeKind::Enum { signed, .. }
+            | TypeKind::Char { signed } => signed,
             _ => false,
         }
     }

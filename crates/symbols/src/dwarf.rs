@@ -23,8 +23,8 @@ pub fn debug_info(path: &Path) -> Option<Dwarf> {
     let data = read_file(path)?;
     let elf = Elf::parse("", &data).ok()?;
     let lookup = DebugLookup::for_path(path);
+    // The line table is not used, but a unit is not read without it.
     let unused = [
-        SectionId::DebugLine,
         SectionId::DebugMacinfo,
         SectionId::DebugMacro,
         SectionId::DebugLoc,
