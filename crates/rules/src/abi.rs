@@ -246,7 +246,7 @@ fn eightbytes(ty: &Type, types: &dyn Types) -> Option<Vec<Class>> {
     }
     let mut words = vec![Class::Float; ty.size.div_ceil(8) as usize];
     for leaf in leaves {
-        for at in [leaf.offset, leaf.offset + leaf.size - 1] {
+        for at in [leaf.offset, leaf.offset.saturating_add(leaf.size - 1)] {
             if leaf.class == Class::Int {
                 *words.get_mut((at / 8) as usize)? = Class::Int;
             }
@@ -281,22 +281,35 @@ fn flatten(
         }
         TypeKind::Array { of, count } => {
             let of = types.resolve(Some(*of));
-            for i in 0..*count {
-                flatten(&of, base + i * of.size, types, out, depth)?;
+            // What is passed in registers has 16 bytes at most.
+            for i in 0..(*count).min(16) {
+                flatten(
+                    &of,
+                    base.saturating_add(i * of.size.min(16)),
+                    types,
+                    out,
+                    depth,
+                )?;
             }
         }
         TypeKind::Struct(contents) => {
             for field in &contents.fields {
                 let ty = types.resolve(Some(field.ty));
-                flatten(&ty, base + field.offset, types, out, depth)?;
+                flatten(&ty, base.saturating_add(field.offset), types, out, depth)?;
             }
             if let Some(variants) = &contents.variants {
                 if let Some((offset, tag)) = variants.tag {
-                    flatten(&types.resolve(Some(tag)), base + offset, types, out, depth)?;
+                    flatten(
+                        &types.resolve(Some(tag)),
+                        base.saturating_add(offset),
+                        types,
+                        out,
+                        depth,
+                    )?;
                 }
                 for variant in &variants.list {
                     let ty = types.resolve(Some(variant.ty));
-                    flatten(&ty, base + variant.offset, types, out, depth)?;
+                    flatten(&ty, base.saturating_add(variant.offset), types, out, depth)?;
                 }
             }
         }
@@ -399,7 +412,12 @@ fn rust_leaves(ty: &Type, base: u64, types: &dyn Types, depth: usize) -> Option<
     let mut leaves = Vec::new();
     for field in &contents.fields {
         let ty = types.resolve(Some(field.ty));
-        leaves.extend(rust_leaves(&ty, base + field.offset, types, depth)?);
+        leaves.extend(rust_leaves(
+            &ty,
+            base.saturating_add(field.offset),
+            types,
+            depth,
+        )?);
     }
     leaves.sort_by_key(|leaf| leaf.offset);
     let Some(variants) = &contents.variants else {
@@ -408,13 +426,13 @@ fn rust_leaves(ty: &Type, base: u64, types: &dyn Types, depth: usize) -> Option<
     let mut filled: Vec<Vec<Leaf>> = Vec::new();
     for variant in &variants.list {
         let ty = types.resolve(Some(variant.ty));
-        let own = rust_leaves(&ty, base + variant.offset, types, depth)?;
+        let own = rust_leaves(&ty, base.saturating_add(variant.offset), types, depth)?;
         if !own.is_empty() {
             filled.push(own);
         }
     }
     let tag = variants.tag.map(|(offset, tag)| Leaf {
-        offset: base + offset,
+        offset: base.saturating_add(offset),
         size: types.resolve(Some(tag)).size,
         class: Class::Int,
     });

@@ -144,6 +144,9 @@ pub enum Kind {
     Not(Box<Expr>),
     Caller(Pattern),
     Above(Pattern),
+    /// Some argument's type has a name in which this regular expression is found.
+    Takes(String),
+    Returns(String),
     While(String),
     After(String),
     Every(u64),
@@ -344,6 +347,8 @@ impl fmt::Display for Expr {
             Kind::Not(a) => write!(f, "(not {a})"),
             Kind::Caller(pattern) => write!(f, "caller {}", Quoted(&pattern.to_string(), '"')),
             Kind::Above(pattern) => write!(f, "above {}", Quoted(&pattern.to_string(), '"')),
+            Kind::Takes(regex) => write!(f, "takes {}", Quoted(regex, '/')),
+            Kind::Returns(regex) => write!(f, "returns {}", Quoted(regex, '/')),
             Kind::While(rule) => write!(f, "while {rule}"),
             Kind::After(rule) => write!(f, "after {rule}"),
             Kind::Every(n) => write!(f, "every {n}"),

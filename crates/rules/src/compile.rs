@@ -9,10 +9,10 @@ use crate::abi::{self, Types};
 use crate::ast::{Expr, Kind, Rule};
 use crate::dwarf::{Debug, Declared};
 use crate::error::{Problem, RuleError, near_miss};
-use crate::ir::{Plan, TooMuch};
+use crate::ir::{Ir, Plan, TooMuch};
 use crate::lower::{Lowering, Signature, World};
 use crate::pattern::{Pattern, base_name};
-use crate::record::{Descriptions, Recording};
+use crate::record::{ALL_FIELDS, Descriptions, Recording};
 use crate::redact::Redactions;
 use crate::types::{Type, TypeKind, TypeRef};
 use crate::value::Description;
@@ -139,7 +139,9 @@ impl Compiler<'_> {
         let mut used = false;
         for function in meant {
             match self.function(index, rule, function, needs_types) {
-                Ok(program) => {
+                // Its types say that it is not meant.
+                Ok(None) => {}
+                Ok(Some(program)) => {
                     let number = self.program(program);
                     self.out.of_function.push((function.number, number));
                     used = true;
@@ -154,8 +156,13 @@ impl Compiler<'_> {
             }
         }
         match first_problem {
-            Some(problem) if !used => Err(rule.error(problem)),
-            _ => Ok(()),
+            _ if used => Ok(()),
+            Some(problem) => Err(rule.error(problem)),
+            None => {
+                let at = rule.condition.as_ref().map_or(0, |c| c.at);
+                let message = "no call of any function can fulfil this condition";
+                Err(rule.error(Problem::new(at, message)))
+            }
         }
     }
 
@@ -175,7 +182,7 @@ impl Compiler<'_> {
         rule: &Rule,
         function: &FunctionInfo<'_>,
         needs_types: bool,
-    ) -> Result<Vec<u8>, Problem> {
+    ) -> Result<Option<Vec<u8>>, Problem> {
         let debug = needs_types.then(|| self.debug(function.module)).flatten();
         let signature = match &debug {
             Some(debug) => self.signature(debug, function),
@@ -210,7 +217,11 @@ impl Compiler<'_> {
                     format!("'{name}' is on the list of names that are never read"),
                 ));
             }
-            plan.condition = Some(lowering.condition(condition, self)?);
+            match lowering.condition(condition, self)?.folded() {
+                Ir::Const(0) => return Ok(None),
+                Ir::Const(_) => {}
+                condition => plan.condition = Some(condition),
+            }
         }
         let limit =
             u16::try_from(self.options.text_limit.clamp(1, crate::MAX_TEXT)).unwrap_or(u16::MAX);
@@ -220,6 +231,7 @@ impl Compiler<'_> {
             limit,
             descriptions: &mut self.descriptions,
             emits: Vec::new(),
+            fields_left: ALL_FIELDS,
         };
         for e in &rule.record {
             match redact.on_the_way(e, rule, &own_names) {
@@ -233,7 +245,7 @@ impl Compiler<'_> {
             }
         }
         plan.emits = recording.emits;
-        plan.assemble().map_err(|why| {
+        plan.assemble().map(Some).map_err(|why| {
             let at = rule.condition.as_ref().map_or(0, |c| c.at);
             Problem::new(
                 at,
@@ -375,7 +387,13 @@ fn needs_types(rule: &Rule) -> bool {
         e.visit(&mut |e| {
             needed |= matches!(
                 e.kind,
-                Kind::Name(_) | Kind::Arg(_) | Kind::Ret | Kind::Args | Kind::SelfTime
+                Kind::Name(_)
+                    | Kind::Arg(_)
+                    | Kind::Ret
+                    | Kind::Args
+                    | Kind::SelfTime
+                    | Kind::Takes(_)
+                    | Kind::Returns(_)
             );
         });
     });

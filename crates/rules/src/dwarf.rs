@@ -2,7 +2,7 @@
 //!
 //! Looked up by the function's address, and only for functions that a rule means. Types are read when something asks for them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -21,6 +21,10 @@ const CHAIN: usize = 32;
 /// What one structure or enumeration may have.
 const MEMBERS: usize = 4096;
 
+/// How many types are looked up for one function. Structures that contain each other in great numbers, or that a damaged file makes contain
+/// themselves, are not followed further.
+const LOOKUPS: u32 = 50_000;
+
 /// The debug information of one module.
 pub(crate) struct Debug {
     dwarf: Dwarf,
@@ -33,6 +37,18 @@ pub(crate) struct Debug {
     /// The functions of the units that were looked into, by address.
     functions: RefCell<HashMap<usize, Rc<HashMap<u64, UnitOffset>>>>,
     types: RefCell<HashMap<TypeRef, Rc<Type>>>,
+    /// Where the structures of a name are defined; made when the first is looked for that is only declared.
+    definitions: OnceCell<HashMap<String, Definition>>,
+    lookups: Cell<u32>,
+}
+
+/// Where one structure is defined.
+#[derive(Clone, Copy)]
+struct Definition {
+    at: TypeRef,
+    size: u64,
+    /// Others of this name have other sizes, so nobody knows which is meant.
+    ambiguous: bool,
 }
 
 /// A function as it is declared.
@@ -62,6 +78,8 @@ impl Debug {
             ranges: Vec::new(),
             functions: RefCell::default(),
             types: RefCell::default(),
+            definitions: OnceCell::new(),
+            lookups: Cell::new(0),
         };
         let mut ranges = Vec::new();
         for start in &debug.starts {
@@ -118,7 +136,7 @@ impl Debug {
         let next = starts.partition_point(|start| *start <= at.offset);
         let start = *starts.get(next.checked_sub(1)?)?;
         let unit = self.unit(at.supplementary, start)?;
-        let entry = unit.entry(UnitOffset(at.offset - start)).ok()?;
+        let entry = unit.entry(UnitOffset(at.offset.checked_sub(start)?)).ok()?;
         Some((unit, entry))
     }
 
@@ -158,6 +176,7 @@ impl Debug {
 
     /// The function that begins at `address` (the module's own).
     pub(crate) fn function(&self, address: u64, linkage_name: Option<&str>) -> Option<Declared> {
+        self.lookups.set(0);
         let next = self.ranges.partition_point(|range| range.0 <= address);
         // Ranges of units may contain each other; the innermost are nearest.
         let candidates = self.ranges[..next].iter().rev().take(64);
@@ -304,7 +323,8 @@ impl Debug {
 
     /// The type that stands at `at`; `None` is void.
     pub(crate) fn resolve(&self, at: Option<TypeRef>) -> Rc<Type> {
-        let Some(at) = at else {
+        self.lookups.set(self.lookups.get() + 1);
+        let Some(at) = at.filter(|_| self.lookups.get() < LOOKUPS) else {
             return Rc::new(void());
         };
         if let Some(known) = self.types.borrow().get(&at) {
@@ -370,6 +390,9 @@ impl Debug {
             | gimli::DW_TAG_union_type) => {
                 let name = name.unwrap_or_default();
                 if entry.attr_value(gimli::DW_AT_declaration).is_some() {
+                    if let Some(defined) = self.definition(&name) {
+                        return self.read(defined, depth);
+                    }
                     let why = "only declared where the function is";
                     return Some(Type {
                         name,
@@ -450,6 +473,81 @@ impl Debug {
         }
     }
 
+    /// The definition of a structure that a unit only declares.
+    fn definition(&self, name: &str) -> Option<TypeRef> {
+        let all = self.definitions.get_or_init(|| {
+            let mut all = HashMap::new();
+            for supplementary in [false, true] {
+                let starts = if supplementary {
+                    &self.shared_starts
+                } else {
+                    &self.starts
+                };
+                for start in starts {
+                    self.definitions_of(supplementary, *start, &mut all);
+                }
+            }
+            all
+        });
+        let found = all.get(name).filter(|found| !found.ambiguous)?;
+        Some(found.at)
+    }
+
+    fn definitions_of(
+        &self,
+        supplementary: bool,
+        start: usize,
+        all: &mut HashMap<String, Definition>,
+    ) -> Option<()> {
+        let unit = self.unit(supplementary, start)?;
+        let mut entries = unit.entries_raw(None).ok()?;
+        while !entries.is_empty() {
+            let offset = entries.next_offset();
+            let Some(abbreviation) = entries.read_abbreviation().ok()? else {
+                continue;
+            };
+            let is_structure = matches!(
+                abbreviation.tag(),
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+            );
+            if !is_structure {
+                entries.skip_attributes(abbreviation.attributes()).ok()?;
+                continue;
+            }
+            let (mut name, mut size, mut declared) = (None, None, false);
+            for specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(*specification).ok()?;
+                match attribute.name() {
+                    gimli::DW_AT_name => name = Some(attribute.value()),
+                    gimli::DW_AT_byte_size => size = attribute.udata_value(),
+                    gimli::DW_AT_declaration => declared = true,
+                    _ => {}
+                }
+            }
+            if let (Some(name), Some(size), false) = (name, size, declared) {
+                let dwarf = self.dwarf(supplementary)?;
+                let Ok(name) = dwarf.attr_string(&unit, name) else {
+                    continue;
+                };
+                let Ok(name) = gimli::Reader::to_string_lossy(&name) else {
+                    continue;
+                };
+                let at = TypeRef {
+                    supplementary,
+                    offset: start + offset.0,
+                };
+                all.entry(name.into_owned())
+                    .and_modify(|known| known.ambiguous |= known.size != size)
+                    .or_insert(Definition {
+                        at,
+                        size,
+                        ambiguous: false,
+                    });
+            }
+        }
+        Some(())
+    }
+
     fn members(&self, at: TypeRef, name: &str) -> Struct {
         let mut contents = Struct::default();
         let base = name.split('<').next().unwrap_or_default();
@@ -509,7 +607,7 @@ impl Debug {
             let size = self.read(ty, CHAIN)?.size.clamp(1, 8);
             let bytes = first / (8 * size) * size;
             offset = bytes;
-            bits = Some((first - bytes * 8, count));
+            bits = Some((first - bytes * 8, count.min(64)));
         }
         Some(Field {
             transparent: is_base || name.is_none(),

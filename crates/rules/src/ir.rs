@@ -90,6 +90,34 @@ impl Ir {
         Ir::Binary(op, Box::new(a), Box::new(b))
     }
 
+    /// Without what is known to be true or false already.
+    pub(crate) fn folded(self) -> Ir {
+        let truth = |ir: &Ir| match ir {
+            Ir::Const(value) => Some(*value != 0),
+            _ => None,
+        };
+        match self {
+            Ir::Binary(op @ (op::BOTH | op::EITHER), a, b) => {
+                let (a, b) = (a.folded(), b.folded());
+                let decides = op == op::EITHER;
+                match (truth(&a), truth(&b)) {
+                    (Some(value), _) | (_, Some(value)) if value == decides => {
+                        Ir::Const(u64::from(decides))
+                    }
+                    (Some(_), Some(_)) => Ir::Const(u64::from(!decides)),
+                    (Some(_), None) => b,
+                    (None, Some(_)) => a,
+                    (None, None) => Ir::binary(op, a, b),
+                }
+            }
+            Ir::Unary(op::NOT, a) => match a.folded() {
+                Ir::Const(value) => Ir::Const(u64::from(value == 0)),
+                a => a.not(),
+            },
+            other => other,
+        }
+    }
+
     pub(crate) fn not(self) -> Ir {
         Ir::unary(op::NOT, self)
     }

@@ -99,7 +99,7 @@ pub(crate) fn lex(text: &str, from: usize) -> Result<Vec<Spanned>, Problem> {
 fn regex_may_follow(tokens: &[Spanned]) -> bool {
     match tokens.last().map(|t| &t.token) {
         Some(Token::Sign(sign)) => matches!(*sign, "=~" | "!~"),
-        Some(Token::Word(word)) => word == "caller" || word == "above",
+        Some(Token::Word(word)) => ["caller", "above", "takes", "returns"].contains(&word.as_str()),
         _ => false,
     }
 }

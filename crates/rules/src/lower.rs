@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use regex::Regex;
 use thalweg_bytecode::op;
 
 use crate::abi::{Place, Types, unknown_argument};
@@ -64,6 +65,24 @@ impl Lowering<'_> {
                 let directly = matches!(e.kind, Kind::Caller(_));
                 let op = if directly { op::CALLER } else { op::ABOVE };
                 Ok(Ir::Wide(op, set))
+            }
+            Kind::Takes(regex) | Kind::Returns(regex) => {
+                let signature = self.signature.as_ref().map_err(|why| {
+                    Problem::new(at, format!("the function's types are not known: {why}"))
+                })?;
+                let regex = Regex::new(regex)
+                    .map_err(|_| Problem::new(at, "this is not a regular expression"))?;
+                let found = match e.kind {
+                    Kind::Takes(_) => signature
+                        .parameters
+                        .iter()
+                        .any(|(_, ty, _)| regex.is_match(&ty.name)),
+                    _ => signature
+                        .returns
+                        .iter()
+                        .any(|(ty, _)| regex.is_match(&ty.name)),
+                };
+                Ok(Ir::Const(u64::from(found)))
             }
             Kind::While(name) | Kind::After(name) => {
                 let rule = world.rule(name).map_err(|help| {

@@ -86,7 +86,7 @@ impl Operand {
         Ok(match self.bits {
             None => whole,
             Some((first, count)) => {
-                let up = Ir::Const(64u64.saturating_sub(first + count));
+                let up = Ir::Const(64u64.saturating_sub(first.saturating_add(count)));
                 let down = Ir::Const(64u64.saturating_sub(count));
                 let shift = if self.ty.is_signed() {
                     op::SAR
@@ -112,7 +112,7 @@ impl Operand {
                 .place
             }
             Place::Pieces(pieces) => {
-                let end = offset + size;
+                let end = offset.saturating_add(size);
                 let inside = pieces.iter().filter_map(|(at, len, ir)| {
                     if *at >= offset && *at < end {
                         Some((at - offset, (*len).min(end - at), ir.clone()))

@@ -6,6 +6,7 @@
 //! condition  := conj { ("or" | "||") conj }
 //! conj       := item { ("and" | "&&") item }
 //! item       := ("not" | "!") item | "every" N | "first" N | N "/s" | "caller" pattern | "above" pattern
+//!             | "takes" type | "returns" type
 //!             | "while" rule ["active"] | "after" rule | comparison
 //! comparison := value [ ("==" | "!=" | "<" | "<=" | ">" | ">=" | "=~" | "!~" | "is" ["not"]) value ]
 //! value      := the operators of C, from | to *, over: name, argN, ret, errno, duration, self, waited, thread, exception, args,
@@ -26,7 +27,7 @@ const DEPTH: usize = 64;
 const LONGEST: usize = 16 * 1024;
 
 /// Words that mean something in conditions.
-const WORDS: [&str; 22] = [
+const WORDS: [&str; 24] = [
     "duration",
     "total",
     "self",
@@ -39,6 +40,8 @@ const WORDS: [&str; 22] = [
     "args",
     "caller",
     "above",
+    "takes",
+    "returns",
     "every",
     "first",
     "while",
@@ -408,11 +411,38 @@ impl Parser {
                 self.take_word("active");
                 expr(Kind::While(name))
             }
+            "takes" | "returns" if self.pattern_follows() => {
+                self.bump();
+                let at = self.at();
+                let (Token::Text(regex) | Token::Regex(regex) | Token::Word(regex)) = self.bump()
+                else {
+                    return Err(Problem::new(
+                        at,
+                        format!("after '{word}' stands a type's name"),
+                    ));
+                };
+                Pattern::regex(&regex, at)?;
+                expr(if word == "takes" {
+                    Kind::Takes(regex)
+                } else {
+                    Kind::Returns(regex)
+                })
+            }
             "always" => {
                 self.bump();
                 expr(Kind::Bool(true))
             }
             _ => self.comparison(),
+        }
+    }
+
+    /// Does a name or a pattern stand behind the next word? Else the word is an argument's name.
+    fn pattern_follows(&self) -> bool {
+        let after = self.tokens.get(self.next + 1).map(|t| &t.token);
+        match after {
+            Some(Token::Text(_) | Token::Regex(_)) => true,
+            Some(Token::Word(word)) => !["and", "or", "is"].contains(&word.as_str()),
+            _ => false,
         }
     }
 
@@ -555,13 +585,15 @@ impl Parser {
         let mut of = self.primary()?;
         let mut steps = 0;
         loop {
-            let at = self.at();
+            let mut at = self.at();
             steps += 1;
             if steps > DEPTH {
                 return Err(Problem::new(at, "this path is too long"));
             }
             let inner = |of: Expr| Box::new(of);
             let kind = if self.take(".") {
+                // A field is where its name stands.
+                at = self.at();
                 match self.bump() {
                     Token::Word(name) => Kind::Field(inner(of), name),
                     Token::Number(n) => Kind::Field(inner(of), n.to_string()),
@@ -581,6 +613,7 @@ impl Parser {
                     }
                 }
             } else if self.take("->") {
+                at = self.at();
                 Kind::Arrow(inner(of), self.name("the name of a field")?)
             } else if self.take("[") {
                 self.index(of)?

@@ -18,8 +18,11 @@ use crate::value::{Case, Description, Part, Shape, When};
 /// How deep structures within structures are shown.
 const DEPTH: usize = 5;
 
-/// How many fields of one value.
+/// How many fields of one structure.
 const FIELDS: usize = 64;
+
+/// How many fields of all values of one function.
+pub(crate) const ALL_FIELDS: usize = 512;
 
 /// The meanings of value ids, for all rules together.
 #[derive(Default)]
@@ -49,6 +52,8 @@ pub(crate) struct Recording<'a> {
     pub limit: u16,
     pub descriptions: &'a mut Descriptions,
     pub emits: Vec<Emit>,
+    /// How many more fields are shown.
+    pub fields_left: usize,
 }
 
 /// There are more values than ids.
@@ -347,6 +352,8 @@ impl Recording<'_> {
             }),
             _ => {
                 let mut values = Vec::new();
+                // Registers hold 16 bytes.
+                let size = size.min(16);
                 for offset in (0..size).step_by(8) {
                     let word = Type {
                         size: (size - offset).min(8),
@@ -469,6 +476,10 @@ impl Recording<'_> {
     ) -> Result<Vec<Part>, TooMany> {
         let mut parts = Vec::new();
         for field in contents.fields.iter().take(FIELDS) {
+            let Some(left) = self.fields_left.checked_sub(1) else {
+                break;
+            };
+            self.fields_left = left;
             let part = operand.field(field, self.types);
             let shape = match field.bits {
                 Some((first, count)) => Shape::Bits {
@@ -617,7 +628,8 @@ fn flat(ty: &Type, types: &dyn Types, depth: usize) -> Shape {
                         let inner = types.resolve(Some(field.ty));
                         Part {
                             name: field.name.clone(),
-                            offset: u32::try_from(base + field.offset).unwrap_or(u32::MAX),
+                            offset: u32::try_from(base.saturating_add(field.offset))
+                                .unwrap_or(u32::MAX),
                             size: u32::try_from(inner.size).unwrap_or(u32::MAX),
                             shape: flat(&inner, types, depth),
                         }

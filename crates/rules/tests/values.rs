@@ -171,7 +171,7 @@ fn names_that_are_not_to_be_seen_are_never_read() {
         .unwrap_err();
     assert_eq!(
         (error.column, error.message.as_str()),
-        (12, "'password' is on the list of names that are never read")
+        (14, "'password' is on the list of names that are never read")
     );
 }
 
@@ -344,7 +344,7 @@ fn what_is_wrong_with_names_and_types_is_said_before_anything_runs() {
         ),
         (
             "handle: req->metod == 3",
-            12,
+            14,
             "'request' has no field 'metod'",
             "did you mean 'method'?",
         ),
@@ -437,7 +437,7 @@ fn exceptions_are_read_where_they_are_thrown() {
         let target = rust(optimised);
         assert_eq!(
             thrown(&target, 1),
-            [format!("{:?}", target.source("values.rs"))]
+            [format!("{:?}", support::source("values.rs"))]
         );
     }
 }
@@ -458,4 +458,24 @@ fn thrown(target: &Target, nth: usize) -> Vec<String> {
             .join(" ")
     };
     calls.into_iter().map(shown).collect()
+}
+
+#[test]
+fn structures_that_a_unit_only_declares_are_found_in_others() {
+    let target = Target::build_all("gcc", &["declared.c", "defined.c"], &["-O2", "-g", "-w"]);
+    check(
+        &target,
+        "use: thing->weight == 7; record *thing",
+        &["*thing={weight: 7, label: \"seven\"}"],
+    );
+}
+
+#[test]
+fn copies_with_other_arguments_are_left_alone() {
+    let target = Target::build("gcc", "copies.c", &["-O2", "-g", "-w"]);
+    let error = target.error("reduced: n > 3");
+    assert_eq!(
+        error.message,
+        "'n' is not known: the compiler made this copy with other arguments than were written"
+    );
 }

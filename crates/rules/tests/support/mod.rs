@@ -1,6 +1,8 @@
 //! Real programs stopped at real functions: compiles a target, stops it by breakpoints at the entry and at the return of
 //! the functions that rules mean, and runs the rules' programs on its registers and memory, as the agent does.
 
+#![allow(dead_code)] // each test uses a part of it
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -43,17 +45,22 @@ impl Seen {
 }
 
 impl Target {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn build(compiler: &str, source: &str, flags: &[&str]) -> Target {
+        Target::build_all(compiler, &[source], flags)
+    }
+
+    pub fn build_all(compiler: &str, sources: &[&str], flags: &[&str]) -> Target {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("target");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/targets")
-            .join(source);
         let status = Command::new(compiler)
             .args(flags)
             .arg("-o")
             .arg(&path)
-            .arg(&source)
+            .args(sources.iter().map(|name| source(name)))
             .current_dir(directory.path())
             .status()
             .unwrap();
@@ -105,12 +112,6 @@ impl Target {
             Ok(_) => panic!("nothing is wrong with {rule}"),
             Err(error) => error,
         }
-    }
-
-    pub fn source(&self, name: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/targets")
-            .join(name)
     }
 
     /// What one program writes at the entries of one function, which need not return.
@@ -221,6 +222,12 @@ impl Target {
         }
         seen
     }
+}
+
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/targets")
+        .join(name)
 }
 
 struct Here;
