@@ -7,7 +7,8 @@
 //!            <--- outer ---------->                    <-- outer ---->      in the caller's base
 //!                                   <--- inner ------>                      in the callee's
 //!
-//!   base' = base - calls * inner - calls of callees * outer - calls that called * joint        not below 0
+//!   base' = base - calls * inner - calls of callees * outer - calls that called * joint
+//!                - contexts of callees * first - calls of callees * far        not below 0
 //!   cum'  = cum  - what was taken from the bases of the context and of everything below it
 //! ```
 //!
@@ -15,36 +16,108 @@
 //! call of a function that calls others has an entry followed by an entry, an exit followed by an exit, and an exit followed by
 //! an entry for every further callee. `joint` is what the middle two cost more together than the others do. Of how many of its
 //! calls a function called at all only a bound is known (no more than it made calls), which is taken.
+//!
+//! `first` and `far` are for what is not in the cache: a context's first call, and calls that come back after so many others that their
+//! node (one half) or their function's stub (the other) had to make room (`reuse.rs`).
+//!
+//! What a base does not have is taken from the callers' instead: where exactly between a caller and its callee a probe's cost falls is
+//! known less well than what it is in all, and a clock that moves in steps of ten nanoseconds makes the bases of contexts with few
+//! calls a matter of chance. So no figure falls below zero, and none is too large because others would have.
+//!
+//! How far off: of a single function as much of the cost as the calibration's kinds of work differ at the most (`spread`), in which functions
+//! differ from each other, so that in sums over functions much of it cancels out; in addition what calibrations differ in (`error`),
+//! and all of `first` and `far`.
 
-use thalweg_model::{Node, ProbeCosts, Profile};
+use std::collections::HashMap;
+
+use thalweg_model::{Node, NodeFlags, ProbeCosts, Profile};
+
+use crate::reuse::{contexts_between, functions_between};
 
 /// What a context's base holds of the probes' cost, by calibration, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     pub ns: f64,
-    /// How far off that may be.
-    pub error: f64,
+    /// How far off that may be where it is off in all contexts alike.
+    pub common: f64,
+    /// How far off in addition, in one context more and in another less.
+    pub own: f64,
+}
+
+impl Cost {
+    /// How far off it may be, by itself.
+    pub fn error(&self) -> f64 {
+        self.common + self.own
+    }
 }
 
 /// Of each context of one thread.
 pub fn costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<Cost> {
     let mut made = vec![0u64; nodes.len()];
-    for node in nodes {
-        if let Some(parent) = node.parent {
-            let made = &mut made[parent as usize];
-            *made = made.saturating_add(node.calls);
+    let mut cold = vec![0.0; nodes.len()];
+    let has_cold = costs.first_ns > 0.0 || costs.far.iter().any(|(_, ns)| *ns > 0.0);
+    let (contexts, functions) = match has_cold {
+        true => (contexts_between(nodes), functions_between(nodes)),
+        false => (vec![0.0; nodes.len()], HashMap::new()),
+    };
+    for (node, contexts) in nodes.iter().zip(contexts) {
+        let Some(parent) = node.parent.map(|parent| parent as usize) else {
+            continue;
+        };
+        made[parent] = made[parent].saturating_add(node.calls);
+        if has_cold && node.calls > 0 && !node.flags.contains(NodeFlags::FOLDED) {
+            let functions = functions.get(&node.function).copied().unwrap_or(0.0);
+            let far = (far_ns(contexts, costs) + far_ns(functions, costs)) / 2.0;
+            cold[parent] += costs.first_ns + far * (node.calls - 1) as f64;
         }
     }
-    let cost = |(node, made): (&Node, u64)| {
-        let ns = node.calls as f64 * costs.inner_ns
+    let cost = |((node, made), cold): ((&Node, u64), f64)| {
+        let near = node.calls as f64 * costs.inner_ns
             + made as f64 * costs.outer_ns
             + node.calls.min(made) as f64 * costs.joint_ns;
+        let near = near.max(0.0);
         Cost {
-            ns: ns.max(0.0),
-            error: (ns * costs.error).max(0.0),
+            ns: near + cold,
+            common: near * costs.error.max(0.0) + cold,
+            own: near * costs.spread.max(0.0),
         }
     };
-    nodes.iter().zip(made).map(cost).collect()
+    nodes.iter().zip(made).zip(cold).map(cost).collect()
+}
+
+/// How far off each context's cum may be: what is off everywhere alike adds up, what differs from context to context does so less.
+pub fn cum_errors(nodes: &[Node], costs: &[Cost]) -> Vec<f64> {
+    let mut sums: Vec<(f64, f64)> = costs
+        .iter()
+        .map(|cost| (cost.common, cost.own * cost.own))
+        .collect();
+    for (index, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            let (common, own) = sums[index];
+            let above = &mut sums[parent as usize];
+            above.0 += common;
+            above.1 += own;
+        }
+    }
+    let error = |(common, own): (f64, f64)| common + own.sqrt();
+    sums.into_iter().map(error).collect()
+}
+
+/// By how many others stand between two visits: nothing up to half of the nearer distance that was measured, then what was measured
+/// there and at the farther one, and in between along the logarithm.
+fn far_ns(between: f64, costs: &ProbeCosts) -> f64 {
+    let [near, far] = costs.far;
+    let points = [(near.0 / 2.0, 0.0), near, far];
+    for pair in points.windows(2) {
+        let ((from, least), (to, most)) = (pair[0], pair[1]);
+        if between <= from {
+            return least;
+        }
+        if between <= to {
+            return least + (most - least) * (between / from).log2() / (to / from).log2();
+        }
+    }
+    far.1
 }
 
 /// Makes the figures those of the program without probes, as far as that is known. `false` where nothing was calibrated, nothing
@@ -61,52 +134,67 @@ pub fn compensate(profile: &mut Profile) -> bool {
     let known = *known;
     for process in &mut profile.processes {
         for thread in &mut process.threads {
-            let own_costs = costs(&thread.nodes, &known);
-            let mut below = vec![0u64; thread.nodes.len()];
-            for index in (0..thread.nodes.len()).rev() {
-                let node = &mut thread.nodes[index];
-                let own = (own_costs[index].ns as u64).min(node.base);
-                let all = below[index].saturating_add(own);
-                let is_one_call = node.calls == 1 && node.max == node.base;
-                node.base -= own;
-                node.cum = node.cum.saturating_sub(all);
-                node.elapsed = node.elapsed.saturating_sub(all);
-                let inner = known.inner_ns as u64;
-                (node.min, node.max) = match is_one_call {
-                    true => (node.base, node.base),
-                    false => (
-                        node.min.saturating_sub(inner),
-                        node.max.saturating_sub(inner),
-                    ),
-                };
-                if let Some(parent) = node.parent {
-                    let sum = &mut below[parent as usize];
-                    *sum = sum.saturating_add(all);
-                }
-            }
+            take_out(&mut thread.nodes, &known);
         }
     }
     true
 }
 
-/// A file can say anything.
-fn is_sane(costs: &ProbeCosts) -> bool {
-    const MOST_NS: f64 = 1e6;
-    let sane = |value: f64| value.is_finite() && value.abs() <= MOST_NS;
-    sane(costs.inner_ns) && sane(costs.outer_ns) && sane(costs.joint_ns) && sane(costs.error)
-}
-
-/// What was, or will be, taken out of the whole profile.
-pub fn total_cost(profile: &Profile) -> Option<Cost> {
-    let known = profile.meta.costs.filter(is_sane)?;
-    let mut total = Cost::default();
-    for (_, thread) in crate::threads(profile) {
-        for cost in costs(&thread.nodes, &known) {
-            total.ns += cost.ns;
-            total.error += cost.error;
+fn take_out(nodes: &mut [Node], known: &ProbeCosts) {
+    let own_costs = costs(nodes, known);
+    // Of each context: what was taken out below it, and what could not be.
+    let mut below = vec![(0u64, 0u64); nodes.len()];
+    for index in (0..nodes.len()).rev() {
+        let node = &mut nodes[index];
+        let (taken_below, missing_below) = below[index];
+        let wanted = (own_costs[index].ns as u64).saturating_add(missing_below);
+        let own = wanted.min(node.base);
+        let all = taken_below.saturating_add(own);
+        let is_one_call = node.calls == 1 && node.max == node.base;
+        node.base -= own;
+        node.cum = node.cum.saturating_sub(all);
+        node.elapsed = node.elapsed.saturating_sub(all);
+        let inner = known.inner_ns as u64;
+        (node.min, node.max) = match is_one_call {
+            true => (node.base, node.base),
+            false => (
+                node.min.saturating_sub(inner),
+                node.max.saturating_sub(inner),
+            ),
+        };
+        if let Some(parent) = node.parent {
+            let sums = &mut below[parent as usize];
+            sums.0 = sums.0.saturating_add(all);
+            sums.1 = sums.1.saturating_add(wanted - own);
         }
     }
-    Some(total)
+}
+
+/// A file can say anything.
+fn is_sane(costs: &ProbeCosts) -> bool {
+    const MOST: f64 = 1e6;
+    let in_order = costs.far[0].0 >= 0.0 && costs.far[0].0 <= costs.far[1].0;
+    let figures = costs.figures();
+    in_order
+        && figures
+            .iter()
+            .all(|value| value.is_finite() && value.abs() <= MOST)
+}
+
+/// What was, or will be, taken out of the whole profile: the time, and how far off that may be.
+pub fn total_cost(profile: &Profile) -> Option<(f64, f64)> {
+    let known = profile.meta.costs.filter(is_sane)?;
+    let mut total = Cost::default();
+    let mut own: HashMap<u32, f64> = HashMap::new();
+    for (_, thread) in crate::threads(profile) {
+        for (node, cost) in thread.nodes.iter().zip(costs(&thread.nodes, &known)) {
+            total.ns += cost.ns;
+            total.common += cost.common;
+            *own.entry(node.function).or_default() += cost.own;
+        }
+    }
+    let own: f64 = own.values().map(|own| own * own).sum();
+    Some((total.ns, total.common + own.sqrt()))
 }
 
 #[cfg(test)]
@@ -122,7 +210,9 @@ mod tests {
             outer_ns: 9.0,
             joint_ns: 1.0,
             error: 0.1,
+            spread: 0.2,
             taken_out: false,
+            ..ProbeCosts::default()
         });
         for node in &mut profile.processes[0].threads[0].nodes {
             node.elapsed = node.cum + 1000;
@@ -151,6 +241,49 @@ mod tests {
         assert!(compensate(&mut profile));
         let nodes = &profile.processes[0].threads[0].nodes;
         assert!(nodes.iter().all(|node| node.base == 0 && node.cum == 0));
+    }
+
+    #[test]
+    fn what_a_base_does_not_have_is_taken_from_the_callers() {
+        let mut profile = calibrated(&[(MAIN, 100), (A, 3), (B, 50)]);
+        assert!(compensate(&mut profile));
+        let nodes = &profile.processes[0].threads[0].nodes;
+        let bases: Vec<u64> = nodes.iter().map(|node| node.base).collect();
+        assert_eq!(bases, [100 - 18 - 15, 0, 50 - 8]);
+        let cums: Vec<u64> = nodes.iter().map(|node| node.cum).collect();
+        assert_eq!(cums, [67 + 42, 42, 42]);
+    }
+
+    #[test]
+    fn first_calls_and_calls_from_afar_cost_more() {
+        let mut profile = calibrated(&[(MAIN, 10_000), (A, 1000)]);
+        let known = profile.meta.costs.as_mut().unwrap();
+        (known.first_ns, known.far) = (100.0, [(512.0, 2.0), (1024.0, 8.0)]);
+        let known = *known;
+        let nodes = &profile.processes[0].threads[0].nodes;
+        let cost = costs(nodes, &known);
+        assert_eq!((cost[0].ns, cost[1].ns), (118.0, 8.0));
+        assert_eq!(cost[0].common, 1.8 + 100.0);
+
+        assert_eq!(far_ns(200.0, &known), 0.0);
+        assert_eq!(far_ns(512.0, &known), 2.0);
+        assert!((2.1..7.9).contains(&far_ns(700.0, &known)));
+        assert_eq!(far_ns(1e9, &known), 8.0);
+        assert_eq!(far_ns(1e9, &ProbeCosts::default()), 0.0);
+    }
+
+    #[test]
+    fn of_a_sum_less_is_uncertain_than_of_its_parts() {
+        let profile = calibrated(&[(MAIN, 100), (A, 200), (B, 50)]);
+        let (all, error) = total_cost(&profile).unwrap();
+        let known = profile.meta.costs.unwrap();
+        let parts = costs(&profile.processes[0].threads[0].nodes, &known);
+        assert_eq!(all, parts.iter().map(|part| part.ns).sum::<f64>());
+        assert!(error < parts.iter().map(Cost::error).sum::<f64>());
+        assert!(error > parts.iter().map(|part| part.common).sum::<f64>());
+        let cums = cum_errors(&profile.processes[0].threads[0].nodes, &parts);
+        assert!((cums[0] - error).abs() < 1e-9, "main's cum is all there is");
+        assert_eq!(cums[2], parts[2].error());
     }
 
     #[test]

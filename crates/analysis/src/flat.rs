@@ -2,8 +2,8 @@
 
 use thalweg_model::{Metrics, Node, NodeFlags, Profile};
 
-use crate::compensate::costs;
-use crate::{Extremes, outermost_cum, outermost_elapsed, own_waits, threads};
+use crate::compensate::{Cost, costs, cum_errors};
+use crate::{Extremes, is_outermost, outermost_cum, outermost_elapsed, own_waits, threads};
 
 /// A function over all threads and contexts. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,8 +13,9 @@ pub struct FunctionTotals {
     pub calls: u64,
     pub base: u64,
     pub cum: u64,
-    /// How far off base may be because the probes' cost was taken out.
+    /// How far off base and cum may be because the probes' cost was taken out.
     pub error: u64,
+    pub cum_error: u64,
     /// Wall time, as opposed to time on a processor.
     pub elapsed: u64,
     /// Off the processor in the function itself, but for a terminal's input.
@@ -46,13 +47,16 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     for (number, (_, thread)) in (1..).zip(threads(profile)) {
         let own_waits = own_waits(&thread.nodes);
         let errors = errors(profile, &thread.nodes);
-        for ((node, waited), error) in thread.nodes.iter().zip(own_waits).zip(errors) {
+        for ((node, waited), (error, cum_error)) in thread.nodes.iter().zip(own_waits).zip(errors) {
             let function = node.function as usize;
             let row = &mut rows[function];
             row.calls = row.calls.saturating_add(node.calls);
             row.base = row.base.saturating_add(node.base);
             row.cum = row.cum.saturating_add(outermost_cum(node));
             row.error = row.error.saturating_add(error);
+            if is_outermost(node) {
+                row.cum_error = row.cum_error.saturating_add(cum_error);
+            }
             row.elapsed = row.elapsed.saturating_add(outermost_elapsed(node));
             let waited = waited.saturating_sub(node.terminal);
             row.waited = row.waited.saturating_add(waited);
@@ -84,13 +88,17 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         .collect()
 }
 
-fn errors(profile: &Profile, nodes: &[Node]) -> Vec<u64> {
+/// Of base and of cum.
+fn errors(profile: &Profile, nodes: &[Node]) -> Vec<(u64, u64)> {
     match &profile.meta.costs {
         Some(known) if known.taken_out => {
             let costs = costs(nodes, known);
-            costs.iter().map(|cost| cost.error.round() as u64).collect()
+            let of_cum = cum_errors(nodes, &costs);
+            let rounded =
+                |(cost, of_cum): (&Cost, f64)| (cost.error().round() as u64, of_cum.round() as u64);
+            costs.iter().zip(of_cum).map(rounded).collect()
         }
-        _ => vec![0; nodes.len()],
+        _ => vec![(0, 0); nodes.len()],
     }
 }
 

@@ -28,6 +28,7 @@ mod narrow;
 mod overview;
 mod pairs;
 mod prune;
+mod reuse;
 mod sites;
 mod summary;
 mod tree;
@@ -62,15 +63,17 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = (&Process, &Thread)> {
         .flat_map(|process| process.threads.iter().map(move |thread| (process, thread)))
 }
 
-/// The part of a node's cum that belongs into a sum over functions.
+/// Whether a node's cum belongs into a sum over functions.
+fn is_outermost(node: &Node) -> bool {
+    node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED)
+}
+
 fn outermost_cum(node: &Node) -> u64 {
-    let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
-    if counts { node.cum } else { 0 }
+    if is_outermost(node) { node.cum } else { 0 }
 }
 
 fn outermost_elapsed(node: &Node) -> u64 {
-    let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
-    if counts { node.elapsed } else { 0 }
+    if is_outermost(node) { node.elapsed } else { 0 }
 }
 
 /// Shortest and longest call over several nodes.

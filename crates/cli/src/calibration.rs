@@ -1,9 +1,13 @@
-//! What the probes cost on this machine: measured once by `thalweg calibrate`, kept in the user's state directory, and
-//! written into every profile that is recorded here afterwards.
+//! What the probes cost on this machine: measured once, by `thalweg calibrate` or by the first recording that finds nothing, kept in the
+//! user's state directory, and written into every profile that is recorded here afterwards.
 //!
-//! The calibration program runs by itself and under `thalweg record`; the difference in each of its functions, beyond what
-//! the same calls cost without probes, is the probes'. Of several runs the quickest counts: everything else that a machine
-//! does only adds.
+//! The calibration program (`crates/agent/calibration`) runs by itself and under `thalweg record`. What its loops take more with probes is
+//! what the probes cost; the profile says how much of it falls on the caller and on the callee. Of several runs the quickest counts:
+//! everything else that a machine does only adds.
+//!
+//! Reading the clock takes longer than most functions, and the processor goes on with the program's work meanwhile: how much a probe
+//! costs depends on how much work there is, and on whether it can be done beside something else. So there are several kinds of work,
+//! from none to plenty; their mean is what is taken out, and how far they are apart is how far off that may be.
 
 use std::fs;
 use std::io::Write;
@@ -17,13 +21,18 @@ use thalweg_control::{agent, clock};
 use thalweg_model::{Node, ProbeCosts, Profile, read_file};
 
 const RUNS: usize = 5;
-/// As the calibration program has it.
-const CALLS_PER_LOOP: f64 = 50_000.0;
-/// Programs differ from the calibration program: in how much of a probe runs beside other instructions, in how often its data is
-/// not in the cache. As far as the truth was off in docs/benchmarks.md.
-const MODEL_ERROR: f64 = 0.20;
+/// As the calibration program has it: calls in a loop, kinds of work, the last of which is the chain, functions that are called
+/// once each, and calls of one that is in no cache.
+const CALLS_PER_LOOP: f64 = 20_000.0;
+const KINDS: usize = 5;
+const CHAIN: usize = KINDS - 1;
+const WIDE: [f64; 3] = [256.0, 512.0, 1024.0];
+const COLD_CALLS: f64 = 20.0;
+const WORDS: usize = 3 * KINDS + WIDE.len() + 1;
 /// Reading the counter takes that much longer or shorter than at calibration: another machine under the same name.
 const DRIFT: f64 = 1.3;
+/// Set in the environment, it has the same effect as `--no-calibrate`.
+const NOT_BY_ITSELF: &str = "THALWEG_NO_CALIBRATE";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
@@ -34,13 +43,18 @@ pub struct Calibration {
     pub inner_ns: f64,
     pub outer_ns: f64,
     pub joint_ns: f64,
+    /// Of a call and its return, by kind of work.
+    pub kinds_ns: [f64; KINDS],
     pub error: f64,
+    pub spread: f64,
+    pub first_ns: f64,
+    pub far: [(f64, f64); 2],
     /// What reading the counter twice took.
     pub clock_ns: f64,
 }
 
 impl Calibration {
-    /// Measures this machine, which takes about a second.
+    /// Measures this machine, which takes a second or two.
     pub fn measure() -> anyhow::Result<Calibration> {
         let folder = tempfile::tempdir().context("a folder for the calibration program")?;
         let program = folder.path().join("calibration");
@@ -51,49 +65,93 @@ impl Calibration {
             .open(&program)?;
         file.write_all(agent::CALIBRATION)?;
         drop(file);
-        let mut bare = [u64::MAX; 3];
-        let mut probed: Vec<Probed> = Vec::new();
+        let mut bare = Ticks::default();
+        let mut probed = Ticks::default();
+        let mut shares = [f64::INFINITY; KINDS];
+        let mut sums = Vec::new();
+        let mut hz = 0.0;
         for _ in 0..RUNS {
-            for (best, ticks) in bare.iter_mut().zip(run_bare(&program)?) {
-                *best = (*best).min(ticks);
+            bare.keep_least(&Ticks::of(&run_bare(&program)?)?);
+            let (ticks, recorded) = run_probed(&program, folder.path())?;
+            sums.push((0..KINDS).map(|kind| ticks.leaves(kind)).sum::<f64>());
+            probed.keep_least(&ticks);
+            hz = recorded.hz;
+            for (least, share) in shares.iter_mut().zip(recorded.in_callee) {
+                *least = least.min(share);
             }
-            probed.push(run_probed(&program, folder.path())?);
         }
-        let ns = |ticks: u64| ticks as f64 * 1e9 / probed[0].hz / CALLS_PER_LOOP;
-        let [leaf_loop, nest_loop, bare_loop] = bare.map(ns);
-        let best = |figure: fn(&Probed) -> f64| {
-            let all = probed.iter().map(figure);
-            let worst = all.clone().fold(0.0, f64::max);
-            (all.fold(f64::INFINITY, f64::min), worst)
+        let ns = |ticks: f64| ticks * 1e9 / hz;
+        let bare_loop = |kind: usize| ns(bare.bare(kind)) / CALLS_PER_LOOP;
+        let leaf = |kind: usize| ns(probed.leaves(kind) - bare.leaves(kind)) / CALLS_PER_LOOP;
+        let nest = |kind: usize| ns(probed.nests(kind) - bare.nests(kind)) / CALLS_PER_LOOP;
+        let kinds_ns: [f64; KINDS] = std::array::from_fn(leaf);
+
+        // The same work stands in the loop and in what it calls; the call itself is the callee's.
+        let inner = |kind: usize| {
+            let work = (bare_loop(kind) - bare_loop(0)) / 2.0;
+            let call = ns(bare.leaves(kind)) / CALLS_PER_LOOP - bare_loop(kind);
+            (shares[kind] - work - call).clamp(0.0, kinds_ns[kind])
         };
-        let (callee, worst_callee) = best(|run| run.leaf.min(run.inner));
-        let (caller, worst_caller) = best(|run| run.loop_leaf.min(run.loop_nest));
-        let (outer, _) = best(|run| run.outer);
-        let inner_ns = callee - (leaf_loop - bare_loop);
-        let outer_ns = caller - bare_loop;
-        let joint_ns = outer - inner_ns - outer_ns - (nest_loop - leaf_loop);
-        if inner_ns.is_nan() || inner_ns + outer_ns <= 0.0 {
-            bail!("the calibration makes no sense: probes that cost {inner_ns} and {outer_ns} ns");
+        let mean =
+            |figure: &dyn Fn(usize) -> f64| (0..CHAIN).map(figure).sum::<f64>() / CHAIN as f64;
+        let per_call = mean(&|kind| kinds_ns[kind]);
+        let inner_ns = mean(&inner);
+        if !per_call.is_finite() || per_call <= 0.0 || inner_ns > per_call {
+            bail!(
+                "the calibration makes no sense: probes that cost {per_call} ns, of which {inner_ns} ns in the callee"
+            );
         }
-        let spread = (worst_callee + worst_caller) / (callee + caller) - 1.0;
+        let usual = &kinds_ns[..CHAIN];
+        let most = usual.iter().copied().fold(f64::MIN, f64::max);
+        let least = usual.iter().copied().fold(f64::MAX, f64::min);
+        sums.sort_by(f64::total_cmp);
+        let noise = (sums[RUNS / 2] / sums[0] - 1.0).clamp(0.0, 0.5);
+        let wide = |at: usize| ns(probed.wide(at) - bare.wide(at)) / WIDE[at];
         Ok(Calibration {
             thalweg: env!("CARGO_PKG_VERSION").into(),
             processor: processor(),
             kernel: kernel(),
             inner_ns,
-            outer_ns,
-            joint_ns,
-            error: MODEL_ERROR + spread.clamp(0.0, 0.5) / 2.0,
-            clock_ns: clock::probe_cost_ns(true),
+            outer_ns: per_call - inner_ns,
+            joint_ns: mean(&|kind| nest(kind) - 2.0 * kinds_ns[kind]),
+            kinds_ns,
+            error: (most - least) / 2.0 / per_call + noise,
+            spread: (per_call - kinds_ns[CHAIN]).abs() / per_call,
+            first_ns: (ns(probed.cold() - bare.cold()) / COLD_CALLS - per_call).max(0.0),
+            far: [1, 2].map(|at| (WIDE[at], (wide(at) - wide(0)).max(0.0))),
+            clock_ns: clock_ns(),
         })
+    }
+
+    /// Measures and keeps, if that was not done yet and nobody forbids it. Never in the way of a recording: what goes wrong is said,
+    /// and the figures stay as they are measured.
+    pub fn ensure(forbidden: bool, quiet: bool) {
+        if forbidden || std::env::var_os(NOT_BY_ITSELF).is_some() || Calibration::kept().is_some() {
+            return;
+        }
+        // Not measured again and again where it cannot be kept.
+        let Ok(place) = file().and_then(|path| writable(&path).map(|_| path)) else {
+            return;
+        };
+        if !quiet {
+            eprintln!(
+                "thalweg: measuring once what its probes cost on this machine, to be kept in {} (--no-calibrate leaves it out)",
+                place.display()
+            );
+        }
+        let kept = Calibration::measure().and_then(|measured| measured.keep());
+        if let Err(error) = kept
+            && !quiet
+        {
+            eprintln!("thalweg: not calibrated, so times contain the probes' cost: {error:#}");
+        }
     }
 
     /// The one that was kept, if it is this machine's and still holds.
     pub fn kept() -> Option<Calibration> {
         let text = fs::read_to_string(file().ok()?).ok()?;
         let kept: Calibration = serde_json::from_str(&text).ok()?;
-        let now = clock::probe_cost_ns(true);
-        let ratio = kept.clock_ns / now;
+        let ratio = kept.clock_ns / clock_ns();
         let same = kept.thalweg == env!("CARGO_PKG_VERSION")
             && kept.processor == processor()
             && kept.kernel == kernel()
@@ -104,14 +162,16 @@ impl Calibration {
 
     pub fn keep(&self) -> anyhow::Result<PathBuf> {
         let path = file()?;
-        let folder = path.parent().expect("a file in a folder");
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        // Whole or not at all: others may be reading it.
-        let fresh = path.with_extension(format!("{}", std::process::id()));
+        let fresh = writable(&path)?;
         let text = serde_json::to_string_pretty(self)?;
         let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
+    }
+
+    /// Of a call and its return, in nanoseconds.
+    pub fn per_call(&self) -> f64 {
+        self.inner_ns + self.outer_ns
     }
 
     fn costs(&self) -> ProbeCosts {
@@ -120,6 +180,9 @@ impl Calibration {
             outer_ns: self.outer_ns,
             joint_ns: self.joint_ns,
             error: self.error,
+            spread: self.spread,
+            first_ns: self.first_ns,
+            far: self.far,
             taken_out: false,
         }
     }
@@ -162,36 +225,89 @@ fn kernel() -> String {
     text.trim().to_string()
 }
 
-/// Ticks that the loops took.
-fn run_bare(program: &Path) -> anyhow::Result<[u64; 3]> {
-    let output = Command::new(program)
-        .output()
-        .context("the calibration program does not start")?;
-    let words: Vec<u64> = output
-        .stdout
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-        .collect();
-    match words[..] {
-        [leaf, nest, bare] => Ok([leaf, nest, bare]),
-        _ => bail!("the calibration program says nothing"),
+/// A file beside `path`, for the time being, in a folder that is there: what is kept is whole or not at all, others may be reading it.
+fn writable(path: &Path) -> anyhow::Result<PathBuf> {
+    let folder = path.parent().context("a file in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let fresh = path.with_extension(format!("{}", std::process::id()));
+    fs::write(&fresh, "").with_context(|| format!("cannot write {}", fresh.display()))?;
+    fs::remove_file(&fresh)?;
+    Ok(fresh)
+}
+
+/// The quickest of a few tries.
+fn clock_ns() -> f64 {
+    let tries = (0..5).map(|_| clock::probe_cost_ns(true));
+    tries.fold(f64::INFINITY, f64::min)
+}
+
+/// What the calibration program says of itself: for each kind of work the loops that call leaves, that call nests, and that call
+/// nothing; the calls of many functions; and those of one that is in no cache.
+#[derive(Clone, Debug)]
+struct Ticks([f64; WORDS]);
+
+impl Default for Ticks {
+    fn default() -> Ticks {
+        Ticks([f64::INFINITY; WORDS])
     }
 }
 
-/// Nanoseconds of base per call, or per call made.
-struct Probed {
-    hz: f64,
-    leaf: f64,
-    inner: f64,
-    outer: f64,
-    loop_leaf: f64,
-    loop_nest: f64,
+impl Ticks {
+    fn of(output: &[u8]) -> anyhow::Result<Ticks> {
+        let words = output.chunks_exact(8);
+        let words: Vec<f64> = words
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as f64)
+            .collect();
+        match words.try_into() {
+            Ok(words) => Ok(Ticks(words)),
+            Err(_) => bail!("the calibration program says nothing"),
+        }
+    }
+
+    fn keep_least(&mut self, other: &Ticks) {
+        for (least, ticks) in self.0.iter_mut().zip(other.0) {
+            *least = least.min(ticks);
+        }
+    }
+
+    fn leaves(&self, kind: usize) -> f64 {
+        self.0[3 * kind]
+    }
+
+    fn nests(&self, kind: usize) -> f64 {
+        self.0[3 * kind + 1]
+    }
+
+    fn bare(&self, kind: usize) -> f64 {
+        self.0[3 * kind + 2]
+    }
+
+    fn wide(&self, at: usize) -> f64 {
+        self.0[3 * KINDS + at]
+    }
+
+    fn cold(&self) -> f64 {
+        self.0[WORDS - 1]
+    }
 }
 
-fn run_probed(program: &Path, folder: &Path) -> anyhow::Result<Probed> {
+fn run_bare(program: &Path) -> anyhow::Result<Vec<u8>> {
+    let output = Command::new(program)
+        .output()
+        .context("the calibration program does not start")?;
+    Ok(output.stdout)
+}
+
+struct Probed {
+    hz: f64,
+    /// Nanoseconds of base per call of each kind's leaf.
+    in_callee: [f64; KINDS],
+}
+
+fn run_probed(program: &Path, folder: &Path) -> anyhow::Result<(Ticks, Probed)> {
     let file = folder.join("calibration.thalweg");
     let output = Command::new(std::env::current_exe()?)
-        .args(["record", "--no-report", "-q", "-o"])
+        .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
         .args([&file, Path::new("--"), program])
         .output()?;
     if !output.status.success() {
@@ -205,24 +321,15 @@ fn run_probed(program: &Path, folder: &Path) -> anyhow::Result<Probed> {
         .flat_map(|process| &process.threads)
         .flat_map(|thread| &thread.nodes)
         .collect();
-    let per_call = |name: &str, calls_of: &str| {
-        let find = |name: &str| {
-            let is_it = |node: &&&Node| profile.functions[node.function as usize].name == name;
-            nodes.iter().find(is_it).copied()
-        };
-        match (find(name), find(calls_of)) {
-            (Some(node), Some(called)) if called.calls > 0 => {
-                Ok(node.base as f64 / called.calls as f64)
-            }
+    let mut in_callee = [0.0; KINDS];
+    for (kind, base) in in_callee.iter_mut().enumerate() {
+        let name = format!("leaf_{kind}");
+        let is_it = |node: &&&Node| profile.functions[node.function as usize].name == name;
+        match nodes.iter().find(is_it) {
+            Some(node) if node.calls > 0 => *base = node.base as f64 / node.calls as f64,
             _ => bail!("the calibration program's {name} was not counted"),
         }
-    };
-    Ok(Probed {
-        hz: profile.meta.clock_hz,
-        leaf: per_call("leaf", "leaf")?,
-        inner: per_call("inner", "inner")?,
-        outer: per_call("outer", "outer")?,
-        loop_leaf: per_call("loop_leaf", "leaf")?,
-        loop_nest: per_call("loop_nest", "outer")?,
-    })
+    }
+    let hz = profile.meta.clock_hz;
+    Ok((Ticks::of(&output.stdout)?, Probed { hz, in_callee }))
 }

@@ -25,6 +25,7 @@ mod tag {
     pub const COSTS: u64 = 16;
     pub const CALLS: u64 = 30;
     pub const METRICS: u64 = 40;
+    pub const FURTHER_COSTS: u64 = 31;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -62,6 +63,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     }
     if let Some(costs) = &profile.meta.costs {
         section(&mut out, tag::COSTS, |out| encode_costs(costs, out));
+        section(&mut out, tag::FURTHER_COSTS, |out| {
+            encode_further_costs(costs, out)
+        });
     }
     if !profile.recorded.is_empty() {
         section(&mut out, tag::CALLS, |out| {
@@ -101,6 +105,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             tag::CALLS => profile.recorded = calls::decode(section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
+            tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -172,7 +177,32 @@ fn decode_costs(input: &mut Decoder) -> Result<ProbeCosts, ReadError> {
         joint_ns: input.float()?,
         error: input.float()?,
         taken_out: input.boolean()?,
+        ..ProbeCosts::default()
     })
+}
+
+fn encode_further_costs(costs: &ProbeCosts, out: &mut Encoder) {
+    out.float(costs.spread);
+    out.float(costs.first_ns);
+    for (contexts, ns) in costs.far {
+        out.float(contexts);
+        out.float(ns);
+    }
+}
+
+/// They follow the costs that they belong to.
+fn decode_further_costs(meta: &mut Meta, input: &mut Decoder) -> Result<(), ReadError> {
+    let costs = meta.costs.as_mut();
+    let costs = costs.ok_or(ReadError::Corrupt(
+        "costs of probes come before they should",
+    ))?;
+    costs.spread = input.float()?;
+    costs.first_ns = input.float()?;
+    for (contexts, ns) in &mut costs.far {
+        *contexts = input.float()?;
+        *ns = input.float()?;
+    }
+    Ok(())
 }
 
 fn encode_module(module: &Module, out: &mut Encoder) {

@@ -53,10 +53,36 @@ pub struct ProbeCosts {
     /// To the base of a function between its entry and its first call, and between its last callee's exit and its own, on top
     /// of both.
     pub joint_ns: f64,
-    /// How much of all that may be wrong: 0.1 is a tenth.
+    /// How much of all that may be wrong in a whole program: 0.1 is a tenth.
     pub error: f64,
+    /// How much more in a single function, whose code may lend itself more or less to running beside a probe.
+    pub spread: f64,
+    /// To the base of the caller, on top, by the first call in a context.
+    pub first_ns: f64,
+    /// To the base of the caller, on top, by a call since whose predecessor so many other contexts and functions were visited that it
+    /// is not in the nearest cache any more: (how many, nanoseconds), twice.
+    pub far: [(f64, f64); 2],
     /// The figures of this profile are without it.
     pub taken_out: bool,
+}
+
+impl ProbeCosts {
+    /// All numbers that it is made of.
+    pub fn figures(&self) -> [f64; 10] {
+        let [(near, near_ns), (far, far_ns)] = self.far;
+        [
+            self.inner_ns,
+            self.outer_ns,
+            self.joint_ns,
+            self.error,
+            self.spread,
+            self.first_ns,
+            near,
+            near_ns,
+            far,
+            far_ns,
+        ]
+    }
 }
 
 /// One ELF file that the target had mapped.

@@ -66,9 +66,7 @@ impl Profile {
             return Err(Invalid::NotANumber("the overhead per call"));
         }
         if let Some(costs) = &self.meta.costs
-            && ![costs.inner_ns, costs.outer_ns, costs.joint_ns, costs.error]
-                .iter()
-                .all(|cost| cost.is_finite())
+            && !costs.figures().iter().all(|cost| cost.is_finite())
         {
             return Err(Invalid::NotANumber("what the probes cost"));
         }

@@ -13,7 +13,9 @@ use anyhow::{Context, bail, ensure};
 
 mod analysis;
 mod programs;
+mod sampled;
 mod table;
+mod truth;
 
 use programs::Program;
 use table::{Goal, Table};
@@ -27,7 +29,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis)
+    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -90,6 +92,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if "analysis".contains(&args.only) {
         bench.analysis(&mut table)?;
     }
+    if "truth".contains(&args.only) {
+        bench.truth(&mut table)?;
+    }
     table.print();
     Ok(if args.check && table.missed() > 0 {
         ExitCode::FAILURE
@@ -142,7 +147,7 @@ impl Bench {
             Variant::Timed | Variant::Counted | Variant::Sites | Variant::Rules => {
                 let mut command = Command::new(&self.thalweg);
                 command
-                    .args(["record", "--no-report", "-q", "-o"])
+                    .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
                     .arg(self.path("profile.thalweg"));
                 if variant == Variant::Counted {
                     command.arg("--no-clock");

@@ -7,7 +7,7 @@ use crate::calibration::Calibration;
 
 /// Measure what the probes cost on this machine, so that reports can take it out of the figures
 ///
-/// Takes about a second. The result is kept in the user's state directory and used as long as processor, kernel and thalweg are
+/// Takes a second or two. The first recording that finds nothing does the same by itself. The result is kept in the user's state directory and used as long as processor, kernel and thalweg are
 /// the same.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -31,29 +31,48 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let place = measured.keep()?;
         (measured, Some(place))
     };
-    let Calibration {
-        inner_ns,
-        outer_ns,
-        joint_ns,
-        error,
-        ..
-    } = calibration;
-    writeln!(
-        out,
-        "{}, Linux {}",
-        calibration.processor, calibration.kernel
-    )?;
-    writeln!(
-        out,
-        "  a probed call costs {:.2} ns (within {:.0}%)",
-        inner_ns + outer_ns,
-        error * 100.0
-    )?;
-    writeln!(out, "  {inner_ns:.2} ns in the function that is called")?;
-    writeln!(out, "  {outer_ns:.2} ns in its caller")?;
-    writeln!(out, "  {joint_ns:.2} ns more where a function calls others")?;
+    let lines = describe(&calibration);
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     if let Some(place) = place {
         writeln!(out, "Kept in {}.", place.display())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn describe(calibration: &Calibration) -> Vec<String> {
+    let Calibration {
+        inner_ns,
+        outer_ns,
+        joint_ns,
+        kinds_ns,
+        error,
+        spread,
+        first_ns,
+        far,
+        ..
+    } = calibration;
+    let kinds: Vec<String> = kinds_ns.iter().map(|ns| format!("{ns:.1}")).collect();
+    let mut lines = vec![
+        format!("{}, Linux {}", calibration.processor, calibration.kernel),
+        format!(
+            "  a probed call costs {:.2} ns (within {:.0}%, of a single function within {:.0}%)",
+            calibration.per_call(),
+            error * 100.0,
+            (error + spread) * 100.0
+        ),
+        format!("  {inner_ns:.2} ns in the function that is called"),
+        format!("  {outer_ns:.2} ns in its caller"),
+        format!("  {joint_ns:.2} ns more where a function calls others"),
+        format!(
+            "  {} ns beside no work, little, some, plenty, and a chain of it",
+            kinds.join(", ")
+        ),
+        format!("  {first_ns:.0} ns more for the first call in a context"),
+    ];
+    for (others, ns) in far {
+        lines.push(format!(
+            "  {ns:.1} ns more for a call after {others:.0} others"
+        ));
+    }
+    lines
 }

@@ -16,6 +16,7 @@ use thalweg_control::proc::Pid;
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
+use crate::calibration::Calibration;
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
 use crate::recording::{Drop, RecordingArgs};
@@ -67,6 +68,10 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
+    /// Do not measure what the probes cost here where that is not known yet; times then contain it
+    #[arg(long)]
+    pub no_calibrate: bool,
+
     #[command(flatten)]
     pub filter: FilterArgs,
 
@@ -100,6 +105,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
+    Calibration::ensure(args.no_calibrate || args.measure.no_clock, args.quiet);
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;

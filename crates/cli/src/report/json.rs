@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
 use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
+use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
 use super::{LeftOut, Selection, flat, sites, tree};
 
@@ -26,6 +27,8 @@ pub fn print_summary_json(
         threads: u64,
         calls: u64,
         time: u64,
+        #[serde(skip_serializing_if = "is_zero")]
+        error: u64,
         functions_seen: u64,
         functions_patched: u64,
         functions_total: u64,
@@ -70,6 +73,7 @@ pub fn print_summary_json(
             threads: figures.threads,
             calls: figures.calls,
             time: figures.time,
+            error: error_of_time(profile),
             functions_seen: figures.functions_seen,
             functions_patched: figures.functions_patched,
             functions_total: figures.functions_total,
@@ -205,6 +209,8 @@ struct Function<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     error: u64,
     cum: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    cum_error: u64,
     elapsed: u64,
     waited: u64,
     min: u64,
@@ -241,6 +247,7 @@ impl<'a> Function<'a> {
             base: row.base,
             error: row.error,
             cum: row.cum,
+            cum_error: row.cum_error,
             elapsed: row.elapsed,
             waited: row.waited,
             min: row.min,

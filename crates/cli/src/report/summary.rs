@@ -61,19 +61,26 @@ pub fn print_summary_of(
 }
 
 /// Where waiting was kept apart both are named.
+/// How far off the whole time may be because the probes' cost was taken out; 0 where it was not.
+pub fn error_of_time(profile: &Profile) -> u64 {
+    let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
+    let cost = total_cost(profile).filter(|_| taken_out);
+    cost.map_or(0, |(_, error)| error as u64)
+}
+
 fn working(profile: &Profile, figures: &Summary) -> String {
     let waited = waits(profile);
+    let time = match error_of_time(profile) {
+        0 => time_inline(figures.time),
+        error => format!("{} +- {}", time_inline(figures.time), time_inline(error)),
+    };
     if !is_waiting_measured(profile) {
-        return time_inline(figures.time);
+        return time;
     }
     let waited = waited
         .iter()
         .fold(0, |sum: u64, (_, time)| sum.saturating_add(*time));
-    format!(
-        "{} on a processor, {} waiting",
-        time_inline(figures.time),
-        time_inline(waited)
-    )
+    format!("{time} on a processor, {} waiting", time_inline(waited))
 }
 
 fn key_name(key: SortKey) -> &'static str {
@@ -173,13 +180,13 @@ pub fn print_head(
         ),
     )?;
     let taken_out = meta.costs.is_some_and(|costs| costs.taken_out);
-    if let Some(cost) = total_cost(profile).filter(|_| taken_out) {
+    if let Some((cost, error)) = total_cost(profile).filter(|_| taken_out) {
         line(
             "probes",
             format!(
                 "{}, within {}: taken out, '--raw' shows it",
-                time_inline(cost.ns as u64),
-                time_inline(cost.error as u64),
+                time_inline(cost as u64),
+                time_inline(error as u64),
             ),
         )?;
     } else if meta.overhead_ns_per_call > 0.0 {

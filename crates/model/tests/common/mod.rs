@@ -149,6 +149,9 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     outer_ns: clock_hz,
                     joint_ns: -1.5,
                     error: 0.1,
+                    spread: 0.2,
+                    first_ns: clock_hz,
+                    far: [(512.0, 2.5), (1024.0, overhead_ns_per_call)],
                     taken_out: numbers.3,
                 }),
                 metrics: match numbers.3 {

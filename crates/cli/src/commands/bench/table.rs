@@ -32,6 +32,7 @@ impl Goal {
 
 enum Line {
     Heading(String),
+    Note(String),
     Row {
         name: String,
         figure: f64,
@@ -72,13 +73,18 @@ impl Table {
         });
     }
 
+    /// More about the line above.
+    pub fn note(&mut self, text: &str) {
+        self.lines.push(Line::Note(text.to_owned()));
+    }
+
     pub fn missed(&self) -> usize {
         self.goals().filter(|goal| !goal.met()).count()
     }
 
     fn goals(&self) -> impl Iterator<Item = &Goal> {
         self.lines.iter().filter_map(|line| match line {
-            Line::Heading(_) => None,
+            Line::Heading(_) | Line::Note(_) => None,
             Line::Row { goal, .. } => goal.as_ref(),
             Line::Goal { goal, .. } => Some(goal),
         })
@@ -88,6 +94,7 @@ impl Table {
         for line in &self.lines {
             match line {
                 Line::Heading(text) => println!("\n{text}"),
+                Line::Note(text) => println!("{text}"),
                 Line::Row {
                     name,
                     figure,

@@ -1,0 +1,191 @@
+//! What share of a program's time each function has in truth: the program runs without thalweg, under `perf`, which looks several
+//! thousand times a second of processor time where it is and who called that. No probe is in the way, so the shares are those of the
+//! program as it is, within the error of a sample.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use thalweg_model::Profile;
+
+/// Looks a second: odd, so that nothing keeps step with it.
+const RATE: &str = "4999";
+/// Bytes of the stack that are kept with each look: what is beyond them has no callers.
+const STACK: &str = "dwarf,32768";
+
+/// How often functions were seen on the stack, and at its end.
+#[derive(Default)]
+pub struct Sampled {
+    pub samples: u64,
+    /// By the profile's number of the function.
+    pub on_stack: HashMap<u32, u64>,
+    pub at_end: HashMap<u32, u64>,
+}
+
+impl Sampled {
+    /// The function's share of all time, itself and what it called.
+    pub fn cum_share(&self, function: u32) -> f64 {
+        let seen = self.on_stack.get(&function).copied().unwrap_or(0);
+        seen as f64 / self.samples.max(1) as f64
+    }
+
+    /// Most own time first.
+    pub fn hottest(&self, number: usize) -> Vec<u32> {
+        let mut functions: Vec<(u64, u32)> = self.at_end.iter().map(|(f, n)| (*n, *f)).collect();
+        functions.sort_by_key(|&(seen, function)| (std::cmp::Reverse(seen), function));
+        functions.truncate(number);
+        functions
+            .into_iter()
+            .map(|(_, function)| function)
+            .collect()
+    }
+
+    /// Runs the command once more, and adds what was seen.
+    pub fn look(&mut self, command: &Command, data: &Path, places: &Places) -> anyhow::Result<()> {
+        let mut record = Command::new("perf");
+        record
+            .args([
+                "record",
+                "-q",
+                "-e",
+                "cpu-clock",
+                "-F",
+                RATE,
+                "--call-graph",
+                STACK,
+                "-o",
+            ])
+            .arg(data)
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args());
+        if let Some(folder) = command.get_current_dir() {
+            record.current_dir(folder);
+        }
+        for (name, value) in command.get_envs() {
+            record.env(name, value.unwrap_or_default());
+        }
+        let output = record.output().context("cannot run perf")?;
+        ensure!(
+            output.status.success(),
+            "perf record ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let mut script = Command::new("perf");
+        script
+            .args(["script", "--no-inline", "-F", "ip,sym,dso", "-i"])
+            .arg(data);
+        let output = script.output().context("cannot run perf script")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        for stack in text.split("\n\n") {
+            self.add(stack, places);
+        }
+        Ok(())
+    }
+
+    /// One stack, innermost frame first. The time of functions that are not counted is their callers', as in a profile; stacks
+    /// of none but such (the loader's) are in no profile and count for nothing.
+    fn add(&mut self, stack: &str, places: &Places) {
+        let mut seen = HashSet::new();
+        let mut end = None;
+        for (depth, line) in stack
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .enumerate()
+        {
+            let Some(function) = places.function(line, depth > 0) else {
+                continue;
+            };
+            end.get_or_insert(function);
+            seen.insert(function);
+        }
+        let Some(end) = end else {
+            return;
+        };
+        self.samples += 1;
+        *self.at_end.entry(end).or_default() += 1;
+        for function in seen {
+            *self.on_stack.entry(function).or_default() += 1;
+        }
+    }
+}
+
+/// Which function of a profile is at which place of which file.
+pub struct Places {
+    /// By file name, then address; `None` for functions that are not counted.
+    modules: HashMap<String, BTreeMap<u64, Option<u32>>>,
+}
+
+impl Places {
+    pub fn of(profile: &Profile) -> Places {
+        let mut modules: HashMap<String, BTreeMap<u64, Option<u32>>> = HashMap::new();
+        for skipped in &profile.skipped {
+            let module = modules.entry(skipped.module.clone()).or_default();
+            module.insert(skipped.address, None);
+        }
+        for (number, function) in (0..).zip(&profile.functions) {
+            let module = &profile.modules[function.module as usize].name;
+            let module = modules.entry(module.clone()).or_default();
+            module.insert(function.address, Some(number));
+        }
+        Places { modules }
+    }
+
+    /// Of a line `address name (file)`; a caller's is the address behind its call.
+    fn function(&self, line: &str, is_caller: bool) -> Option<u32> {
+        let (address, rest) = line.trim_start().split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        let file = rest.rsplit_once('(')?.1.strip_suffix(')')?;
+        let module = self.modules.get(file.rsplit('/').next()?)?;
+        let (_, function) = module
+            .range(..=address.saturating_sub(is_caller.into()))
+            .next_back()?;
+        *function
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_model::{Function, Module, Skipped};
+
+    fn profile() -> Profile {
+        let function = |name: &str, address| Function {
+            name: name.into(),
+            address,
+            ..Function::default()
+        };
+        Profile {
+            modules: vec![Module {
+                name: "demo".into(),
+                ..Module::default()
+            }],
+            functions: vec![function("main", 0x100), function("leaf", 0x200)],
+            skipped: vec![Skipped {
+                name: "start".into(),
+                module: "demo".into(),
+                address: 0x80,
+                reason: "entry code".into(),
+            }],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn a_stack_counts_for_each_function_once_and_its_innermost_has_the_time() {
+        let places = Places::of(&profile());
+        let mut sampled = Sampled::default();
+        sampled.add(
+            "  ffffffff8100 page_fault ([kernel.kallsyms])\n  210 leaf (/tmp/demo)\n  200 main (/tmp/demo)\n  120 main (/tmp/demo)\n  90 start (/tmp/demo)",
+            &places,
+        );
+        sampled.add("\t 90 start (/tmp/demo)\n", &places);
+        sampled.add("\t 120 main (/tmp/demo)\n", &places);
+        assert_eq!(sampled.samples, 2, "what no profile has is left out");
+        assert_eq!(sampled.hottest(5), [0, 1]);
+        // The address 0x200 of a caller is the end of main, not the start of leaf.
+        assert_eq!((sampled.cum_share(0), sampled.cum_share(1)), (1.0, 0.5));
+    }
+}

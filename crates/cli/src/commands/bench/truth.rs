@@ -1,0 +1,244 @@
+//! How true the figures are from which the probes' cost was taken out: programs run by themselves and with everything patched, by turns, and
+//! the sum of all base times is held against the time on a processor that they take by themselves; the share of each of the ten hottest
+//! functions against what `perf` sees when it looks at the program by itself.
+//!
+//! The least of several runs counts on both sides: everything else that a machine does only adds.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use thalweg_analysis::{compensate, flat, summary, total_cost};
+use thalweg_model::Profile;
+
+use super::programs::{Program, TRUTH};
+use super::sampled::{Places, Sampled};
+use super::table::{Goal, Table};
+use super::{Bench, find};
+use crate::calibration::Calibration;
+
+/// Of so many functions the share is looked at.
+const HOTTEST: usize = 10;
+/// Looks at a program until a share is known to about a point.
+const LOOKS: u64 = 4000;
+const MOST_RUNS: u32 = 20;
+
+/// What the goals are.
+const MOST_OFF: f64 = 0.05;
+const MOST_POINTS: f64 = 3.0;
+
+/// Of one program, in nanoseconds.
+struct Outcome {
+    calls: u64,
+    truth: f64,
+    raw: f64,
+    compensated: f64,
+    error: f64,
+    /// The largest difference of a share to the truth, in points, as measured and compensated, and whose it is.
+    shares: Option<(f64, f64, String)>,
+}
+
+impl Bench {
+    pub fn truth(&self, table: &mut Table) -> anyhow::Result<()> {
+        self.build_truth()?;
+        eprint!("\r\x1b[Kcalibrating");
+        let calibration = Calibration::measure()?;
+        calibration.keep()?;
+        table.heading(&format!(
+            "truth: whole programs' time, ms, as measured and without the {:.1} ns of a call's probes",
+            calibration.per_call()
+        ));
+        for program in TRUTH {
+            let Some(outcome) = self.true_program(program)? else {
+                table.heading(&format!("{} is not installed", program.command));
+                continue;
+            };
+            outcome.rows(program, table);
+        }
+        Ok(())
+    }
+
+    fn build_truth(&self) -> anyhow::Result<()> {
+        let source = self.path("truth.c");
+        fs::write(&source, super::programs::TRUTH_C)
+            .context("cannot write the benchmark's source")?;
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-pthread", "-o"])
+            .arg(self.path("truth"))
+            .arg(source);
+        self.execute(gcc).context("the benchmark needs gcc")?;
+        Ok(())
+    }
+
+    fn true_program(&self, program: &Program) -> anyhow::Result<Option<Outcome>> {
+        let own = self.path(program.command);
+        let Some(path) = own
+            .is_file()
+            .then_some(own)
+            .or_else(|| find(program.command))
+        else {
+            return Ok(None);
+        };
+        program.write_files(&self.folder)?;
+        let mut truth = f64::INFINITY;
+        let mut best: Option<(u64, Profile)> = None;
+        for round in 0..self.rounds {
+            eprint!(
+                "\r\x1b[Kround {} of {}: {}",
+                round + 1,
+                self.rounds,
+                program.name
+            );
+            truth = truth.min(time_on_processor(self.plain(program, path.clone()))?);
+            let profile = self.recorded(program, path.clone())?;
+            let time = summary(&profile).time;
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, profile));
+            }
+        }
+        let (raw, raw_profile) = best.context("no rounds")?;
+        let mut profile = raw_profile.clone();
+        ensure!(compensate(&mut profile), "the recording was not calibrated");
+        let shares = self.shares(program, path, &raw_profile, &profile)?;
+        eprint!("\r\x1b[K");
+        Ok(Some(Outcome {
+            calls: summary(&profile).calls,
+            truth,
+            raw: raw as f64,
+            compensated: summary(&profile).time as f64,
+            error: total_cost(&profile).map_or(0.0, |(_, error)| error),
+            shares,
+        }))
+    }
+
+    fn plain(&self, program: &Program, path: PathBuf) -> Command {
+        let mut command = Command::new(path);
+        command.args(program.arguments).current_dir(&self.folder);
+        for (name, value) in SAME_EVERY_TIME {
+            command.env(name, value);
+        }
+        command
+    }
+
+    fn recorded(&self, program: &Program, path: PathBuf) -> anyhow::Result<Profile> {
+        let file = self.path("truth.thalweg");
+        let plain = self.plain(program, path);
+        let mut command = Command::new(&self.thalweg);
+        command
+            .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
+            .arg(&file)
+            .arg("--")
+            .arg(plain.get_program())
+            .args(plain.get_args());
+        for (name, value) in SAME_EVERY_TIME {
+            command.env(name, value);
+        }
+        self.execute(command)?;
+        Ok(thalweg_model::read_file(&file)?)
+    }
+
+    fn shares(
+        &self,
+        program: &Program,
+        path: PathBuf,
+        raw: &Profile,
+        compensated: &Profile,
+    ) -> anyhow::Result<Option<(f64, f64, String)>> {
+        if find("perf").is_none() {
+            return Ok(None);
+        }
+        let places = Places::of(raw);
+        let mut sampled = Sampled::default();
+        for run in 0..MOST_RUNS {
+            if sampled.samples >= LOOKS {
+                break;
+            }
+            eprint!("\r\x1b[Kperf, run {}: {}", run + 1, program.name);
+            sampled.look(
+                &self.plain(program, path.clone()),
+                &self.path("perf.data"),
+                &places,
+            )?;
+        }
+        let shares = |profile: &Profile| {
+            let whole = summary(profile).time.max(1) as f64;
+            let rows = flat(profile);
+            move |function: u32| {
+                let row = rows.iter().find(|row| row.function == function);
+                row.map_or(0.0, |row| row.cum as f64 / whole)
+            }
+        };
+        let (raw_share, share) = (shares(raw), shares(compensated));
+        let mut worst = (0.0, 0.0, String::new());
+        for function in sampled.hottest(HOTTEST) {
+            let truth = sampled.cum_share(function);
+            let off = |share: f64| 100.0 * (share - truth).abs();
+            worst.0 = f64::max(worst.0, off(raw_share(function)));
+            if off(share(function)) >= worst.1 {
+                worst.1 = off(share(function));
+                worst.2.clone_from(&raw.functions[function as usize].name);
+            }
+        }
+        Ok(Some(worst))
+    }
+}
+
+/// Programs that shuffle something by chance, or look at the language, do so no longer.
+const SAME_EVERY_TIME: [(&str, &str); 4] = [
+    ("LC_ALL", "C"),
+    ("PYTHONHASHSEED", "0"),
+    ("PERL_HASH_SEED", "0"),
+    ("PERL_PERTURB_KEYS", "0"),
+];
+
+/// Nanoseconds that a command and all that it starts were on a processor.
+fn time_on_processor(mut command: Command) -> anyhow::Result<f64> {
+    let used = || -> anyhow::Result<i64> {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+        Ok(usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds())
+    };
+    let before = used()?;
+    let status = command
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok((used()? - before) as f64)
+}
+
+impl Outcome {
+    fn off(&self, time: f64) -> f64 {
+        time / self.truth - 1.0
+    }
+
+    fn rows(&self, program: &Program, table: &mut Table) {
+        let held_out = if program.held_out { ", held out" } else { "" };
+        table.heading(&format!(
+            "{}{held_out}: {} ({} calls)",
+            program.name, program.what, self.calls
+        ));
+        let ms = |ns: f64| ns / 1e6;
+        table.row("by itself", ms(self.truth), 1.0, 0, None);
+        table.row("as measured", ms(self.raw), self.raw / self.truth, 0, None);
+        let goal = Goal::at_most("off", self.off(self.compensated).abs(), MOST_OFF);
+        let ratio = self.compensated / self.truth;
+        table.row("compensated", ms(self.compensated), ratio, 0, Some(goal));
+        let missed_by = (self.compensated - self.truth).abs();
+        let goal = Goal::at_most("of its error", missed_by / self.error.max(1.0), 1.0);
+        table.row(
+            "its error",
+            ms(self.error),
+            self.error / self.truth,
+            0,
+            Some(goal),
+        );
+        if let Some((raw, compensated, whose)) = &self.shares {
+            let name = format!("worst share of {HOTTEST}, raw {raw:.1}");
+            table.goal(&name, Goal::at_most("points", *compensated, MOST_POINTS));
+            table.note(&format!("    of {whose}"));
+        }
+    }
+}
