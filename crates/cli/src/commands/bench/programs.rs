@@ -62,15 +62,13 @@ const PROGRAMS: &[Program] = &[
         what: "inserts, joins and aggregates in memory",
         arguments: &[":memory:"],
         stdin: Some("work.sql"),
-        files: &[(
-            "work.sql",
-            include_str!("../../../../../tests/targets/real/work.sql"),
-            5,
-        )],
+        files: &[("work.sql", WORK_SQL, 5)],
         profile_limit: None,
         held_out: false,
     },
 ];
+
+const WORK_SQL: &str = include_str!("../../../../../tests/targets/real/work.sql");
 
 /// A script that is not part of another benchmark.
 macro_rules! script {
@@ -83,7 +81,8 @@ macro_rules! script {
     };
 }
 
-const fn true_program(
+/// A program that the compensation was made while looking at.
+const fn seen(
     name: &'static str,
     command: &'static str,
     what: &'static str,
@@ -98,85 +97,97 @@ const fn true_program(
         stdin: None,
         files,
         profile_limit: None,
-        held_out: true,
+        held_out: false,
     }
+}
+
+const fn held_out(program: Program) -> Program {
+    Program {
+        held_out: true,
+        ..program
+    }
+}
+
+/// A case of the program with functions of all sizes.
+const fn case(
+    name: &'static str,
+    what: &'static str,
+    arguments: &'static [&'static str],
+) -> Program {
+    held_out(seen(name, "truth", what, arguments, &[]))
 }
 
 /// A tenth of a second or so when nobody looks: the start, which no profile has, is a hundredth of it.
 pub const TRUTH: &[Program] = &[
-    true_program(
-        "leaf",
-        "truth",
-        "2 ns under a slow parent",
-        &["leaf", "500000"],
-        &[],
-    ),
-    true_program(
-        "recursion",
-        "truth",
-        "fibonacci",
-        &["recursion", "50000"],
-        &[],
-    ),
-    true_program(
-        "fan-out",
-        "truth",
-        "64 callees of a nanosecond",
-        &["fan", "1000000"],
-        &[],
-    ),
-    true_program("mixed", "truth", "2 ns to 1 us", &["mixed", "1500000"], &[]),
-    true_program(
-        "threads",
-        "truth",
-        "the same in two threads",
-        &["threads", "750000"],
-        &[],
-    ),
-    true_program(
+    case("leaf", "2 ns under a slow parent", &["leaf", "400000"]),
+    case("recursion", "fibonacci", &["recursion", "200000"]),
+    case("fan-out", "64 callees of a nanosecond", &["fan", "600000"]),
+    case("mixed", "2 ns to 1 us", &["mixed", "1500000"]),
+    case("threads", "the same in two threads", &["threads", "750000"]),
+    seen(
         "cpython",
         "python3.11",
         PROGRAMS[0].what,
         &["work.py", "400"],
         PROGRAMS[0].files,
     ),
-    true_program(
+    seen(
         "lua",
         "lua5.4",
         PROGRAMS[1].what,
         &["work.lua", "300"],
         PROGRAMS[1].files,
     ),
-    true_program(
+    seen(
         "sqlite",
         "sqlite3",
         PROGRAMS[2].what,
         &[":memory:", ".read work.sql"],
-        PROGRAMS[2].files,
+        &[("work.sql", WORK_SQL, 20)],
     ),
-    true_program(
+    seen(
         "perl",
         "perl",
         "hashes, strings, sorting",
         &["work.pl"],
         &[script!("work.pl")],
     ),
-    true_program(
+    seen(
         "awk",
         "mawk",
         "arrays, strings",
         &["-f", "work.awk"],
         &[script!("work.awk")],
     ),
-    true_program("gzip", "gzip", "a text", &["-c", "text"], &[TEXT]),
-    true_program("xz", "xz", "a text", &["-1", "-T1", "-c", "text"], &[TEXT]),
+    seen("gzip", "gzip", "a text", &["-c", "text"], &[TEXT]),
+    seen("xz", "xz", "a text", &["-1", "-T1", "-c", "text"], &[TEXT]),
+    held_out(seen(
+        "bash",
+        "bash",
+        "loops, strings, functions",
+        &["work.sh"],
+        &[script!("work.sh")],
+    )),
+    held_out(seen(
+        "sed",
+        "sed",
+        "a text",
+        &[
+            "-E",
+            "-n",
+            r"s/([a-z]+) (the|of) ([a-z]+)/\3 \2 \1/p",
+            "text",
+        ],
+        &[SHORT_TEXT],
+    )),
 ];
 
 const TEXT: (&str, &str, usize) = (
     "text",
     include_str!("../../../../../docs/design/engine.md"),
-    60,
+    500,
 );
+const SHORT_TEXT: (&str, &str, usize) = (TEXT.0, TEXT.1, 60);
 
 impl Program {
     pub fn all() -> &'static [Program] {
