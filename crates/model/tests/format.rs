@@ -199,6 +199,7 @@ proptest! {
             .collect();
         let mut old = read(&mut file_of(&first).as_slice()).unwrap();
         old.meta.costs = profile.meta.costs;
+        old.recorded.clone_from(&profile.recorded);
         old.meta.metrics.clone_from(&profile.meta.metrics);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);
