@@ -44,16 +44,18 @@ pub unsafe fn event(slot: Slot, began: u64) -> u64 {
     }
 }
 
-/// The thread's clock at an event of which nothing is asked; 0 without a clock.
+/// The thread's clock where it begins something that has nothing to do with what it did before; 0 without a clock. What it
+/// waited until now is nobody's.
 ///
 /// # Safety
 /// `slot` must be the running thread's.
-pub unsafe fn now(slot: Slot) -> u64 {
+pub unsafe fn begin(slot: Slot) -> u64 {
     if flags() & shm::HEADER_TIMED == 0 {
         return 0;
     }
     // SAFETY: by the caller's promise.
     unsafe {
+        read(slot);
         let now = ticks().wrapping_sub((*slot.shared()).off);
         (&raw mut (*slot.shared()).last).write_volatile(now);
         now

@@ -41,13 +41,14 @@ impl Goroutine {
 #[unsafe(no_mangle)]
 extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
     let g = Goroutine(g);
+    let began = ticks();
     let Some(slot) = current(g, sp) else {
         return;
     };
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
         (*slot.shared()).slow_entries += 1;
-        let now = clock::now(slot);
+        let now = time_of(slot, g, began);
         go_on_with(slot, g, now);
         let place = g.place(sp);
         if let Some(frame) = outermost_left(slot, place) {
@@ -62,6 +63,7 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
             false => 0,
         };
         push(slot, caller, Callee { function, site }, place, 0, now);
+        clock::resume(slot, now, false);
     }
 }
 
@@ -69,13 +71,14 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
     let g = Goroutine(g);
+    let began = ticks();
     let Some(slot) = current(g, sp) else {
         return;
     };
     // SAFETY: as in tw_go_entry.
     unsafe {
         (*slot.shared()).slow_exits += 1;
-        let now = clock::now(slot);
+        let now = time_of(slot, g, began);
         go_on_with(slot, g, now);
         let place = g.place(sp);
         if let Some(frame) = outermost_left(slot, place) {
@@ -87,6 +90,7 @@ extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
                 drop_above(slot, frame.sub(1), now);
             }
         }
+        clock::resume(slot, now, false);
     }
 }
 
@@ -96,7 +100,21 @@ extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
     let slot = Slot(gs_base());
     // SAFETY: the probe has seen that the slot is this thread's.
     unsafe {
-        put_away(slot, clock::now(slot));
+        let now = clock::event(slot, ticks());
+        put_away(slot, now);
+        clock::resume(slot, now, false);
+    }
+}
+
+/// The thread's clock at an event of `g`. What the thread waited since its last one is charged to the context on top if
+/// the goroutine was the same; a thread that waits for one to run waits at nobody's charge.
+unsafe fn time_of(slot: Slot, g: Goroutine, began: u64) -> u64 {
+    // SAFETY: as in tw_go_entry.
+    unsafe {
+        match (*slot.private()).goroutine == g.0 {
+            true => clock::event(slot, began),
+            false => clock::begin(slot),
+        }
     }
 }
 

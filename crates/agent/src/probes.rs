@@ -26,8 +26,6 @@
 //! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function and notes
 //! the counter beside the frame; an exit compares how long the call took with the least that any rule asks for.
 //!
-//! Go's probes do not ask whether the thread waited: there is no room for that on a goroutine's stack.
-//!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
 //! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
 //! in between has used the same place).
@@ -317,10 +315,8 @@ tw_base:
     mov gs:[rcx + {START}], rax
     mov qword ptr gs:[rcx + {CHILD}], 0
     mov gs:[{LAST}], rax
-    .if \go == 0
     cmp rdx, gs:[{GAP}]
     jg 14f
-    .endif
     .endif
 3:  GIVE_FLAGS \flags, 40
     .if \sites
@@ -440,11 +436,15 @@ tw_base:
     SLOW_CALL tw_slow_entry
     .endif
     jmp 3b
-    .if \clock * (1 - \go)
+    .if \clock
 14: # long after the last event: the caller may have waited
     mov rcx, rax
     mov rsi, rdx
+    .if \go
+    SLOW_GO tw_slow_gap_entry, 0
+    .else
     SLOW_CALL tw_slow_gap_entry
+    .endif
     jmp 3b
     .endif
     .endm
@@ -513,7 +513,7 @@ tw_base:
     IS_LONG rax, 10f
     sub rax, gs:[{OFF}]
     .endif
-    .if \clock * (1 - \go)
+    .if \clock
     mov rdx, rax
     sub rdx, gs:[{LAST}]
     cmp rdx, gs:[{GAP}]
@@ -587,15 +587,23 @@ tw_base:
 10: mov [rsp - 32], rsi
     jmp 9b
     .endif
-    .if \clock * (1 - \go)
+    .if \clock
 14: # long after the last event: the function may have waited
     mov [rsp - 32], rsi
     mov rcx, rax
     mov rsi, rdx
+    .if \go
+    mov gs:[{LAST}], rax
+    SLOW_GO tw_slow_gap_exit, 0
+    mov rax, gs:[{LAST}]
+    .else
     SLOW_CALL tw_slow_gap_exit
+    .endif
     mov rsi, [rsp - 32]
     mov rcx, gs:[{TOP}]
     jmp 2b
+    .endif
+    .if \clock * (1 - \go)
 15: mov rcx, rax
     mov rsi, rdx
     SLOW_CALL tw_slow_gap_exit

@@ -116,6 +116,15 @@ const WAITS: [(&str, WaitKind); 69] = [
     ("writev", WaitKind::Io),
 ];
 
+/// Go's functions make their system calls themselves: what the packages that do are for. The first that fits.
+const GO_WAITS: [(&str, WaitKind); 5] = [
+    ("os.(*Process).", WaitKind::Process),
+    ("internal/poll.", WaitKind::Io),
+    ("internal/syscall/", WaitKind::Io),
+    ("net.", WaitKind::Io),
+    ("os.", WaitKind::Io),
+];
+
 /// Functions that waited, and for how long in all, most first.
 pub fn waits(profile: &Profile) -> Vec<(u32, u64)> {
     let mut waited = measured(profile);
@@ -223,6 +232,10 @@ fn by_nature(profile: &Profile) -> Vec<u64> {
 
 /// `__GI___clock_nanosleep`, `__libc_read` and `__futex_abstimed_wait_common64` are all known.
 fn kind_of(name: &str) -> Option<WaitKind> {
+    let mut of_go = GO_WAITS.iter();
+    if let Some((_, kind)) = of_go.find(|(prefix, _)| name.starts_with(prefix)) {
+        return Some(*kind);
+    }
     let name = name.split('@').next().unwrap_or(name);
     let mut bare = name.trim_start_matches('_');
     for prefix in ["GI_", "libc_", "new_", "old_"] {
