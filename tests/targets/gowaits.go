@@ -1,12 +1,12 @@
-// Threads that wait in system calls, which is no work, beside one that works.
+// Threads that wait in system calls, which is no work, beside goroutines that work and have to share two processors.
 package main
 
 import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
-	"time"
 )
 
 //go:noinline
@@ -17,31 +17,41 @@ func sleeps(milliseconds int64) {
 	}
 }
 
+// Calls nothing for a long time: others get the processor only by force.
+//
 //go:noinline
-func mixes(x uint64) uint64 {
-	for i := 0; i < 1000; i++ {
+func works(times int) uint64 {
+	x := uint64(1)
+	for i := 0; i < times; i++ {
 		x = x*6364136223846793005 + 1442695040888963407
+	}
+	if x == 0 {
+		panic(x)
 	}
 	return x
 }
 
-//go:noinline
-func works(milliseconds int) uint64 {
-	x := uint64(1)
-	for end := time.Now().Add(time.Duration(milliseconds) * time.Millisecond); time.Now().Before(end); {
-		x = mixes(x)
-	}
-	return x
+func processorTime() int64 {
+	var usage syscall.Rusage
+	syscall.Getrusage(0, &usage)
+	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
 func main() {
-	done := make(chan bool)
+	runtime.GOMAXPROCS(2)
+	done := make(chan uint64)
 	go func() {
 		sleeps(400)
-		done <- true
+		done <- 1
 	}()
-	x := works(300)
-	<-done
+	before := processorTime()
+	for i := 0; i < 4; i++ {
+		go func() { done <- works(100_000_000) }()
+	}
+	for i := 0; i < 5; i++ {
+		<-done
+	}
+	worked := processorTime() - before
 	err := exec.Command("sleep", "0.4").Run()
-	fmt.Fprintln(os.Stdout, x != 0, err)
+	fmt.Fprintln(os.Stdout, worked, err)
 }

@@ -6,7 +6,7 @@
 //!   shadow stack        sentinel | activations of the goroutine                    a thread without cgo
 //!                       sentinel | of C | of the goroutine | of C | of the goroutine     C and Go calling each other
 //!   leaves its thread   runtime.mcall, runtime.newstack, runtime.dropm: all that is the goroutine's, down to the first of C
-//!   is back             its first event on any thread finds that the slot has another goroutine, or none
+//!   is back             runtime.gogo; or its first event on a thread finds that the slot has another goroutine, or none
 //! ```
 //!
 //! A goroutine that C functions have called cannot leave its thread before they return: the runtime sees to that.
@@ -102,6 +102,18 @@ extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
     unsafe {
         let now = clock::event(slot, ticks());
         put_away(slot, now);
+        clock::resume(slot, now, false);
+    }
+}
+
+/// The scheduler is about to run `g` on this thread, whose slot is its own: from here on its time is that of its activations.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_arrives(g: u64, _: u64, _: u64) {
+    let slot = Slot(gs_base());
+    // SAFETY: the probe has seen that the slot is this thread's.
+    unsafe {
+        let now = time_of(slot, Goroutine(g), ticks());
+        go_on_with(slot, Goroutine(g), now);
         clock::resume(slot, now, false);
     }
 }

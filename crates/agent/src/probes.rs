@@ -14,7 +14,7 @@
 //!            call tw_tail_unknown; jmp *...
 //! gate:      call tw_gate; nop dword [rax+KIND and FUNCTION]; then an entry stub, if the function is counted
 //! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
-//!            leaves its thread: call tw_go_leave_*
+//!            leaves its thread: call tw_go_leave_*; where it gets one: call tw_go_arrive
 //! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
@@ -703,6 +703,23 @@ tw_base:
 3:  ret
     .endm
 
+    # ---- the scheduler is about to run a goroutine (runtime.gogo): its return address is at rsp + 8, and then what tells whom
+    .globl tw_go_arrive
+    .balign 64
+tw_go_arrive:
+    mov [rsp - 8], rax
+    mov [rsp - 16], rdx
+    mov [rsp - 24], rcx
+    mov [rsp - 32], rsi
+    mov rcx, [rsp + 16]
+    mov rcx, [rcx + {GOBUF_G}]
+    SLOW_GO tw_go_arrives, 0
+    mov rsi, [rsp - 32]
+    mov rcx, [rsp - 24]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
+
     # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call. And
     # behind the entry probe of those that allocate. Nothing is in the red zone at an entry; the arguments go there.
     .macro GATE name, fn, flags
@@ -842,6 +859,7 @@ tw_switch:
     GO_BUSY = const shm::PRIVATE_GO_BUSY,
     STACK_END = const shm::G_STACK_END,
     MACHINE = const shm::G_MACHINE,
+    GOBUF_G = const shm::GOBUF_G,
     CLAIM_LOCK = const shm::CLAIM_LOCK,
     CLAIM_STACK_END = const shm::CLAIM_STACK_END,
     SCHED_YIELD = const shm::calls::SCHED_YIELD,

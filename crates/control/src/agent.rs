@@ -144,6 +144,7 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::GoReturn, _) => (JMP, pick(TW_GO_RETURN_T, TW_GO_RETURN_C)),
             (Probe::GoLeave { own: true }, _) => (CALL, TW_GO_LEAVE_OWN),
             (Probe::GoLeave { own: false }, _) => (CALL, TW_GO_LEAVE_ANY),
+            (Probe::GoArrive, _) => (CALL, TW_GO_ARRIVE),
         };
         let (first, start) = (at, out.len());
         if let Probe::Entry {

@@ -136,7 +136,10 @@ impl Emitter<'_, '_> {
         let is_entry = |e: &Event| {
             matches!(
                 e.probe,
-                Probe::Entry { .. } | Probe::GoEntry { .. } | Probe::GoLeave { .. }
+                Probe::Entry { .. }
+                    | Probe::GoEntry { .. }
+                    | Probe::GoLeave { .. }
+                    | Probe::GoArrive
             )
         };
         let mut falls_through = true;

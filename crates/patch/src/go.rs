@@ -53,11 +53,12 @@ impl GoPlan {
 /// agent and for the C functions of the module.
 const REACH_UNPACED: u64 = 12 << 20;
 
-/// The functions by which a goroutine leaves its thread, and whether r14 is that goroutine in them (else the scheduler's own).
-const LEAVING: [(&str, bool, bool); 3] = [
-    ("runtime.mcall", true, true),
-    ("runtime.newstack", false, true),
-    ("runtime.dropm", false, false),
+/// The functions by which a goroutine leaves its thread and comes to one, and whether nothing is known without them.
+const SWITCHES: [(&str, Probe, bool); 4] = [
+    ("runtime.mcall", Probe::GoLeave { own: true }, true),
+    ("runtime.newstack", Probe::GoLeave { own: false }, true),
+    ("runtime.dropm", Probe::GoLeave { own: false }, false),
+    ("runtime.gogo", Probe::GoArrive, true),
 ];
 
 /// Plans every Go function of `module` whose flag in `selected` is set. An error says why none can be.
@@ -65,15 +66,16 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
     let table = module.go.as_ref().ok_or("Go code of an unknown version")?;
     let image = Image::new(module);
     let mut made = GoPlan::default();
-    for (name, own, needed) in LEAVING {
+    for (name, probe, needed) in SWITCHES {
         let known = table.named(name).and_then(|go| {
             let index = module.function_at(go.start)?;
             let function = &module.functions[index];
-            (function.start == go.start).then_some((index, function, go))
+            (function.start == go.start).then_some((index, function))
         });
-        let window = known.and_then(|(index, function, _)| {
+        let window = known.and_then(|(index, function)| {
             let code = Decoded::of(&image, function)?;
-            Some((index, leaving_window(&code, own)?))
+            let is_known = probe != Probe::GoArrive || code.takes_goroutine();
+            Some((index, switch_window(&code, probe).filter(|_| is_known)?))
         });
         match window {
             Some((function, window)) => {
@@ -257,6 +259,19 @@ impl Decoded {
         })
     }
 
+    /// Whether it begins as `runtime.gogo` does: its argument is on the stack and says which goroutine is to run.
+    fn takes_goroutine(&self) -> bool {
+        let loads = |index: usize, to, base, displacement| {
+            self.whole.get(index).is_some_and(|i| {
+                i.code() == Code::Mov_r64_rm64
+                    && (i.op0_register(), i.memory_base()) == (to, base)
+                    && i.memory_index() == Register::None
+                    && i.memory_displacement64() == displacement
+            })
+        };
+        loads(0, Register::RBX, Register::RSP, 8) && loads(1, Register::RDX, Register::RBX, 16)
+    }
+
     /// Index behind the check of the stack that the function begins with.
     fn behind_check(&self) -> Option<usize> {
         let is_guard = |i: &Instruction, register| {
@@ -311,7 +326,7 @@ fn is_harmless(i: &Instruction) -> bool {
         && !matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
 }
 
-fn leaving_window(code: &Decoded, own: bool) -> Option<Window> {
+fn switch_window(code: &Decoded, probe: Probe) -> Option<Window> {
     // The check, or as many instructions as the jump needs.
     let last = match code.behind_check() {
         Some(behind) => behind - 1,
@@ -330,7 +345,7 @@ fn leaving_window(code: &Decoded, own: bool) -> Option<Window> {
         patch: PatchForm::Near,
         events: vec![Event {
             at: code.start,
-            probe: Probe::GoLeave { own },
+            probe,
         }],
         prefix: None,
         padding: Vec::new(),

@@ -180,6 +180,8 @@ pub enum Probe {
     GoLeave {
         own: bool,
     },
+    /// One is about to be put onto a thread, by a function that gets its `gobuf` on the stack.
+    GoArrive,
 }
 
 /// Makes the machine code of probes. The controller has the real one, tests have theirs.

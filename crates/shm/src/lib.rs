@@ -168,6 +168,8 @@ pub const PRIVATE_ALLOC_KIND: usize = core::mem::offset_of!(PrivateSlot, alloc.k
 /// Fields of Go's `g`, the same in all versions that pass it in r14: the end of its stack, and its thread.
 pub const G_STACK_END: usize = 8;
 pub const G_MACHINE: usize = 48;
+/// Of its `gobuf`: whose it is.
+pub const GOBUF_G: usize = 16;
 
 /// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
