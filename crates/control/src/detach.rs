@@ -29,6 +29,8 @@ use crate::tracee::{self, Stopped};
 
 /// How often threads are given a millisecond to leave their probes.
 const MAX_ATTEMPTS: u32 = 500;
+/// How often it is looked whether a signal handler above a probe has returned.
+const HANDLER_ATTEMPTS: u32 = 15;
 
 /// How often fork children are looked for until there are no new ones.
 const MAX_SCANS: usize = 10;
@@ -291,6 +293,10 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
         stopped.release()?;
         match outcome {
             Outcome::Out => return Ok(false),
+            // Most handlers are short, but on a busy machine one may stand still for some milliseconds.
+            Outcome::Pinned if attempts < HANDLER_ATTEMPTS => {
+                std::thread::sleep(Duration::from_millis(u64::from(attempts)));
+            }
             Outcome::Pinned => return Ok(true),
             // With the text restored every thread that runs leaves the stubs by itself. Stepping it out would be deadly if
             // we were killed meanwhile: the kernel leaves the trap flag set.
