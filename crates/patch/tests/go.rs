@@ -5,23 +5,30 @@ mod common;
 use thalweg_patch::{EmitError, GoPlan, Placement, emit, plan_go};
 use thalweg_symbols::{GoFunction, GoTable, Module};
 
-/// By which goroutines leave their threads, as the runtime has them.
+/// By which goroutines leave their threads and come to others, as the runtime has them.
 const SCHEDULER: &str = "
 mcall: mov rdx, rax; mov rbx, [rsp]; mov [r14 + 64], rbx; ret; .p2align 5, 0xcc
 newstack: cmp rsp, [r14 + 16]; jbe .Ln; sub rsp, 24; add rsp, 24; ret; .Ln: ud2; .p2align 5, 0xcc
+gogo: mov rbx, [rsp + 8]; mov rdx, [rbx + 16]; mov rcx, [rdx]; ud2; .p2align 5, 0xcc
 ";
 
 /// `code` of one function behind the scheduler's, with `marked` the part of it where no goroutine is preempted.
 fn module(code: &str, marked: &[(u32, u32)]) -> Module {
     let text = format!("{SCHEDULER}\nf: {code}\n.p2align 5, 0xcc\ng: ud2; .p2align 5, 0xcc");
     let mut module = common::assemble(&text);
-    let names = ["runtime.mcall", "runtime.newstack", "main.f", "main.g"];
+    let names = [
+        "runtime.mcall",
+        "runtime.newstack",
+        "runtime.gogo",
+        "main.f",
+        "main.g",
+    ];
     assert_eq!(module.functions.len(), names.len());
     let functions = module.functions.iter().zip(names);
     let functions = functions.map(|(function, name)| GoFunction {
         start: function.start,
         name: name.to_owned(),
-        assembly: name == "runtime.mcall",
+        assembly: ["runtime.mcall", "runtime.gogo"].contains(&name),
         unpreemptible: match name {
             "main.f" => marked.to_vec(),
             _ => vec![(0, 1 << 20)],
@@ -30,12 +37,12 @@ fn module(code: &str, marked: &[(u32, u32)]) -> Module {
     module.go = Some(GoTable {
         functions: functions.collect(),
         start: module.functions[0].start,
-        end: module.functions[3].end,
+        end: module.functions[F + 1].end,
     });
     module
 }
 
-const F: usize = 2;
+const F: usize = 3;
 
 fn planned(module: &Module) -> GoPlan {
     let mut selected = vec![false; module.functions.len()];
