@@ -106,14 +106,18 @@ extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
     }
 }
 
-/// The scheduler is about to run `g` on this thread, whose slot is its own: from here on its time is that of its activations.
+/// The scheduler, whose stack pointer is `sp`, is about to run `g` on this thread: from here on its time is that of its activations.
 #[unsafe(no_mangle)]
-extern "C" fn tw_go_arrives(g: u64, _: u64, _: u64) {
-    let slot = Slot(gs_base());
-    // SAFETY: the probe has seen that the slot is this thread's.
+extern "C" fn tw_go_arrives(g: u64, sp: u64, _: u64) {
+    let g = Goroutine(g);
+    let began = ticks();
+    let Some(slot) = current(g, sp) else {
+        return;
+    };
+    // SAFETY: as in tw_go_entry.
     unsafe {
-        let now = time_of(slot, Goroutine(g), ticks());
-        go_on_with(slot, Goroutine(g), now);
+        let now = time_of(slot, g, began);
+        go_on_with(slot, g, now);
         clock::resume(slot, now, false);
     }
 }

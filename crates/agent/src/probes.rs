@@ -713,7 +713,8 @@ tw_go_arrive:
     mov [rsp - 32], rsi
     mov rcx, [rsp + 16]
     mov rcx, [rcx + {GOBUF_G}]
-    SLOW_GO tw_go_arrives, 0
+    mov rsi, rsp
+    SLOW_GO tw_go_arrives, 1
     mov rsi, [rsp - 32]
     mov rcx, [rsp - 24]
     mov rdx, [rsp - 16]
