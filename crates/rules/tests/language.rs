@@ -201,6 +201,70 @@ fn errors_in_a_file_name_its_line() {
     );
 }
 
+#[test]
+fn every_example_of_the_documentation_is_read() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let part = |title: &str| {
+        let start = page.find(&format!("\n## {title}\n")).unwrap() + 4;
+        page[start..].split("\n## ").next().unwrap().to_owned()
+    };
+    // What stands in code marks in the first column of a table's rows.
+    let snippets = |title: &str| -> Vec<String> {
+        // A second table shows types.
+        let part = part(title);
+        let part = part.split("\n| type |").next().unwrap();
+        let cells = part.lines().filter_map(|line| line.strip_prefix("| `"));
+        let firsts = cells.map(|line| {
+            line.split(" | ")
+                .next()
+                .unwrap()
+                .trim_end_matches('`')
+                .to_owned()
+        });
+        firsts
+            .flat_map(|cell| cell.split("`, `").map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    };
+    let mut rules: Vec<String> = page
+        .split("\n## ")
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .take(3)
+        .map(str::to_owned)
+        .collect();
+    rules.extend(snippets("Functions"));
+    rules.extend(
+        snippets("Conditions")
+            .iter()
+            .map(|text| format!("f: {}", text.replace("\\|", "|"))),
+    );
+    let values = snippets("Values");
+    rules.extend(values.iter().map(|text| format!("f; record {text}")));
+    let without = part("Without debug information");
+    rules.extend(
+        without
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .map(str::to_owned),
+    );
+    assert!(rules.len() > 50, "{rules:?}");
+    for text in rules {
+        if let Err(error) = Rule::parse(&text) {
+            panic!("{error}");
+        }
+    }
+    let file: String = part("A file of rules")
+        .lines()
+        .filter_map(|line| line.strip_prefix("    ").or(line.is_empty().then_some("")))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let file = RulesFile::parse(&file, "rules.toml").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(file.rules.len(), 2);
+}
+
 fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         any::<u64>().prop_map(|n| n.to_string()),

@@ -275,6 +275,11 @@ fn values_of_rust_and_its_library_are_what_the_program_has() {
         );
         check(
             &target,
+            "many: names[1] == \"two\"; record names[0], words[0]",
+            &["names[0]=\"one\" words[0]=\"three\""],
+        );
+        check(
+            &target,
             "options; record args",
             &[
                 "a=Some(4) b=Some(\"inside\") c=None color=Green",

@@ -37,6 +37,11 @@ pub fn lists(a: &[u16], b: &Vec<u64>, c: Vec<u8>) -> usize {
 }
 
 #[inline(never)]
+pub fn many(names: &[String], words: Vec<&str>) -> usize {
+    black_box(names.len() + words.len())
+}
+
+#[inline(never)]
 pub fn options(a: Option<u32>, b: Option<&str>, c: Option<Box<u8>>, color: Color) -> bool {
     black_box(a.is_some() && b.is_some() && c.is_none() && matches!(color, Color::Green))
 }
@@ -82,6 +87,7 @@ fn main() {
     let owned = String::from("an owned text");
     at::<fn(&str, String, &String, u32) -> usize>(texts)("borrowed", owned.clone(), &owned, 77);
     at::<fn(&[u16], &Vec<u64>, Vec<u8>) -> usize>(lists)(&[1, 2, 3], &vec![10, 20], b"bytes".to_vec());
+    at::<fn(&[String], Vec<&str>) -> usize>(many)(&["one".into(), "two".into()], vec!["three"]);
     let options = at::<fn(Option<u32>, Option<&str>, Option<Box<u8>>, Color) -> bool>(options);
     options(Some(4), Some("inside"), None, Color::Green);
     options(None, None, Some(Box::new(3)), Color::Red);
