@@ -1,11 +1,12 @@
 //! What one program's trial comes to: a line of the table in `docs/torture.md`.
 
 use crate::support::scratch;
-use crate::support::thalweg::{command, text};
-use serde_json::Value;
+use crate::support::thalweg::command;
+use serde::Deserialize;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::Path;
+use std::process::Stdio;
 
 /// What a profile of a launched program says.
 pub struct Launched {
@@ -14,29 +15,51 @@ pub struct Launched {
     pub calls: u64,
 }
 
+/// The part of an export that is wanted: that of millions of contexts does not fit into memory as a whole.
+#[derive(Deserialize)]
+struct Export {
+    modules: Vec<Module>,
+    processes: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Module {
+    functions_patched: u64,
+    functions_total: u64,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    threads: Vec<Thread>,
+}
+
+#[derive(Deserialize)]
+struct Thread {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    calls: u64,
+}
+
 impl Launched {
     #[track_caller]
     pub fn read(file: &Path) -> Launched {
-        let output = command()
+        let mut export = command()
             .args(["export", "--format", "json", "-i"])
             .arg(file)
-            .output()
+            .stdout(Stdio::piped())
+            .spawn()
             .expect("thalweg starts");
-        assert!(output.status.success(), "export: {}", text(&output));
-        let profile: Value = serde_json::from_slice(&output.stdout).expect("export writes JSON");
-        let sum = |field: &str| {
-            let modules = profile["modules"].as_array().expect("modules");
-            modules.iter().filter_map(|m| m[field].as_u64()).sum()
-        };
-        let list =
-            |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-        let processes = list(&profile, "processes");
-        let threads = processes.iter().flat_map(|p| list(p, "threads"));
-        let nodes = threads.flat_map(|t| list(&t, "nodes"));
+        let json = BufReader::new(export.stdout.take().expect("a pipe"));
+        let profile: Export = serde_json::from_reader(json).expect("export writes JSON");
+        assert!(export.wait().expect("it ends").success(), "export fails");
+        let threads = profile.processes.iter().flat_map(|p| &p.threads);
         Launched {
-            patched: sum("functions_patched"),
-            functions: sum("functions_total"),
-            calls: nodes.filter_map(|n| n["calls"].as_u64()).sum(),
+            patched: profile.modules.iter().map(|m| m.functions_patched).sum(),
+            functions: profile.modules.iter().map(|m| m.functions_total).sum(),
+            calls: threads.flat_map(|t| &t.nodes).map(|n| n.calls).sum(),
         }
     }
 }
