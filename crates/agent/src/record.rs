@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_bytecode::Call;
 use thalweg_shm as shm;
-use thalweg_shm::record::{self, Area, Begun, Ended, Side, State};
+use thalweg_shm::record::{self, Area, Begun, Ended, Read, Side, State};
 use thalweg_shm::rules::{self, Entry};
 use thalweg_shm::{Frame, Node};
 
@@ -194,8 +194,14 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
         let is_over = how == record::HOW_RETURNED || how == record::HOW_UNWOUND;
         let values = Values::of(slot, area.state);
         let unwound = how == record::HOW_UNWOUND;
-        let exception = match unwound {
-            true => values.exception(begun.entry),
+        let thrown = match unwound {
+            true => {
+                let throws = rules::ENTRY_THROWS | rules::ENTRY_RETHROWS;
+                if entries_of(begun.function).any(|entry| entry.flags & throws != 0) {
+                    values.unwinds_at(now);
+                }
+                values.thrown_at(now)
+            }
             false => &[],
         };
         let found = match is_over && has_rules(begun.function) {
@@ -207,7 +213,7 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
                     unwound,
                     thread: (*shared).tid,
                     number: 0,
-                    exception,
+                    exception: thrown,
                 };
                 let over = Over {
                     depth,
@@ -219,8 +225,9 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
             }
             false => None,
         };
-        let (rule, read) = found.unwrap_or((record::NO_RULE, exception));
-        area.end(&mut frames, depth, rule, &ended, read);
+        let (rule, values) = found.unwrap_or((record::NO_RULE, &[]));
+        let read = Read { values, thrown };
+        area.end(&mut frames, depth, rule, &ended, &read);
         area.forget_above(depth - 1);
     }
 }

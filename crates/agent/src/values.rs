@@ -34,10 +34,10 @@ const HEAD: u64 = core::mem::size_of::<Kept>() as u64;
 const THROWN_ROOM: u64 = 4096;
 const STACK_ROOM: u64 = record::VALUES_ROOM - THROWN_ROOM;
 
-/// What a thread throws: when, and what was read of it.
+/// What a thread throws: when it last left activations, on the thread's clock, and what was read of it.
 #[repr(C)]
 struct Thrown {
-    at: u64,
+    unwinds_at: u64,
     len: u64,
 }
 
@@ -260,17 +260,23 @@ impl Values {
                 &mut out,
             );
             (*thrown).len = out.len() as u64;
-            (*thrown).at = asked.entry;
+            (*thrown).unwinds_at = 0;
         }
     }
 
-    /// What was thrown last, if that was after `since`.
-    pub unsafe fn exception(&self, since: u64) -> &[u8] {
+    /// The activations that end at `now` are left by what was thrown last.
+    pub unsafe fn unwinds_at(&self, now: u64) {
+        // SAFETY: as in throws.
+        unsafe { (*self.thrown()).unwinds_at = now }
+    }
+
+    /// What the activations that end at `now` are left by, if it was thrown.
+    pub unsafe fn thrown_at(&self, now: u64) -> &[u8] {
         // SAFETY: as in throws.
         unsafe {
             let thrown = self.thrown();
             let bytes = (thrown as u64 + core::mem::size_of::<Thrown>() as u64) as *const u8;
-            match (*thrown).at >= since && (*thrown).len < THROWN_ROOM {
+            match (*thrown).unwinds_at == now && (*thrown).len < THROWN_ROOM {
                 true => core::slice::from_raw_parts(bytes, (*thrown).len as usize),
                 false => &[],
             }

@@ -14,7 +14,7 @@ use thalweg_model::Profile;
 
 use crate::commands::{
     attach, bench, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
-    man, merge, probe, record, report, serve, status, summary, threads, top,
+    man, merge, probe, record, report, rules, serve, status, summary, threads, top,
 };
 use crate::live;
 use crate::metric::Extra;
@@ -45,6 +45,7 @@ pub enum Command {
     Summary(summary::Args),
     Threads(threads::Args),
     Calls(calls::Args),
+    Rules(rules::Args),
     Diff(diff::Args),
     Merge(merge::Args),
     Export(export::Args),

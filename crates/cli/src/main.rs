@@ -47,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Summary(args) => commands::summary::run(args),
         Command::Threads(args) => commands::threads::run(args),
         Command::Calls(args) => commands::calls::run(args),
+        Command::Rules(args) => commands::rules::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Merge(args) => commands::merge::run(args),
         Command::Export(args) => commands::export::run(args),

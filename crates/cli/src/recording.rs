@@ -1,8 +1,12 @@
 //! Options that say which calls are recorded one by one: the same for `record` and `attach`.
 
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use regex::Regex;
-use thalweg_control::record::{Recording, Rule};
+use thalweg_control::record::Recording;
+use thalweg_rules::{Options, Redactions, Rule, RulesFile};
 
 use crate::args::parse_size;
 
@@ -10,20 +14,33 @@ use crate::args::parse_size;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Recording single calls")]
 pub struct RecordingArgs {
-    /// Record the calls that this rule chooses, with all their callers: 'FUNCTIONS: duration > 5ms' (may be given several times)
+    /// Record the calls that this rule chooses, with all their callers: 'FUNCTIONS: duration > 5ms; record NAME' (may be given several
+    /// times)
     #[arg(long = "rule", value_name = "RULE", conflicts_with = "no_clock")]
     pub rules: Vec<String>,
 
+    /// The same with all rules of this file
+    #[arg(long = "rules", value_name = "FILE", conflicts_with = "no_clock")]
+    pub files: Vec<PathBuf>,
+
+    /// Prepare for rules that come later, by 'thalweg rules'
+    #[arg(long, conflicts_with = "no_clock")]
+    pub recordable: bool,
+
     /// A call of a function that matches begins a request: what is recorded of it is a tree of its own
-    #[arg(long = "root", value_name = "REGEX", requires = "rules")]
+    #[arg(long = "root", value_name = "REGEX")]
     pub roots: Vec<String>,
 
+    /// Never read arguments and fields whose name matches
+    #[arg(long, value_name = "REGEX")]
+    pub redact: Vec<String>,
+
     /// Memory for recorded calls in the target, for each of its threads
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size, requires = "rules")]
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
     pub record_memory: u64,
 
     /// What goes when that is full [default: newest for record, oldest for attach]
-    #[arg(long, value_name = "WHICH", requires = "rules")]
+    #[arg(long, value_name = "WHICH")]
     pub drop: Option<Drop>,
 }
 
@@ -36,13 +53,34 @@ pub enum Drop {
 impl RecordingArgs {
     /// `usual`: what goes when the memory is full and nobody said otherwise.
     pub fn build(&self, usual: Drop) -> anyhow::Result<Option<Recording>> {
-        if self.rules.is_empty() {
+        if self.rules.is_empty() && self.files.is_empty() && !self.recordable {
+            if !self.roots.is_empty() || !self.redact.is_empty() || self.drop.is_some() {
+                bail!("no calls are recorded: say which with --rule or --rules");
+            }
             return Ok(None);
         }
-        let rules = self.rules.iter().map(|text| Rule::parse(text));
+        let mut rules = Vec::new();
+        let mut redact = self.redact.clone();
+        let mut options = Options::default();
+        for text in &self.rules {
+            rules.push(Rule::parse(text)?);
+        }
+        for file in &self.files {
+            let name = file.display().to_string();
+            let text =
+                std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+            let read = RulesFile::parse(&text, &name)?;
+            rules.extend(read.rules);
+            redact.extend(read.redact);
+            options.text_limit = read.text_limit.unwrap_or(options.text_limit);
+        }
+        options.redact = Redactions::new(&redact)?;
         let roots = self.roots.iter().map(|root| Regex::new(root));
         Ok(Some(Recording {
-            rules: rules.collect::<Result<_, _>>()?,
+            rules,
+            removed: Default::default(),
+            options,
+            redact,
             roots: roots.collect::<Result<_, _>>()?,
             memory: self.record_memory,
             overwrite: self.drop.unwrap_or(usual) == Drop::Oldest,

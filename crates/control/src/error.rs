@@ -16,6 +16,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     // ---- refused before anything was touched -------------------------------------------------------------------
+    /// A rule that cannot be followed.
+    #[error("{0}; nothing was touched")]
+    Rule(Box<thalweg_rules::RuleError>),
     /// No process has this id.
     #[error("no process has the id {pid}: check it with `ps -p {pid}`")]
     NoSuchProcess { pid: Pid },

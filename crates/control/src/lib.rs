@@ -43,4 +43,4 @@ mod waits;
 mod witness;
 
 pub use error::{Error, Result};
-pub use thalweg_shm::{HEADER_TIMED, MAGIC};
+pub use thalweg_shm::{HEADER_TIMED, MAGIC, STATE_ATTACHED};

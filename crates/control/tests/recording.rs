@@ -160,7 +160,8 @@ impl Thread {
                 ..Ended::default()
             };
             let rule = rule(begun.function, took, rules);
-            area.end(&mut Frames(&mut self.frames), depth, rule, &ended, &[]);
+            let read = record::Read::default();
+            area.end(&mut Frames(&mut self.frames), depth, rule, &ended, &read);
             area.forget_above(depth - 1);
         }
         self.frames.pop();

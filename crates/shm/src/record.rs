@@ -114,7 +114,7 @@ pub const KIND_THREAD: u8 = 1;
 /// function << 32 | request, counter value at entry.
 pub const KIND_ENTER: u8 = 2;
 /// function << 32 | request, counter values at entry and exit, ticks in itself, ticks on a processor, ticks in the slow path,
-/// rule << 32 | bytes of values; the values.
+/// rule << 32 | bytes of what was thrown << 16 | bytes of values; the values, and in words of their own what was thrown.
 pub const KIND_EXIT: u8 = 3;
 
 pub const THREAD_WORDS: u64 = 3;
@@ -153,6 +153,19 @@ pub struct Ended {
     pub how: u8,
 }
 
+/// What rules have read of a call, and what was thrown through it, as `thalweg_bytecode` writes it.
+#[derive(Clone, Copy, Default)]
+pub struct Read<'a> {
+    pub values: &'a [u8],
+    pub thrown: &'a [u8],
+}
+
+impl Read<'_> {
+    fn words(&self) -> u64 {
+        (self.values.len().div_ceil(8) + self.thrown.len().div_ceil(8)) as u64
+    }
+}
+
 /// The thread's shadow stack, as far as recording needs it. Depths count from 1.
 pub trait Stack {
     /// `None`: a frame that stands for no call.
@@ -181,7 +194,7 @@ impl Area<'_> {
         depth: u64,
         rule: u32,
         ended: &Ended,
-        values: &[u8],
+        read: &Read,
     ) -> bool {
         let was_marked = depth <= self.state.marked.load(Relaxed);
         if rule != NO_RULE {
@@ -196,7 +209,7 @@ impl Area<'_> {
         if (is_marked || was_marked || rule != NO_RULE)
             && let Some(begun) = stack.call(depth)
         {
-            written = self.exit(depth, begun, rule, ended, values);
+            written = self.exit(depth, begun, rule, ended, read);
             if rule != NO_RULE {
                 let count = match written {
                     true => &self.state.kept,
@@ -240,7 +253,7 @@ impl Area<'_> {
             if self.put(
                 Head::new(THREAD_WORDS, KIND_THREAD, 0, 0),
                 &[who, start],
-                &[],
+                &Read::default(),
             ) {
                 state.named.store(1, Relaxed);
             }
@@ -259,7 +272,7 @@ impl Area<'_> {
             if let Some(begun) = stack.call(next) {
                 let head = Head::new(ENTER_WORDS, KIND_ENTER, 0, next);
                 let what = self.what(next, begun);
-                if !self.put(head, &[what, begun.entry], &[]) {
+                if !self.put(head, &[what, begun.entry], &Read::default()) {
                     return false;
                 }
                 stack.watch(next);
@@ -277,13 +290,15 @@ impl Area<'_> {
         (begun.function as u64) << 32 | request
     }
 
-    fn exit(&self, depth: u64, begun: Begun, rule: u32, ended: &Ended, values: &[u8]) -> bool {
-        let values = values.get(..VALUES_LIMIT).unwrap_or(values);
-        let extra = values.len().div_ceil(8) as u64;
-        let (extra, values, how) = match self.make_room(EXIT_WORDS + extra) {
-            true => (extra, values, ended.how),
-            false if values.is_empty() => (0, values, ended.how),
-            false => (0, &[][..], ended.how | HOW_WITHOUT_VALUES),
+    fn exit(&self, depth: u64, begun: Begun, rule: u32, ended: &Ended, read: &Read) -> bool {
+        let limited = Read {
+            values: read.values.get(..VALUES_LIMIT).unwrap_or(read.values),
+            thrown: read.thrown.get(..VALUES_LIMIT).unwrap_or(read.thrown),
+        };
+        let (read, how) = match self.make_room(EXIT_WORDS + limited.words()) {
+            true => (limited, ended.how),
+            false if limited.words() == 0 => (limited, ended.how),
+            false => (Read::default(), ended.how | HOW_WITHOUT_VALUES),
         };
         let words = [
             self.what(depth, begun),
@@ -292,10 +307,10 @@ impl Area<'_> {
             ended.own,
             ended.processor,
             ended.slow,
-            (rule as u64) << 32 | values.len() as u64,
+            (rule as u64) << 32 | (read.thrown.len() as u64) << 16 | read.values.len() as u64,
         ];
-        let head = Head::new(EXIT_WORDS + extra, KIND_EXIT, how, depth);
-        self.put(head, &words, values)
+        let head = Head::new(EXIT_WORDS + read.words(), KIND_EXIT, how, depth);
+        self.put(head, &words, &read)
     }
 
     fn size(&self) -> u64 {
@@ -349,7 +364,7 @@ impl Area<'_> {
     }
 
     /// Writes one record. What was promised to exits may be used up by it: the caller has asked before.
-    fn put(&self, head: Head, words: &[u64], values: &[u8]) -> bool {
+    fn put(&self, head: Head, words: &[u64], read: &Read) -> bool {
         let at = loop {
             if self.used() + head.words() > self.size() {
                 return false;
@@ -368,7 +383,8 @@ impl Area<'_> {
             self.set(to, *word, Relaxed);
             to += 1;
         }
-        for part in values.chunks(8) {
+        let thrown = read.thrown.chunks(8);
+        for part in read.values.chunks(8).chain(thrown) {
             let mut word = 0;
             for (place, byte) in part.iter().enumerate() {
                 word |= (*byte as u64) << (place * 8);
@@ -389,5 +405,5 @@ const _: () = {
     assert!(size_of::<Side>() as u64 == crate::FRAME_SIZE);
     assert!(SIDE_ENTRY == SIDE_FROM_FRAME + offset_of!(Side, entry) as u64);
     assert!(SIDE_SLOW == SIDE_FROM_FRAME + offset_of!(Side, slow) as u64);
-    assert!(AREA_ROOM / 8 < 1 << 31 && VALUES_LIMIT / 8 + (EXIT_WORDS as usize) < 1 << 16);
+    assert!(AREA_ROOM / 8 < 1 << 31 && VALUES_LIMIT / 4 + (EXIT_WORDS as usize) < 1 << 16);
 };

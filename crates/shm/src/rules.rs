@@ -79,6 +79,8 @@ pub const ENTRY_AT_EXIT: u32 = 2;
 pub const ENTRY_ROOT: u32 = 4;
 /// The program reads what is being thrown.
 pub const ENTRY_THROWS: u32 = 8;
+/// The function goes on with what was thrown.
+pub const ENTRY_RETHROWS: u32 = 16;
 
 pub const COUNTERS_OFFSET: u64 = PAGE;
 pub const TABLE_OFFSET: u64 = COUNTERS_OFFSET + MAX_RULES * COUNTER_SIZE;

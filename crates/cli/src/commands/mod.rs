@@ -16,6 +16,7 @@ pub mod merge;
 pub mod probe;
 pub mod record;
 pub mod report;
+pub mod rules;
 pub mod serve;
 pub mod status;
 pub mod summary;

@@ -23,7 +23,7 @@ use crate::harvest::{self, Witness};
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{self, Pid, RemoteAddr};
-use crate::record::Drain;
+use crate::record::{self, Drain};
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -282,8 +282,16 @@ impl Region<'_> {
 
     /// Instruments what a process has loaded since.
     fn catch_up(&mut self, pid: Pid) {
+        let functions = || self.shared.header().map_or(0, |header| header.functions);
+        let before = functions();
         if let Err(error) = self.modules.follow(self.shared, pid) {
             self.unloaded.push(error.to_string());
+        }
+        if self.common.options.recording.is_some() && functions() > before {
+            // Rules that mean what was loaded.
+            if let Err(error) = record::reapply(self.shared) {
+                self.unloaded.push(error.to_string());
+            }
         }
     }
 

@@ -8,10 +8,12 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use thalweg_model as model;
+use thalweg_rules::{When, decode_all};
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
 use thalweg_shm::rules;
 
+use super::tables::{self, About};
 use super::walk::{Call, End, Stop, Walk};
 use crate::error::Result;
 use crate::harvest::Witness;
@@ -82,15 +84,21 @@ impl Drain {
         if to <= ring.position {
             return Ok(());
         }
-        let mut from = ring.position.max(word(offset_of!(area::State, read))?);
+        // What was read by its owner stays where it is until it is overwritten: one who only looks goes on behind that.
+        let read = word(offset_of!(area::State, read))?;
+        let mut from = match self.owns || ring.position == 0 {
+            true => ring.position.max(read),
+            false => ring.position,
+        };
         let oldest = word(offset_of!(area::State, oldest))?;
         if oldest > from {
             from = oldest;
             self.overrun += 1;
         }
         if to - from > words {
-            // Only a target that writes to its own data makes this of it.
-            ring.position = to;
+            // One who only looks was too slow; or the target writes to its own data.
+            ring.position = read.clamp(oldest, to);
+            self.overrun += 1;
             return Ok(());
         }
         let frames = header.frames_offset + slot * shm::FRAMES_STRIDE;
@@ -103,6 +111,10 @@ impl Drain {
             shared.read_bytes(start, rest)?;
         }
         // What was overwritten meanwhile is not believed.
+        if word(offset_of!(area::State, head))?.saturating_sub(from) > words {
+            ring.position = from;
+            return Ok(());
+        }
         let oldest = word(offset_of!(area::State, oldest))?;
         let gone = oldest.saturating_sub(from).min(to - from);
         if gone > 0 {
@@ -144,9 +156,14 @@ impl Drain {
         hz: f64,
         end: u64,
     ) -> Result<model::Recorded> {
-        let head: rules::Head = shared.read(header.rules_offset)?;
+        let about = tables::about(shared, header)?;
+        let mut namer = Namer {
+            about: &about,
+            numbers: HashMap::new(),
+            names: Vec::new(),
+        };
         let mut recorded = model::Recorded {
-            rules: rules_of(shared, header, &head)?,
+            rules: rules_of(shared, header, &about)?,
             ..model::Recorded::default()
         };
         for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
@@ -189,6 +206,7 @@ impl Drain {
                 entry_ns: ns(call.entry),
                 exit_ns: ns(end),
                 end: model::CallEnd::Open,
+                values: namer.values(call),
                 ..model::Call::default()
             };
             match call.end {
@@ -221,30 +239,54 @@ impl Drain {
             }
             recorded.calls.push(made);
         }
+        recorded.names = namer.names;
         Ok(recorded)
     }
 }
 
-fn rules_of(shared: &Shared, header: &shm::Header, head: &rules::Head) -> Result<Vec<model::Rule>> {
-    let limit = header.functions_limit;
-    let about = header
-        .rules_offset
-        .saturating_add(rules::programs_offset(limit))
-        .saturating_add(head.about_offset);
-    let bytes = shared.read_vec(about, head.about_len)?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
+/// The rules, with how many calls each has chosen.
+fn rules_of(shared: &Shared, header: &shm::Header, about: &About) -> Result<Vec<model::Rule>> {
     let mut all = Vec::new();
-    for (index, text) in text.split('\0').enumerate() {
+    for (index, rule) in about.rules.iter().enumerate() {
         let counter = header.rules_offset
             + rules::COUNTERS_OFFSET
             + (index as u64 + 1) % rules::MAX_RULES * rules::COUNTER_SIZE;
         let counter: rules::Counter = shared.read(counter)?;
         all.push(model::Rule {
-            text: text.into(),
+            text: rule.text.clone(),
             kept: counter.kept,
         });
     }
     Ok(all)
+}
+
+/// Makes a call's bytes into named values.
+struct Namer<'a> {
+    about: &'a About,
+    numbers: HashMap<String, u32>,
+    names: Vec<String>,
+}
+
+impl Namer<'_> {
+    fn values(&mut self, call: &Call) -> Vec<model::CallValue> {
+        let read = decode_all(&self.about.descriptions, &call.values);
+        let thrown = decode_all(&self.about.thrown, &call.thrown);
+        let all = read.into_iter().chain(thrown);
+        all.map(|read| model::CallValue {
+            at_entry: read.when == When::Entry,
+            json: serde_json::to_string(&read.value).unwrap_or_else(|_| "null".into()),
+            name: self.number(read.name),
+        })
+        .collect()
+    }
+
+    fn number(&mut self, name: String) -> u32 {
+        let names = &mut self.names;
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            names.push(name.clone());
+            names.len() as u32 - 1
+        })
+    }
 }
 
 /// What a region that nobody drains has recorded and still knows.

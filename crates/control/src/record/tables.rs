@@ -1,15 +1,24 @@
 //! Rules as the agent reads them: per function a list, behind a byte that the hot path looks at. See `thalweg_shm::rules`.
+//!
+//! Everything is checked and laid out here before the target is touched. What is written goes to fresh room first and is named then, so
+//! that rules can be changed while threads read them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
+use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+use thalweg_bytecode::{self as bytecode, flags};
+use thalweg_rules::{
+    Description, FunctionInfo, Rule, compile, throwing_programs, thrown_descriptions,
+};
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
 use thalweg_shm::rules::{self, Entry};
 
 use super::{Recording, errno};
 use crate::error::{Error, Result};
-use crate::memory::{Shared, bytes_of, zeroed};
+use crate::memory::{Shared, bytes_of};
 use crate::proc::Pid;
 use crate::survey::{Survey, Surveyed};
 
@@ -17,12 +26,36 @@ use crate::survey::{Survey, Surveyed};
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     lists: BTreeMap<u32, Vec<Wanted>>,
-    /// The rules' texts, from rule 1 on.
-    pub about: Vec<String>,
+    programs: Vec<Vec<u8>>,
+    sets: Vec<Vec<u32>>,
+    about: About,
     area_words: u64,
     overwrite: bool,
     /// Where threads have their errno.
     errno: Option<i64>,
+}
+
+/// What the rules are, for whoever reads the records; carried by the target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    pub rules: Vec<RuleAbout>,
+    pub roots: Vec<String>,
+    pub descriptions: Vec<Description>,
+    /// Of what is thrown.
+    pub thrown: Vec<Description>,
+    /// How functions are declared, by number.
+    pub signatures: Vec<(u32, String)>,
+    /// Functions that a rule means and cannot be used on.
+    pub notes: Vec<String>,
+    pub redact: Vec<String>,
+    pub text_limit: usize,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RuleAbout {
+    pub text: String,
+    /// It is no longer in force, but what it has recorded is still there.
+    pub removed: bool,
 }
 
 /// One rule of one function, with its time in nanoseconds.
@@ -31,10 +64,67 @@ struct Wanted {
     rule: u32,
     flags: u32,
     least_ns: u64,
+    program: Option<usize>,
+}
+
+/// Functions at whose entry something is to be done.
+const AT_ENTRY: u32 =
+    rules::ENTRY_AT_ENTRY | rules::ENTRY_AT_EXIT | rules::ENTRY_ROOT | rules::ENTRY_THROWS;
+
+/// The unwinder's ways of going on with what was thrown after a destructor has run.
+const RETHROWING: [&str; 3] = [
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+    "__cxa_rethrow",
+];
+
+/// A function that the target's probes count.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    pub number: u32,
+    pub name: String,
+    pub linkage_name: Option<String>,
+    pub module: std::path::PathBuf,
+    pub address: u64,
+}
+
+impl Counted {
+    fn info(&self) -> FunctionInfo<'_> {
+        FunctionInfo {
+            number: self.number,
+            name: &self.name,
+            linkage_name: self.linkage_name.as_deref(),
+            module: &self.module,
+            address: self.address,
+        }
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.linkage_name.as_deref() == Some(name)
+    }
+}
+
+/// All that a survey has planned.
+pub fn counted(modules: &[Surveyed], numbers: &[Vec<u32>]) -> Vec<Counted> {
+    let mut all = Vec::new();
+    for (surveyed, numbers) in modules.iter().zip(numbers) {
+        for (function, &number) in surveyed.module.functions.iter().zip(numbers) {
+            if number != u32::MAX {
+                all.push(Counted {
+                    number,
+                    name: function.name.clone(),
+                    linkage_name: function.linkage_name.clone(),
+                    module: surveyed.path.clone(),
+                    address: function.start,
+                });
+            }
+        }
+    }
+    all
 }
 
 impl Tables {
-    /// `lenient`: a rule that no function of this program answers to is no mistake.
+    /// For a target that was surveyed. `lenient`: a rule that no function of this program answers to is no mistake.
     pub fn new(
         pid: Pid,
         recording: &Recording,
@@ -42,143 +132,324 @@ impl Tables {
         numbers: &[Vec<u32>],
         lenient: bool,
     ) -> Result<Tables> {
-        if recording.rules.len() as u64 >= rules::MAX_RULES {
-            return Err(Error::Other(format!(
-                "more than {} rules cannot be followed at a time",
-                rules::MAX_RULES - 1
-            )));
-        }
         let is_go = |m: &Surveyed| m.module.go.is_some() && !m.plan.functions.is_empty();
         if survey.modules.iter().any(is_go) {
             return Err(Error::Other(format!(
                 "process {pid} runs Go code, whose calls cannot be recorded one by one; nothing was touched"
             )));
         }
+        let functions = counted(&survey.modules, numbers);
+        let mut recording = recording.clone();
+        if lenient {
+            let infos: Vec<FunctionInfo> = functions.iter().map(Counted::info).collect();
+            let options = recording.options.clone();
+            let is_usable =
+                |rule: &Rule| compile(std::slice::from_ref(rule), &infos, &options).is_ok();
+            recording.rules.retain(is_usable);
+        }
+        let mut tables = Tables::compile(&recording, &functions, lenient)
+            .map_err(|error| with_reason(error, &recording, survey))?;
+        tables.errno = errno::offset(pid, survey);
+        Ok(tables)
+    }
+
+    /// For the functions that a target counts.
+    pub fn compile(recording: &Recording, functions: &[Counted], lenient: bool) -> Result<Tables> {
+        let infos: Vec<FunctionInfo> = functions.iter().map(Counted::info).collect();
+        let compiled = compile(&recording.rules, &infos, &recording.options)
+            .map_err(|error| Error::Rule(Box::new(error)))?;
         let words = (recording.memory / 8).next_power_of_two();
         let mut tables = Tables {
             area_words: words.clamp(area::AREA_LEAST / 8, area::AREA_ROOM / 8),
             overwrite: recording.overwrite,
-            errno: errno::offset(pid, survey),
-            about: recording.rules.iter().map(|r| r.text.clone()).collect(),
+            programs: compiled.programs,
+            sets: compiled.sets,
+            about: About {
+                rules: recording
+                    .rules
+                    .iter()
+                    .enumerate()
+                    .map(|(index, rule)| RuleAbout {
+                        text: rule.text.to_string(),
+                        removed: recording.removed.contains(&index),
+                    })
+                    .collect(),
+                roots: recording.roots.iter().map(|r| r.to_string()).collect(),
+                descriptions: compiled.descriptions,
+                thrown: thrown_descriptions(),
+                signatures: compiled.signatures,
+                notes: compiled.notes,
+                redact: recording.redact.clone(),
+                text_limit: recording.options.text_limit,
+            },
             ..Tables::default()
         };
-        for (index, rule) in recording.rules.iter().enumerate() {
-            let wanted = Wanted {
-                rule: index as u32 + 1,
-                flags: 0,
-                least_ns: rule.longer_than,
-            };
-            let what = format!("the rule '{}'", rule.text);
-            tables.add(survey, numbers, &rule.functions, wanted, &what, lenient)?;
+        for (function, program) in compiled.of_function {
+            tables.add_rule(function, program as usize, &recording.removed)?;
         }
         for root in &recording.roots {
-            let wanted = Wanted {
-                rule: 0,
-                flags: rules::ENTRY_ROOT,
-                least_ns: 0,
-            };
-            let what = format!("--root '{root}'");
-            tables.add(survey, numbers, root, wanted, &what, lenient)?;
+            let mut found = false;
+            for function in functions {
+                let linkage = function.linkage_name.as_deref();
+                if root.is_match(&function.name) || linkage.is_some_and(|name| root.is_match(name))
+                {
+                    found = true;
+                    tables.add(function.number, 0, rules::ENTRY_ROOT, None);
+                }
+            }
+            if !found && !lenient {
+                return Err(Error::Other(format!(
+                    "--root '{root}': no function that is counted is called so; nothing was touched"
+                )));
+            }
         }
+        tables.add_throwing(functions);
         Ok(tables)
     }
 
-    fn add(
-        &mut self,
-        survey: &Survey,
-        numbers: &[Vec<u32>],
-        pattern: &regex::Regex,
-        wanted: Wanted,
-        what: &str,
-        lenient: bool,
-    ) -> Result<()> {
-        let mut found = false;
-        let mut reason = None;
-        for (surveyed, numbers) in survey.modules.iter().zip(numbers) {
-            for (index, function) in surveyed.module.functions.iter().enumerate() {
-                let linkage = function.linkage_name.as_deref();
-                let matches = pattern.is_match(&function.name)
-                    || linkage.is_some_and(|name| pattern.is_match(name));
-                if !matches {
-                    continue;
+    fn add_rule(&mut self, function: u32, program: usize, removed: &BTreeSet<usize>) -> Result<()> {
+        let head = self
+            .programs
+            .get(program)
+            .map(|p| bytecode::Header::read(p));
+        let Some(Ok(head)) = head else {
+            return Err(Error::Other("a rule has become no program".into()));
+        };
+        if removed.contains(&usize::from(head.rule)) {
+            return Ok(());
+        }
+        let flags = match (head.has(flags::NEEDS_ENTRY), head.min_total_ns) {
+            (true, _) => rules::ENTRY_AT_ENTRY,
+            (false, 0) => rules::ENTRY_AT_EXIT,
+            (false, _) => 0,
+        };
+        let wanted = Wanted {
+            rule: u32::from(head.rule) + 1,
+            flags,
+            least_ns: head.min_total_ns,
+            program: Some(program),
+        };
+        self.lists.entry(function).or_default().push(wanted);
+        Ok(())
+    }
+
+    fn add(&mut self, function: u32, rule: u32, flags: u32, program: Option<usize>) {
+        let wanted = Wanted {
+            rule,
+            flags,
+            least_ns: 0,
+            program,
+        };
+        self.lists.entry(function).or_default().push(wanted);
+    }
+
+    /// What is thrown is read where it is thrown, for the calls that it leaves.
+    fn add_throwing(&mut self, functions: &[Counted]) {
+        for throwing in throwing_programs(u16::MAX) {
+            let program = self.programs.len();
+            let mut used = false;
+            for function in functions {
+                if throwing.matches(&function.name, function.linkage_name.as_deref()) {
+                    self.add(function.number, 0, rules::ENTRY_THROWS, Some(program));
+                    used = true;
                 }
-                if numbers[index] == u32::MAX {
-                    let skipped = &surveyed.plan.skipped;
-                    let why = skipped.iter().find(|s| s.function == index);
-                    reason = reason
-                        .or(why.map(|skipped| format!("{}: {}", function.name, skipped.reason)));
-                    continue;
-                }
-                found = true;
-                self.lists.entry(numbers[index]).or_default().push(wanted);
+            }
+            if used {
+                self.programs.push(throwing.program);
             }
         }
-        match (found || lenient, reason) {
-            (true, _) => Ok(()),
-            (false, Some(reason)) => Err(Error::Other(format!(
-                "{what} names functions that cannot be followed ({reason}); nothing was touched"
-            ))),
-            (false, None) => Err(Error::Other(format!(
-                "{what}: the target has no such function; nothing was touched"
-            ))),
+        for function in functions {
+            if RETHROWING.iter().any(|name| function.is_called(name)) {
+                self.add(function.number, 0, rules::ENTRY_RETHROWS, None);
+            }
         }
     }
 
-    /// Into a target that runs none of the probes yet, or none of these rules.
+    pub fn notes(&self) -> &[String] {
+        &self.about.notes
+    }
+
+    /// Into a target that has no rules yet, or instead of those that it has.
     pub fn write(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
-        let rate = f64::from_bits(header.ticks_hz);
-        let ticks = |ns: u64| (ns as f64 * rate / 1e9) as u64;
+        let old: rules::Head = shared.read(header.rules_offset)?;
+        let first = old.programs_used.max(8).next_multiple_of(8);
+        let laid = self.lay_out(header, first)?;
         let start = header.rules_offset;
         let limit = header.functions_limit;
-        let mut programs = vec![0u8; 8];
-        let mut least = u64::MAX;
-        let mut words = Vec::new();
+        shared.write(start + rules::programs_offset(limit) + first, &laid.bytes)?;
+        let word =
+            |field: usize, value: u64| shared.write(start + field as u64, &value.to_le_bytes());
+        if old.programs_used == 0 {
+            word(offset_of!(rules::Head, area_words), self.area_words)?;
+            word(offset_of!(rules::Head, overwrite), self.overwrite.into())?;
+            word(offset_of!(rules::Head, may_read), 1)?;
+            let errno = self.errno.unwrap_or(0) as u64;
+            word(offset_of!(rules::Head, errno_offset), errno)?;
+            let rate = f64::from_bits(header.ticks_hz) as u64;
+            word(offset_of!(rules::Head, ticks_per_second), rate)?;
+        }
+        word(offset_of!(rules::Head, sets_offset), laid.sets_offset)?;
+        word(offset_of!(rules::Head, sets), self.sets.len() as u64)?;
+        word(offset_of!(rules::Head, about_len), 0)?;
+        word(offset_of!(rules::Head, about_offset), laid.about.0)?;
+        word(offset_of!(rules::Head, about_len), laid.about.1)?;
+        word(
+            offset_of!(rules::Head, programs_used),
+            first + laid.bytes.len() as u64,
+        )?;
+        let named = named(shared, header)?;
+        let functions: BTreeSet<u32> = named
+            .into_iter()
+            .chain(laid.lists.keys().copied())
+            .collect();
+        for function in functions {
+            let list = laid.lists.get(&function).copied().unwrap_or(0);
+            let at = start + rules::lists_offset(limit) + u64::from(function) * 4;
+            let wanted = self.lists.get(&function).map_or(&[][..], |list| list);
+            let at_entry = wanted.iter().any(|w| w.flags & AT_ENTRY != 0);
+            let table = start + rules::TABLE_OFFSET + u64::from(function);
+            // A function that is looked up finds its list, old or new.
+            if list != 0 {
+                shared.write(at, &list.to_le_bytes())?;
+                shared.write(table, &[at_entry.into()])?;
+            } else {
+                shared.write(table, &[0])?;
+                shared.write(at, &0u32.to_le_bytes())?;
+            }
+        }
+        word(offset_of!(rules::Head, least), laid.least)?;
+        for slot in 0..u64::from(shared.header()?.next_slot).min(shm::SLOTS) {
+            shared.write(threshold_offset(slot), &laid.least.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The bytes for the programs from `first` on.
+    fn lay_out(&self, header: &shm::Header, first: u64) -> Result<LaidOut> {
+        let rate = f64::from_bits(header.ticks_hz);
+        let ticks = |ns: u64| (ns as f64 * rate / 1e9) as u64;
+        let mut laid = LaidOut {
+            bytes: Vec::new(),
+            least: u64::MAX,
+            lists: BTreeMap::new(),
+            sets_offset: 0,
+            about: (0, 0),
+        };
+        let places: Vec<u64> = self.programs.iter().map(|p| laid.put(first, p)).collect();
+        let functions = self.sets.iter().flatten().max().map_or(0, |most| most + 1);
+        let mut sets = Vec::new();
+        for set in &self.sets {
+            let mut bits = vec![0u8; functions.div_ceil(8) as usize];
+            for &function in set {
+                bits[function as usize / 8] |= 1 << (function % 8);
+            }
+            sets.push((laid.put(first, &bits), bits.len() as u64));
+        }
+        let sets: Vec<u8> = sets
+            .iter()
+            .flat_map(|(at, len)| [at.to_le_bytes(), len.to_le_bytes()].concat())
+            .collect();
+        laid.sets_offset = laid.put(first, &sets);
         for (&function, list) in &self.lists {
-            words.push((function, (programs.len() / 8) as u32, list));
-            programs.extend_from_slice(&(list.len() as u64).to_le_bytes());
+            let mut bytes = (list.len() as u64).to_le_bytes().to_vec();
             for wanted in list {
+                let program = wanted
+                    .program
+                    .map(|index| (places[index], &self.programs[index]));
                 let entry = Entry {
                     rule: wanted.rule,
                     flags: wanted.flags,
-                    least: ticks(wanted.least_ns),
-                    ..Entry::default()
+                    // Programs look closer; this is only never to be too much.
+                    least: ticks(wanted.least_ns).saturating_sub(1),
+                    program: program.map_or(0, |(at, _)| (at / 8) as u32),
+                    program_len: program.map_or(0, |(_, bytes)| bytes.len() as u32),
                 };
-                if wanted.rule != 0 {
-                    least = least.min(entry.least);
+                if wanted.rule != 0 && wanted.flags == 0 {
+                    laid.least = laid.least.min(entry.least);
                 }
-                programs.extend_from_slice(bytes_of(&entry));
+                bytes.extend_from_slice(bytes_of(&entry));
             }
+            let at = laid.put(first, &bytes);
+            laid.lists.insert(function, (at / 8) as u32);
         }
-        let about = self.about.join("\0");
-        let about_offset = programs.len() as u64;
-        programs.extend_from_slice(about.as_bytes());
-        programs.resize(programs.len().next_multiple_of(8), 0);
-        if programs.len() as u64 > rules::PROGRAMS_LEN {
+        let about = serde_json::to_vec(&self.about)
+            .map_err(|error| Error::Other(format!("cannot describe the rules: {error}")))?;
+        laid.about = (laid.put(first, &about), about.len() as u64);
+        if first + laid.bytes.len() as u64 > rules::PROGRAMS_LEN {
             return Err(Error::Other(
-                "the rules name more functions than there is room for".into(),
+                "the rules need more room than there is: detach and attach again, or name fewer functions"
+                    .into(),
             ));
         }
-        shared.write(start + rules::programs_offset(limit), &programs)?;
-        for (function, list, wanted) in words {
-            let at = start + rules::lists_offset(limit) + u64::from(function) * 4;
-            shared.write(at, &list.to_le_bytes())?;
-            let at_entry = wanted.iter().any(|w| w.flags != 0);
-            let table = start + rules::TABLE_OFFSET + u64::from(function);
-            shared.write(table, &[at_entry.into()])?;
-        }
-        let mut head: rules::Head = zeroed();
-        head.least = least;
-        head.area_words = self.area_words;
-        head.overwrite = self.overwrite.into();
-        head.may_read = 1;
-        head.errno_offset = self.errno.unwrap_or(0) as u64;
-        head.ticks_per_second = rate as u64;
-        head.programs_used = programs.len() as u64;
-        head.about_offset = about_offset;
-        head.about_len = about.len() as u64;
-        shared.write(start, bytes_of(&head))?;
-        Ok(())
+        Ok(laid)
     }
+}
+
+struct LaidOut {
+    bytes: Vec<u8>,
+    least: u64,
+    /// By function, in units of 8 bytes.
+    lists: BTreeMap<u32, u32>,
+    sets_offset: u64,
+    about: (u64, u64),
+}
+
+impl LaidOut {
+    /// Where among the programs it is.
+    fn put(&mut self, first: u64, bytes: &[u8]) -> u64 {
+        let at = first + self.bytes.len() as u64;
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        at
+    }
+}
+
+/// Functions that have rules now.
+fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
+    let functions = u64::from(shared.header()?.functions).min(header.functions_limit);
+    let lists = header.rules_offset + rules::lists_offset(header.functions_limit);
+    let mut bytes = vec![0; (functions * 4) as usize];
+    shared.read_bytes(lists, &mut bytes)?;
+    let words = bytes.chunks_exact(4).zip(0..);
+    let named = words.filter(|(word, _)| word.iter().any(|byte| *byte != 0));
+    Ok(named.map(|(_, function)| function).collect())
+}
+
+/// What the rules of a target are.
+pub fn about(shared: &Shared, header: &shm::Header) -> Result<About> {
+    let head: rules::Head = shared.read(header.rules_offset)?;
+    let about = header
+        .rules_offset
+        .saturating_add(rules::programs_offset(header.functions_limit))
+        .saturating_add(head.about_offset);
+    let bytes = shared.read_vec(about, head.about_len)?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Other(format!("the target's rules are damaged: {error}")))
+}
+
+/// A function that no rule can be used on because it is not counted: why that is.
+fn with_reason(error: Error, recording: &Recording, survey: &Survey) -> Error {
+    let Error::Rule(rule_error) = &error else {
+        return error;
+    };
+    let Some(rule) = recording.rules.iter().find(|r| *r.text == *rule_error.text) else {
+        return error;
+    };
+    for surveyed in &survey.modules {
+        for skipped in &surveyed.plan.skipped {
+            let function = &surveyed.module.functions[skipped.function];
+            let linkage = function.linkage_name.as_deref();
+            let module = Path::new(&surveyed.module.name);
+            let module = module.to_string_lossy();
+            if rule.pattern.matches(&module, &function.name, linkage) {
+                return Error::Other(format!(
+                    "{rule_error}\n  {} is there but cannot be counted: {}",
+                    function.name, skipped.reason
+                ));
+            }
+        }
+    }
+    error
 }
 
 /// What a new thread's slot begins with.

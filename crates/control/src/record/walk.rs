@@ -23,6 +23,8 @@ pub struct Call {
     pub entry: u64,
     pub end: End,
     pub values: Vec<u8>,
+    /// What left it, where that was thrown.
+    pub thrown: Vec<u8>,
 }
 
 /// How far a call has come.
@@ -142,7 +144,7 @@ impl Walk {
                 let word = |index: usize| record.get(index).copied();
                 let (what, entry) = (word(1)?, word(2)?);
                 let rule = (word(7)? >> 32) as u32;
-                let bytes = word(7)? as u32 as usize;
+                let (values, thrown) = (word(7)? as u16, (word(7)? >> 16) as u16);
                 self.close_from(head.depth() + 1, calls);
                 let function = (what >> 32) as u32;
                 let known = self.open.last().is_some_and(|top| {
@@ -159,8 +161,9 @@ impl Walk {
                 let open = self.open.pop()?;
                 let call = calls.get_mut(open.call as usize)?;
                 call.rule = rule;
-                let values = record.get(8..)?.iter().flat_map(|word| word.to_le_bytes());
-                call.values = values.take(bytes).collect();
+                let behind = 8 + usize::from(values).div_ceil(8);
+                call.values = bytes(record.get(8..behind)?, values);
+                call.thrown = bytes(record.get(behind..)?, thrown);
                 call.end = End::Closed {
                     exit: word(3)?,
                     own: word(4)?,
@@ -212,4 +215,9 @@ impl Walk {
             self.open.pop();
         }
     }
+}
+
+fn bytes(words: &[u64], count: u16) -> Vec<u8> {
+    let all = words.iter().flat_map(|word| word.to_le_bytes());
+    all.take(count.into()).collect()
 }

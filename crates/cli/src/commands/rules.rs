@@ -1,0 +1,56 @@
+//! `thalweg rules`: which calls an attached process records, and other rules while it runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use thalweg_control::detach;
+use thalweg_control::proc::Pid;
+use thalweg_control::record::{Change, change};
+use thalweg_rules::{Rule, RulesFile};
+
+/// List, add and remove the rules of a process whose calls are recorded
+///
+/// The process runs on meanwhile, and what was recorded stays.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The process, attached or being recorded with --rule, --rules or --recordable
+    #[arg(short, long)]
+    pub pid: u32,
+
+    /// Record the calls that this rule chooses, too
+    #[arg(long, value_name = "RULE")]
+    pub add: Vec<String>,
+
+    /// The same with all rules of this file
+    #[arg(long, value_name = "FILE")]
+    pub add_file: Vec<PathBuf>,
+
+    /// No longer follow the rule of this number
+    #[arg(long, value_name = "NUMBER")]
+    pub remove: Vec<usize>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut add = Vec::new();
+    for text in &args.add {
+        add.push(Rule::parse(text)?);
+    }
+    for file in &args.add_file {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        add.extend(RulesFile::parse(&text, &name)?.rules);
+    }
+    let (shared, _) = detach::attached(Pid(args.pid as i32))?;
+    let wanted = Change {
+        add,
+        remove: args.remove,
+    };
+    let about = change(&shared, &wanted)?;
+    for (index, rule) in about.rules.iter().enumerate() {
+        if !rule.removed {
+            println!("{:>4}  {}", index + 1, rule.text);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

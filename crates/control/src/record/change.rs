@@ -1,0 +1,104 @@
+//! Other rules for a target that is attached and runs on: nothing is stopped, and what was recorded stays.
+//!
+//! Rules keep their numbers, since records name them: one that is taken out stays in the list as removed, and new ones follow it.
+
+use regex::Regex;
+use thalweg_model as model;
+use thalweg_rules::{Options, Redactions, Rule};
+use thalweg_shm as shm;
+
+use super::Recording;
+use super::tables::{About, Counted, Tables, about};
+use crate::error::{Error, Result};
+use crate::loaded;
+use crate::memory::Shared;
+
+/// What is to change.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub add: Vec<Rule>,
+    /// By number, from 1 on.
+    pub remove: Vec<usize>,
+}
+
+/// Changes the rules of an attached target, or only says what they are.
+pub fn change(shared: &Shared, change: &Change) -> Result<About> {
+    let header = shared.header()?;
+    if header.flags & shm::HEADER_RECORDS == 0 {
+        return Err(Error::Other(
+            "no calls are recorded here: its probes cannot do so unless it is attached with --rule or --recordable"
+                .into(),
+        ));
+    }
+    let known = about(shared, &header)?;
+    if change.add.is_empty() && change.remove.is_empty() {
+        return Ok(known);
+    }
+    write(shared, &header, known, change)
+}
+
+fn write(shared: &Shared, header: &shm::Header, known: About, change: &Change) -> Result<About> {
+    let wrong = |error: thalweg_rules::RuleError| Error::Rule(Box::new(error));
+    let mut rules = Vec::new();
+    for rule in &known.rules {
+        rules.push(Rule::parse(&rule.text).map_err(wrong)?);
+    }
+    let removed = known.rules.iter().enumerate();
+    let removed = removed.filter(|(_, rule)| rule.removed);
+    let mut removed: std::collections::BTreeSet<usize> = removed.map(|(index, _)| index).collect();
+    for &number in &change.remove {
+        let index = number.checked_sub(1).filter(|index| *index < rules.len());
+        match index {
+            Some(index) if removed.insert(index) => {}
+            _ => {
+                return Err(Error::Other(format!(
+                    "there is no rule {number}: `thalweg rules -p PID` lists them"
+                )));
+            }
+        }
+    }
+    rules.extend(change.add.iter().cloned());
+    let roots = known.roots.iter().map(|root| Regex::new(root));
+    let roots = roots.collect::<std::result::Result<_, _>>();
+    let recording = Recording {
+        rules,
+        removed,
+        options: Options {
+            redact: Redactions::new(&known.redact).map_err(wrong)?,
+            text_limit: known.text_limit,
+        },
+        redact: known.redact,
+        roots: roots.map_err(|error| Error::Other(format!("the target's rules: {error}")))?,
+        memory: 0,
+        overwrite: false,
+    };
+    let tables = Tables::compile(&recording, &functions(shared, header)?, true)?;
+    tables.write(shared, header)?;
+    about(shared, header)
+}
+
+/// The same rules once more, for functions that were loaded since.
+pub fn reapply(shared: &Shared) -> Result<()> {
+    let header = shared.header()?;
+    let known = about(shared, &header)?;
+    write(shared, &header, known, &Change::default()).map(drop)
+}
+
+/// All functions that the target counts, by its own catalog.
+fn functions(shared: &Shared, header: &shm::Header) -> Result<Vec<Counted>> {
+    let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
+    let mut profile = model::read(&mut &*catalog)
+        .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    loaded::add_catalogs(&mut profile, shared, header)?;
+    let counted = (0..).zip(&profile.functions).map(|(number, function)| {
+        let module = &profile.modules[function.module as usize];
+        Counted {
+            number,
+            name: function.name.clone(),
+            linkage_name: None,
+            module: module.path.clone().into(),
+            address: function.address,
+        }
+    });
+    Ok(counted.collect())
+}
