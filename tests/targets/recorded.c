@@ -50,6 +50,12 @@ NOINLINE double scale(double by, int n)
 	return by * n + sink * 0.0;
 }
 
+/* Where nobody can read. */
+NOINLINE void point(const char *nowhere, int n)
+{
+	sink += n + (nowhere != NULL);
+}
+
 NOINLINE void give_up(int n)
 {
 	if (n % 11 == 0)
@@ -63,6 +69,7 @@ NOINLINE int work(int n)
 	snprintf(sql, sizeof sql, "select %d", n);
 	int result = query(sql, n);
 	scale(1.5, n);
+	point((const char *)16, n);
 	give_up(n);
 	return result;
 }

@@ -1,18 +1,23 @@
 //! `thalweg calls`: what was recorded of single calls, from a file or from a process that thalweg is attached to.
 
 mod collector;
+mod filter;
+mod follow;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use thalweg_formats::{calls, spans};
+use thalweg_control::proc::Pid;
+use thalweg_formats::calls::{self, Calls};
+use thalweg_formats::spans;
 use thalweg_model::OutputFile;
 
 use crate::args::InputArgs;
 use crate::report::{self, OutputArgs};
 use collector::Address;
+use filter::Where;
 
 /// Show the calls that rules have chosen, with the calls that they were made by
 ///
@@ -35,6 +40,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
+    /// Only calls for which this holds: 'duration > 5ms and sql =~ ^select' (duration, self, waited, function, module, thread, rule, end,
+    /// pid, tid, request, and the names of values)
+    #[arg(long = "where", value_name = "EXPR")]
+    pub condition: Option<String>,
+
+    /// With -p: show each call as it ends, until Ctrl-C or until the process is detached
+    #[arg(long, requires = "pid", conflicts_with_all = ["tree", "trace", "otlp"])]
+    pub follow: bool,
+
     /// Send the calls as OpenTelemetry spans to this collector: http://HOST:4318
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
@@ -45,6 +59,15 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let address = args.otlp.as_deref().map(Address::parse).transpose()?;
+    let filter = args.condition.as_deref().map(Where::parse).transpose()?;
+    let filter = filter.unwrap_or_default();
+    if let Some(pid) = args.input.pid
+        && args.follow
+    {
+        let style = args.output.style();
+        follow::follow(Pid(pid as i32), &filter, args.output.json, style)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let profile = args.input.read()?;
     if profile.recorded.is_empty() {
         bail!(
@@ -61,9 +84,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         address.send(&spans::request(&profile))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = vec![true; profile.recorded.calls.len()];
+    let all = Calls::new(&profile);
+    let chosen: Vec<bool> = all
+        .all()
+        .iter()
+        .map(|call| filter.holds(&all, call))
+        .collect();
     let printed = args.output.print(|out, style| match args.output.json {
-        true => calls::write_lines(&profile, out),
+        true => {
+            let mut lines = all.all().iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+            lines.try_for_each(|(call, _)| all.write_line(call, out))
+        }
         false => report::print_calls(&profile, &chosen, !args.list, out, style),
     });
     printed.context("cannot write to standard output")?;

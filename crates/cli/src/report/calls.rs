@@ -60,6 +60,16 @@ pub fn print_calls(
     footer(profile, chosen, out)
 }
 
+/// One call, without those around it.
+pub fn print_call(
+    calls: &Calls,
+    call: &Call,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    row(calls, call, 0, out, style)
+}
+
 fn with_callers(calls: &[Call], chosen: &[bool]) -> Vec<bool> {
     let mut shown = chosen.to_vec();
     for (index, call) in calls.iter().enumerate().rev() {

@@ -208,3 +208,205 @@ fn the_trace_has_true_times_and_can_be_loaded() {
     let main = events.iter().find(|event| event["name"] == "main").unwrap();
     assert!(main["ts"].as_f64() <= query["ts"].as_f64());
 }
+
+#[test]
+fn values_are_those_of_the_call_by_name_where_types_are_known() {
+    let scratch = Scratch::new();
+    let rule = "query(sql, n): n > 15 || ret < 0; record sql, n, ret, errno";
+    let file = record(&scratch, &["--rule", rule], &program(), &["20"]);
+    let calls = calls(&file);
+    let chosen = calls.iter().filter(|call| !call["rule"].is_null());
+    let read: Vec<(i64, String, i64, i64)> = chosen
+        .map(|call| {
+            let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("{call:#}"));
+            let sql = call["entry"]["sql"].as_str().expect("text").to_string();
+            let n = number(&call["entry"]["n"]);
+            (
+                n,
+                sql,
+                number(&call["exit"]["ret"]),
+                number(&call["exit"]["errno"]),
+            )
+        })
+        .collect();
+    const ENOENT: i64 = 2;
+    let expected = [7, 14, 16, 17, 18, 19, 20].map(|n| {
+        let (ret, errno) = if n % 7 == 0 { (-n, ENOENT) } else { (n, 0) };
+        (n, format!("select {n}"), ret, errno)
+    });
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn values_are_read_by_the_calling_convention_where_types_are_not_known() {
+    let scratch = Scratch::new();
+    let options = [
+        "--rule",
+        "^query$: arg2:int == 7; record arg1:str, ret:int",
+        "--rule",
+        "^scale$: arg2:int == 3; record arg1:f64, ret:f64",
+        "--rule",
+        "^point$: arg2:int == 5; record arg1:str",
+    ];
+    let file = record(&scratch, &options, &program(), &["10"]);
+    let calls = calls(&file);
+    let chosen = |function: &str| {
+        let mut those = calls.iter();
+        let found = those.find(|call| name(call) == function && !call["rule"].is_null());
+        found.unwrap_or_else(|| panic!("{function}: {calls:#?}"))
+    };
+    let values =
+        |call: &Value, when: &str| call[when].as_object().unwrap().values().cloned().collect();
+    let of = |function: &str, when: &str| -> Vec<Value> { values(chosen(function), when) };
+    assert_eq!(of("query", "entry"), ["select 7"]);
+    assert_eq!(of("query", "exit"), [-7]);
+    assert_eq!(of("scale", "entry"), [1.5]);
+    assert_eq!(of("scale", "exit"), [4.5]);
+    // A pointer to nowhere is an answer, not a fault.
+    assert_eq!(
+        of("point", "entry"),
+        [serde_json::json!({"missing": "unreadable"})]
+    );
+}
+
+#[test]
+fn rules_come_and_go_while_the_target_runs() {
+    let program = program();
+    let live = Live::start(&program.path, &["1000000"]);
+    let pid = live.id();
+    succeed(&["attach", "-q", &pid, "--recordable"]);
+    assert_eq!(succeed(&["rules", "-p", &pid]), "");
+    let listed = succeed(&["rules", "-p", &pid, "--add", "^leaf$: arg1:int == 100"]);
+    assert_eq!(listed.trim(), "1  ^leaf$: arg1:int == 100");
+    let count = |function: &str| {
+        let shown = succeed(&["calls", "-p", &pid, "--list"]);
+        shown
+            .lines()
+            .filter(|line| line.trim_end().ends_with(function))
+            .count()
+    };
+    succeed(&["rules", "-p", &pid, "--add", "^query$: duration > 2ms"]);
+    let patience = Instant::now() + Duration::from_secs(30);
+    while count("query") == 0 {
+        assert!(Instant::now() < patience);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let listed = succeed(&["rules", "-p", &pid, "--remove", "2"]);
+    assert!(!listed.contains("query"), "{listed}");
+    std::thread::sleep(Duration::from_millis(50));
+    let (before, pause) = (count("query"), Duration::from_millis(100));
+    std::thread::sleep(pause);
+    assert_eq!(count("query"), before);
+    let wrong = refuse(&["rules", "-p", &pid, "--add", "qery: duration > 2ms"]);
+    assert!(wrong.contains("did you mean 'query'"), "{wrong}");
+    assert!(refuse(&["rules", "-p", &pid, "--remove", "7"]).contains("no rule 7"));
+    succeed(&["detach", "-q", &pid]);
+}
+
+/// Takes one request, checks it against the official definitions, and prints its spans.
+const RECEIVER: &str = r#"
+import http.server, json, sys
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        assert self.path == "/v1/traces", self.path
+        request = ExportTraceServiceRequest()
+        request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
+        spans = [s for r in request.resource_spans for g in r.scope_spans for s in g.spans]
+        print(json.dumps([{"name": s.name, "trace": s.trace_id.hex(), "id": s.span_id.hex(), "parent": s.parent_span_id.hex(),
+            "took": s.end_time_unix_nano - s.start_time_unix_nano,
+            "attributes": {a.key: a.value.string_value or a.value.int_value for a in s.attributes}} for s in spans]), flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.handle_request()
+"#;
+
+#[test]
+fn a_collector_gets_the_calls_as_spans() {
+    let scratch = Scratch::new();
+    let rule = "^query$: duration > 2ms; record arg1:str";
+    let file = record(&scratch, &["--rule", rule], &program(), &["10"]);
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/consumers/venv/bin/python");
+    let mut receiver = Live::spawn(std::process::Command::new(python).args(["-c", RECEIVER]));
+    let address = format!("http://127.0.0.1:{}", receiver.line());
+    succeed(&["calls", "-i", path(&file), "--otlp", &address]);
+    let spans: Vec<Value> = serde_json::from_str(&receiver.line()).expect("JSON");
+    let queries: Vec<&Value> = spans
+        .iter()
+        .filter(|span| span["name"] == "query")
+        .collect();
+    assert_eq!(queries.len(), 2, "{spans:#?}");
+    for query in queries {
+        assert!(query["took"].as_u64() >= Some(3_000_000));
+        let parent = spans
+            .iter()
+            .find(|span| span["id"] == query["parent"])
+            .unwrap();
+        assert_eq!(
+            (&parent["name"], &parent["trace"]),
+            (&"work".into(), &query["trace"])
+        );
+        assert_eq!(query["attributes"]["thalweg.rule"], rule);
+    }
+    assert!(refuse(&["calls", "-i", path(&file), "--otlp", &address]).contains("does not answer"));
+}
+
+#[test]
+fn a_condition_chooses_among_what_was_recorded() {
+    let scratch = Scratch::new();
+    let rule = "^query$: arg2:int > 0; record arg2:int";
+    let file = record(&scratch, &["--rule", rule], &program(), &["20"]);
+    let shown = |condition: &str| {
+        let lines = succeed(&["calls", "-i", path(&file), "--list", "--where", condition]);
+        lines
+            .lines()
+            .filter(|line| line.contains("  query"))
+            .count()
+    };
+    assert_eq!(shown("function == query"), 20);
+    assert_eq!(shown("duration > 2ms"), 4);
+    assert_eq!(shown("arg2 >= 18"), 3);
+    assert_eq!(shown("arg2 >= 18 and duration > 2ms"), 1);
+    assert_eq!(shown("function =~ ^nothing"), 0);
+    let wrong = refuse(&["calls", "-i", path(&file), "--where", "slow"]);
+    assert!(wrong.contains("no condition"), "{wrong}");
+}
+
+#[test]
+fn an_exception_is_recorded_with_its_type_and_message() {
+    let scratch = Scratch::new();
+    let program = Build::new("throwing")
+        .source("throwing.cpp")
+        .flag("-O2")
+        .finish();
+    let rule = "^risky(\\(int\\))?$: duration >= 0ns";
+    let file = record(&scratch, &["--rule", rule], &program, &["9"]);
+    let calls = calls(&file);
+    let risky: Vec<&Value> = calls
+        .iter()
+        .filter(|call| !call["rule"].is_null())
+        .collect();
+    assert_eq!(risky.len(), 9, "{calls:#?}");
+    for (n, call) in (1..).zip(&risky) {
+        if n % 3 == 0 {
+            assert_eq!(call["end"], "unwound", "{call:#}");
+            assert_eq!(call["exit"]["exception"], "std::runtime_error", "{call:#}");
+            assert_eq!(call["exit"]["exception.message"], format!("number {n}"));
+        } else {
+            assert_eq!(call["end"], "returned", "{call:#}");
+            assert_eq!(call["exit"]["exception"], Value::Null);
+        }
+    }
+    // Those that it went through know it too, and those that caught it do not.
+    let of = |function: &str| -> Vec<&Value> {
+        let those = calls.iter().filter(|call| name(call).starts_with(function));
+        those.map(|call| &call["exit"]["exception"]).collect()
+    };
+    let through = of("through").into_iter().filter(|e| !e.is_null()).count();
+    assert_eq!(through, 3, "{calls:#?}");
+    assert!(of("caught").into_iter().all(Value::is_null));
+}

@@ -1,0 +1,58 @@
+//! `--follow`: recorded calls as they end, from a process that goes on. It only looks: whoever records them still gets them all.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use thalweg_control::harvest::{self, Witness};
+use thalweg_control::proc::Pid;
+use thalweg_control::record::Drain;
+use thalweg_control::{clock, detach};
+use thalweg_formats::calls::Calls;
+use thalweg_model::{CallEnd, Profile};
+
+use super::filter::Where;
+use crate::live::Interrupts;
+use crate::report::{self, Style};
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Result<()> {
+    let interrupts = Interrupts::catch()?;
+    let (shared, _) = detach::attached(pid)?;
+    let mut witness = Witness::default();
+    let mut drain = Drain::default();
+    let mut profile = Profile::default();
+    let mut shown = std::collections::HashSet::new();
+    while !interrupts.any() {
+        let header = shared.header()?;
+        let ended = std::fs::metadata(format!("/proc/{pid}")).is_err();
+        if drain.take(&shared, &header)? > shown.len() {
+            if profile.functions.len() < header.functions as usize {
+                witness.look(&shared)?;
+                profile = harvest::harvest(&shared, &witness, None)?;
+            }
+            let hz = profile.meta.clock_hz;
+            profile.recorded = drain.recorded(&shared, &header, &witness, hz, clock::ticks())?;
+            let calls = Calls::new(&profile);
+            let mut out = std::io::stdout().lock();
+            for call in calls.all() {
+                let is_new = call.end != CallEnd::Open && call.rule.is_some();
+                if !is_new || !shown.insert(call.id) || !filter.holds(&calls, call) {
+                    continue;
+                }
+                match json {
+                    true => calls.write_line(call, &mut out),
+                    false => report::print_call(&calls, call, &mut out, style),
+                }
+                .context("cannot write to standard output")?;
+            }
+            out.flush().context("cannot write to standard output")?;
+        }
+        if ended || header.state != thalweg_control::STATE_ATTACHED {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
