@@ -22,6 +22,7 @@ mod parse;
 mod pattern;
 mod record;
 mod redact;
+mod shape;
 mod thrown;
 mod types;
 mod value;

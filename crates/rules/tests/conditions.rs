@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use thalweg_bytecode::{Call, Header, Machine, Memory, Nowhere, Out, Verdict, entry, exit};
+use thalweg_bytecode::{
+    Call, Header, Machine, Memory, Nowhere, Out, Status, Verdict, entry, exit, op,
+};
 use thalweg_rules::{FunctionInfo, Options, Rule, compile};
 
 /// One text at a known address.
@@ -205,4 +207,62 @@ fn the_shortest_call_that_can_be_kept_is_known_beforehand() {
             "{rule}"
         );
     }
+}
+
+/// Is a call that ended so kept?
+fn kept(rule: &str, call: &Call<'_>) -> bool {
+    let program = program(rule);
+    let mut buffer = [0; 512];
+    let mut out = Out::new(&mut buffer);
+    let machine = Machine::default();
+    let verdict = entry(&program, &machine, &mut Text(b""), &Nowhere, call, &mut out);
+    let values = out.written().to_vec();
+    verdict != Verdict::No && exit(&program, &machine, &mut Text(b""), call, &values, &mut out)
+}
+
+#[test]
+fn exceptions_are_known_by_type_and_message_and_leave_no_result() {
+    let mut buffer = [0; 128];
+    let mut thrown = Out::new(&mut buffer);
+    thrown.push(op::thrown::TYPE, Status::Ok, b"N3net7timeoutE");
+    thrown.push(op::thrown::MESSAGE, Status::Ok, b"no answer");
+    let left = Call {
+        unwound: true,
+        exception: thrown.written(),
+        ..Call::default()
+    };
+    let jumped = Call {
+        unwound: true,
+        ..Call::default()
+    };
+    for (rule, by_exception, by_jump, by_return) in [
+        ("f: exception", true, true, false),
+        ("f: not exception", false, false, true),
+        ("f: exception == \"net::timeout\"", true, false, false),
+        ("f: exception == \"timeout\"", false, false, false),
+        ("f: exception =~ /^net::time/", true, false, false),
+        ("f: exception.message =~ /^no/", true, false, false),
+        ("f: exception.message == \"no\"", false, false, false),
+        ("f: ret:int == 0", false, false, true),
+        ("f: ret:int == 0 or exception", true, true, true),
+    ] {
+        let found = (
+            kept(rule, &left),
+            kept(rule, &jumped),
+            kept(rule, &Call::default()),
+        );
+        assert_eq!(found, (by_exception, by_jump, by_return), "{rule}");
+    }
+}
+
+#[test]
+fn each_nth_call_is_the_nth_that_the_rule_has_seen() {
+    let numbers = (1..=10).filter(|number| {
+        let call = Call {
+            number: *number,
+            ..Call::default()
+        };
+        kept("f: every 3", &call)
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [3, 6, 9]);
 }

@@ -5,7 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef __clang__
+#define KEEP __attribute__((noinline, used))
+#else
 #define KEEP __attribute__((noipa, used))
+#endif
 
 enum color { RED, GREEN = 5, BLUE = -1 };
 typedef struct { size_t len; unsigned char *data; } ngx_str_t;
@@ -31,7 +35,7 @@ KEEP int integers(signed char a, unsigned short b, int c, unsigned d, long e, un
 KEEP double floats(float a, double b, int c, double d) { return a + b + c + d; }
 KEEP const char *text(const char *s, char c, bool yes, enum color color) { return yes && color ? s : c ? s : NULL; }
 KEEP struct point by_value(struct point p, struct pair q, struct small s, struct big b, int last)
-{ struct point r = { p.x + last, p.y + (int)q.b + (int)s.f + (int)b.numbers[3] }; return r; }
+{ struct point r = { p.x + last, p.y + (int)q.a + (int)q.b + (int)s.f + (int)b.numbers[3] }; return r; }
 KEEP struct big large_result(int n) { struct big b = { { n, n + 1, n + 2, n + 3 }, "large" }; return b; }
 KEEP struct pair pair_result(int n) { struct pair p = { n + 0.5, n }; return p; }
 KEEP int handle(struct request *req, int n)

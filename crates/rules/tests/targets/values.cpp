@@ -6,7 +6,11 @@
 #include <unistd.h>
 #include <vector>
 
+#ifdef __clang__
+#define KEEP __attribute__((noinline, used))
+#else
 #define KEEP __attribute__((noipa, used))
+#endif
 
 namespace db {
 enum class Mode { Read = 1, Write = 2 };
