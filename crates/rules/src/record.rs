@@ -1,10 +1,13 @@
 //! What `record` asks for: which bytes are copied, and the shape that makes a value of them again.
 
+mod texts;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use thalweg_bytecode::{Status, op};
 
+use self::texts::List;
 use crate::abi::{Place, Types, width};
 use crate::ast::{Expr, Kind};
 use crate::error::Problem;
@@ -298,6 +301,18 @@ impl Recording<'_> {
     ) -> Result<u16, TooMany> {
         let late = at.is_late() || count.is_late();
         let when = if late { When::Exit } else { When::Entry };
+        let list = List {
+            name,
+            type_name,
+            at: at.clone(),
+            count: count.clone(),
+            of,
+            when,
+            inner,
+        };
+        if let Some(id) = self.texts(&list)? {
+            return Ok(id);
+        }
         let stride = of.size.max(1);
         let shape = if is_char(of) {
             Shape::Text { padded: false }

@@ -54,6 +54,8 @@ pub enum Shape {
         name: String,
         fields: Vec<Part>,
     },
+    /// The bytes are how many there are; the first of them are items of their own.
+    Each(Vec<u16>),
     /// As many as the bytes hold.
     List {
         stride: u32,
@@ -212,6 +214,16 @@ impl Decoder<'_> {
                 name.clone(),
                 self.parts(fields, bytes, depth),
             )),
+            Shape::Each(ids) => unsigned(bytes, 8).map(|count| {
+                let there = ids
+                    .iter()
+                    .take(usize::try_from(count).unwrap_or(usize::MAX));
+                let values = there.map(|id| self.other(*id, depth)).collect();
+                match count > ids.len() as u64 {
+                    true => Value::Cut(Box::new(Value::List(values))),
+                    false => Value::List(values),
+                }
+            }),
             Shape::List { stride, of } => {
                 let parts = bytes.chunks_exact((*stride).max(1) as usize);
                 Some(Value::List(

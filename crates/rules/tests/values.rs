@@ -285,8 +285,8 @@ fn values_of_rust_and_its_library_are_what_the_program_has() {
         );
         check(
             &target,
-            "many: names[1] == \"two\"; record names[0], words[0]",
-            &["names[0]=\"one\" words[0]=\"three\""],
+            "many: names[1] == \"two\"; record names[0], words, names",
+            &["names[0]=\"one\" words=[\"three\"] names=[\"one\", \"two\"]"],
         );
         check(
             &target,

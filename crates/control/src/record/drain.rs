@@ -270,7 +270,9 @@ struct Namer<'a> {
 impl Namer<'_> {
     fn values(&mut self, call: &Call) -> Vec<model::CallValue> {
         let read = decode_all(&self.about.descriptions, &call.values);
-        let thrown = decode_all(&self.about.thrown, &call.thrown);
+        let mut thrown = decode_all(&self.about.thrown, &call.thrown);
+        // A rule may have asked for it itself.
+        thrown.retain(|value| read.iter().all(|own| own.name != value.name));
         let all = read.into_iter().chain(thrown);
         all.map(|read| model::CallValue {
             at_entry: read.when == When::Entry,
