@@ -8,7 +8,7 @@ use std::rc::Rc;
 use thalweg_bytecode::op;
 
 use crate::ir::Ir;
-use crate::types::{Type, TypeKind, TypeRef};
+use crate::types::{Field, Type, TypeKind, TypeRef};
 
 /// Where a value is.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,9 +137,7 @@ pub(crate) fn system_v(
 }
 
 fn system_v_argument(ty: &Type, free: &mut Free, types: &dyn Types) -> Place {
-    if let TypeKind::Struct(contents) = &ty.kind
-        && contents.not_trivial
-    {
+    if is_address(ty, types, 8) {
         return Place::Memory(free.word(Class::Int));
     }
     if ty.is_scalar() {
@@ -230,13 +228,28 @@ fn class_of(ty: &Type) -> Class {
     }
 }
 
+/// A C++ class that is not copied as bytes, so that its address is passed: it, or something in it, has code of its own for that.
+fn is_address(ty: &Type, types: &dyn Types, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else {
+        return false;
+    };
+    match &ty.kind {
+        TypeKind::Struct(contents) if contents.certain => contents.not_trivial,
+        TypeKind::Struct(contents) => {
+            let inside = |field: &Field| is_address(&types.resolve(Some(field.ty)), types, depth);
+            contents.not_trivial || contents.fields.iter().any(inside)
+        }
+        TypeKind::Array { of, .. } => is_address(&types.resolve(Some(*of)), types, depth),
+        _ => false,
+    }
+}
+
 /// The classes of the 8-byte words of a value that is passed in registers; `None`: it is passed in memory.
 fn eightbytes(ty: &Type, types: &dyn Types) -> Option<Vec<Class>> {
     if ty.is_scalar() {
         return Some(vec![class_of(ty)]);
     }
-    let copied_by_code = matches!(&ty.kind, TypeKind::Struct(contents) if contents.not_trivial);
-    if copied_by_code || ty.size > 16 || matches!(ty.kind, TypeKind::Other(_)) {
+    if is_address(ty, types, 8) || ty.size > 16 || matches!(ty.kind, TypeKind::Other(_)) {
         return None;
     }
     let mut leaves = Vec::new();

@@ -63,6 +63,8 @@ pub(crate) struct Struct {
     pub parameters: Vec<(String, TypeRef)>,
     /// C++: cannot be copied as bytes, so an argument of this type is an address.
     pub not_trivial: bool,
+    /// The debug information says so itself, or that it is not so.
+    pub certain: bool,
     pub union: bool,
 }
 

@@ -270,6 +270,27 @@ fn values_of_cpp_and_its_library_are_what_the_program_has() {
 }
 
 #[test]
+fn classes_that_are_passed_as_addresses_are_known_without_being_told() {
+    let old = ["-std=c++17", "-O2", "-w", "-gdwarf-4", "-gstrict-dwarf"];
+    for target in [
+        cpp(true, false),
+        cpp(true, true),
+        Target::build("g++", "values.cpp", &old),
+    ] {
+        check(
+            &target,
+            "db::copied; record named, n, ret",
+            &["named={name: \"inside\", id: 6} n=8 ret=20"],
+        );
+        check(
+            &target,
+            "db::by_value; record sql, view",
+            &["sql=\"hello\" view=\"a view\""],
+        );
+    }
+}
+
+#[test]
 fn values_of_rust_and_its_library_are_what_the_program_has() {
     for optimised in [false, true] {
         let target = rust(optimised);

@@ -90,11 +90,13 @@ impl Debug {
                 }
                 let mut contents = self.members(at, &name);
                 contents.union = tag == gimli::DW_TAG_union_type;
-                contents.not_trivial = match convention(&entry) {
-                    Some(gimli::DW_CC_pass_by_reference) => true,
-                    Some(gimli::DW_CC_pass_by_value) => false,
-                    _ => contents.not_trivial,
+                let said = match convention(&entry) {
+                    Some(gimli::DW_CC_pass_by_reference) => Some(true),
+                    Some(gimli::DW_CC_pass_by_value) => Some(false),
+                    _ => None,
                 };
+                contents.certain = said.is_some();
+                contents.not_trivial = said.unwrap_or(contents.not_trivial);
                 Type {
                     name,
                     size: size.unwrap_or(0),

@@ -21,6 +21,8 @@ KEEP int query(const std::string &sql, int n) { return (int)sql.size() + n; }
 KEEP int by_value(std::string sql, std::string_view view, Mode mode) { return (int)(sql.size() + view.size()) + (int)mode; }
 KEEP int list(const std::vector<int> &numbers, std::vector<double> floats) { return (int)(numbers.size() + floats.size()); }
 KEEP int pointers(const std::unique_ptr<Row> &row, std::shared_ptr<Row> shared) { return row->id + (int)shared.use_count(); }
+struct Named { std::string name; int id; };
+KEEP int copied(Named named, int n) { return named.id + n + (int)named.name.size(); }
 KEEP std::string result(int n) { return std::string(n, 'x'); }
 struct Table {
     int rows = 7;
@@ -59,6 +61,7 @@ int main()
     row->cells = { 9, 8 };
     auto shared = std::make_shared<db::Row>(*row);
     check += db::pointers(row, shared);
+    check += db::copied({ "inside", 6 }, 8);
     check += db::result(20).size();
     db::Table table;
     check += table.count(5);
