@@ -388,6 +388,17 @@ impl Lowering<'_> {
                 return Ok(Operand::value(ty, word));
             }
         }
+        // Bytes behind an address of which nothing is known: the type says what is there.
+        if let Kind::Index(list, index) = &of.kind
+            && let Ok(base) = self.value(list)
+            && matches!(base.ty.kind, TypeKind::Pointer { to: None, .. })
+        {
+            let address = match self.whole(index)? {
+                Ir::Const(n) => self.word(&base, list)?.plus(n),
+                offset => Ir::binary(op::ADD, self.word(&base, list)?, offset),
+            };
+            return Ok(Operand::new(ty, Place::Memory(address)));
+        }
         let operand = self.value(of)?;
         let was_float = matches!(operand.ty.kind, TypeKind::Float);
         // An array or a structure read as something else is read from its beginning.

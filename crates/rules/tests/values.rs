@@ -206,6 +206,13 @@ fn without_debug_information_the_convention_says_where_values_are() {
             "text: arg1:str =~ /ELE/; record arg1:str, arg2:char, arg3:bool, ret:str",
             &["arg1:str=\"SELECT 1\" arg2:char='q' arg3:bool=true ret:str=\"SELECT 1\""],
         );
+        check(
+            &target,
+            "handle: arg1:ptr[0]:int == 1; record arg1:ptr[8]:str, arg1:ptr[40]:str, (arg1:long + 16):str, arg1:ptr[56]:ptr[16]:char, exit(arg1:ptr[0]:int)",
+            &[
+                "arg1:ptr[8]:str=\"hunter2\" arg1:ptr[40]:str=\"/abcdef\" (arg1:i64 + 16):str=\"example.org\" arg1:ptr[56]:ptr[16]:char='n' exit(arg1:ptr[0]:i32)=42",
+            ],
+        );
         let error = target.error("text(sql): sql == \"x\"");
         assert_eq!(
             (error.column, error.message.as_str(), error.help.as_deref()),
