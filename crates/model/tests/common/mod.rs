@@ -158,7 +158,6 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     true => Metric::ALL.to_vec(),
                     false => Vec::new(),
                 },
-                ..Meta::default()
             },
         )
 }

@@ -148,6 +148,7 @@ impl Bench {
         compensated: &Profile,
     ) -> anyhow::Result<Option<(f64, f64, String)>> {
         if find("perf").is_none() {
+            eprintln!("\r\x1b[Kperf is not installed: shares are left out");
             return Ok(None);
         }
         let places = Places::of(raw);
@@ -157,11 +158,15 @@ impl Bench {
                 break;
             }
             eprint!("\r\x1b[Kperf, run {}: {}", run + 1, program.name);
-            sampled.look(
+            let looked = sampled.look(
                 &self.plain(program, path.clone()),
                 &self.path("perf.data"),
                 &places,
-            )?;
+            );
+            if let Err(error) = looked {
+                eprintln!("\r\x1b[Kshares are left out: {error:#}");
+                return Ok(None);
+            }
         }
         let shares = |profile: &Profile| {
             let whole = summary(profile).time.max(1) as f64;
