@@ -9,10 +9,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
-/// No test waits for a calibration that it did not ask for.
+/// No test waits for a calibration that it did not ask for, nor depends on one that somebody made on this machine.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
-    command.env("THALWEG_NO_CALIBRATE", "1");
+    command
+        .env("THALWEG_NO_CALIBRATE", "1")
+        .env("XDG_STATE_HOME", "/nonexistent");
     command
 }
 
