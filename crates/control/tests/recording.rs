@@ -184,7 +184,7 @@ impl Reader {
         let words: Vec<u64> = (from..to)
             .map(|at| thread.words[(at % size) as usize].load(Relaxed))
             .collect();
-        let (position, stop) = self.walk.go(&words, from, &mut self.calls);
+        let (position, stop) = self.walk.go(&words, from, size, &mut self.calls);
         assert_eq!((position, stop), (to, None));
         self.position = position;
         thread.state.read.store(position, Relaxed);
@@ -337,7 +337,7 @@ fn a_record_that_a_handler_never_came_back_to_is_passed_over() {
     let words: Vec<u64> = thread.words.iter().map(|word| word.load(Relaxed)).collect();
     let mut walk = Walk::default();
     let mut calls = Vec::new();
-    let (position, stop) = walk.go(&words[..head as usize + 3], 0, &mut calls);
+    let (position, stop) = walk.go(&words[..head as usize + 3], 0, 1024, &mut calls);
     assert_eq!(position, head);
     assert!(stop.is_some());
     assert_eq!(calls.len(), 1);

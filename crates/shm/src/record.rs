@@ -79,9 +79,11 @@ pub const ROOM: u64 = crate::FRAMES_SIZE + AREA_ROOM + VALUES_ROOM;
 /// The first word of a record: its length in words, what it is, how the call ended, and how deep it was.
 ///
 /// ```text
-/// 63      48 47   40 39   32 31               0
-/// |  words  |  kind |  how  |      depth      |
+/// 63      48 47 44 43 40 39   32 31               0
+/// |  words  |  lap | kind |  how  |      depth      |
 /// ```
+///
+/// `lap` is how often the ring had been gone around, in its last bits: what an earlier lap has left there is not taken for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head(pub u64);
 
@@ -95,7 +97,17 @@ impl Head {
     }
 
     pub const fn kind(self) -> u8 {
-        (self.0 >> 40) as u8
+        (self.0 >> 40) as u8 & 15
+    }
+
+    /// As it is written at `position` of a ring of `size` words.
+    pub const fn at(self, position: u64, size: u64) -> Head {
+        Head(self.0 & !(15 << 44) | (position / size & 15) << 44)
+    }
+
+    /// Whether it was written there.
+    pub const fn is_at(self, position: u64, size: u64) -> bool {
+        self.at(position, size).0 == self.0
     }
 
     pub const fn how(self) -> u8 {
@@ -370,14 +382,15 @@ impl Area<'_> {
                 return false;
             }
             let at = self.state.head.load(Relaxed);
-            // Nobody believes it, but it can be passed over if a handler never comes back to what it interrupted.
-            self.set(at, Head::new(head.words(), KIND_NONE, 0, 0).0, Relaxed);
             let next = at + head.words();
             let taken = self.state.head.compare_exchange(at, next, AcqRel, Relaxed);
             if taken.is_ok() {
                 break at;
             }
         };
+        // Nobody believes it, but it can be passed over if a handler never comes back to what it interrupted.
+        let taken = Head::new(head.words(), KIND_NONE, 0, 0);
+        self.set(at, taken.at(at, self.size()).0, Relaxed);
         let mut to = at + 1;
         for word in words {
             self.set(to, *word, Relaxed);
@@ -392,7 +405,7 @@ impl Area<'_> {
             self.set(to, word, Relaxed);
             to += 1;
         }
-        self.set(at, head.0, Release);
+        self.set(at, head.at(at, self.size()).0, Release);
         true
     }
 }

@@ -124,15 +124,15 @@ impl Drain {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
             .collect();
-        let (position, stop) = ring.walk.go(&records, from + gone, &mut self.calls);
+        let (position, stop) = ring.walk.go(&records, from + gone, words, &mut self.calls);
         self.slots.resize(self.calls.len(), slot as u16);
         ring.position = match stop {
             None => position,
-            Some(Stop::Damaged) => to,
-            Some(Stop::Unfinished { words }) => match ring.unfinished {
-                Some((at, since)) if at == position && since.elapsed() > ABANDONED => {
-                    position + words
-                }
+            Some(stop) => match ring.unfinished {
+                Some((at, since)) if at == position && since.elapsed() > ABANDONED => match stop {
+                    Stop::Unfinished { words } => position + words,
+                    Stop::Damaged => to,
+                },
                 Some((at, _)) if at == position => position,
                 _ => {
                     ring.unfinished = Some((position, Instant::now()));

@@ -78,17 +78,18 @@ struct Opened {
 pub enum Stop {
     /// A record is being written.
     Unfinished { words: u64 },
-    /// No record begins here: the target has written to its own data.
+    /// No record begins here: one is about to be written, or the target has written to its own data.
     Damaged,
 }
 
 impl Walk {
-    /// Goes over `words`, the first of which is at `position`, and adds what it finds to `calls`. Returns the position behind the last record,
+    /// Goes over `words` of a ring of `size`, the first of which is at `position`, and adds what it finds to `calls`. Returns the position behind the last record,
     /// and why it is not the end.
     pub fn go(
         &mut self,
         words: &[u64],
         position: u64,
+        size: u64,
         calls: &mut Vec<Call>,
     ) -> (u64, Option<Stop>) {
         let mut at = 0;
@@ -96,6 +97,9 @@ impl Walk {
             let head = Head(first);
             let length = head.words() as usize;
             let place = position + at as u64;
+            if !head.is_at(place, size) {
+                return (place, Some(Stop::Damaged));
+            }
             if head.kind() == KIND_NONE && length > 0 {
                 return (
                     place,
