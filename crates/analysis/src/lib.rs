@@ -33,6 +33,7 @@ mod sites;
 mod summary;
 mod tree;
 mod waiting;
+mod weigh;
 
 pub use arcs::{Arc, Stanza, stanzas};
 pub use around::{callees, callers};
@@ -52,6 +53,8 @@ pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
 pub use waiting::{WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits};
+
+pub use weigh::weigh;
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 

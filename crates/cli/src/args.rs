@@ -10,14 +10,14 @@ use clap::{Args, Parser, Subcommand};
 use thalweg_analysis::{Thresholds, compensate};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Profile};
 
 use crate::commands::{
     attach, bench, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
     man, merge, probe, record, report, rules, serve, status, summary, threads, top,
 };
 use crate::live;
-use crate::metric::Extra;
+use crate::metric::{self, Extra};
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
 pub const DEFAULT_FILE: &str = "profile.thalweg";
@@ -154,6 +154,11 @@ pub struct InputArgs {
     /// Times as they were measured, with what the probes cost
     #[arg(long)]
     pub raw: bool,
+
+    /// Show this metric in the place of time, as a profile recorded with --metric alloc has it: alloc.bytes, alloc.calls,
+    /// free.bytes, free.calls, live.bytes, live.objects, map.bytes, map.calls, unmap.bytes, unmap.calls
+    #[arg(long, value_name = "METRIC", value_parser = metric::parse)]
+    pub by: Option<Metric>,
 }
 
 impl InputArgs {
@@ -177,6 +182,9 @@ impl InputArgs {
 
     pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
         let mut profile = self.read_raw()?;
+        if let Some(metric) = self.by {
+            return metric::weigh(profile, metric);
+        }
         if !self.raw {
             compensate(&mut profile);
         }

@@ -3,6 +3,9 @@
 use anyhow::bail;
 use clap::ValueEnum;
 use thalweg_control::counters::{self, Counter};
+use thalweg_model::{Metric, Profile};
+
+use crate::report;
 
 /// A choice for `--metric` of `record` and `attach`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +37,32 @@ pub fn wants_alloc(extras: &[Extra]) -> anyhow::Result<bool> {
         }
     }
     Ok(extras.contains(&Extra::Alloc))
+}
+
+/// A metric by its name, for `--by`.
+pub fn parse(name: &str) -> Result<Metric, String> {
+    Metric::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        format!("there is no such metric: use one of {}", names.join(", "))
+    })
+}
+
+/// The profile with the metric in the place of time; from here on this run shows figures in its unit.
+pub fn weigh(profile: Profile, metric: Metric) -> anyhow::Result<Profile> {
+    if !profile.meta.metrics.contains(&metric) {
+        bail!(
+            "this profile does not have {}: record it with --metric alloc",
+            metric.name()
+        );
+    }
+    report::show_in(metric.unit());
+    Ok(thalweg_analysis::weigh(profile, metric))
+}
+
+/// The page of `serve` shows times.
+pub fn refuse_on_page(by: Option<Metric>) -> anyhow::Result<()> {
+    match by {
+        Some(_) => bail!("the page shows times: --by goes with reports, graphs and exports"),
+        None => Ok(()),
+    }
 }

@@ -27,7 +27,11 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "cmd: {}", line(&profile.meta.command.join(" ")))?;
     writeln!(out, "part: 1")?;
     writeln!(out, "positions: line")?;
-    if timed {
+    if let Some(metric) = profile.meta.weighed_by {
+        let name = metric.name().replace('.', "_");
+        writeln!(out, "event: {name} : {}", metric.name())?;
+        writeln!(out, "events: {name}")?;
+    } else if timed {
         writeln!(out, "event: ns : Time in ns")?;
         writeln!(out, "events: ns")?;
     } else {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use thalweg_model::{Process, Profile, Thread};
+use thalweg_model::{Process, Profile, Thread, Unit};
 
 use crate::protobuf::Message;
 use crate::stacks::innermost_first;
@@ -159,7 +159,13 @@ fn process_profiles(
     let mut time = profile
         .meta
         .timed
-        .then(|| Kind::new(dictionary, "time", "ns"));
+        .then(|| match profile.meta.weighed_by {
+            None => Kind::new(dictionary, "time", "ns"),
+            Some(metric) => Kind::new(dictionary, metric.name(), match metric.unit() {
+                Unit::Bytes => "By",
+                _ => "1",
+            }),
+        });
     for thread in &process.threads {
         let attributes = thread_attributes(thread, dictionary);
         for node in &thread.nodes {

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use thalweg_model::{Node, Profile, SiteId, Thread};
+use thalweg_model::{Metric, Node, Profile, SiteId, Thread};
 
 use crate::protobuf::Message;
 
@@ -48,6 +48,12 @@ pub fn write(profile: &Profile, out: impl Write) -> io::Result<()> {
     writer.out.finish()?.flush()
 }
 
+/// What has values of its own beside calls and time.
+fn beside(profile: &Profile) -> impl Iterator<Item = Metric> {
+    let all = profile.meta.metrics.iter().copied();
+    all.filter(|_| profile.meta.weighed_by.is_none())
+}
+
 struct Writer<W: Write> {
     out: GzEncoder<W>,
     /// Strings written so far, by their number.
@@ -78,8 +84,14 @@ impl<W: Write> Writer<W> {
 
     fn head(&mut self, profile: &Profile) -> io::Result<()> {
         let mut kinds = vec![("calls", "count")];
-        if profile.meta.timed {
+        if let Some(metric) = profile.meta.weighed_by {
+            kinds.push((metric.name(), metric.unit().name()));
+        } else if profile.meta.timed {
             kinds.push(("time", "nanoseconds"));
+        }
+        let shown = kinds[kinds.len() - 1].0;
+        for metric in beside(profile) {
+            kinds.push((metric.name(), metric.unit().name()));
         }
         for (kind, unit) in &kinds {
             let (kind, unit) = (self.string(kind)?, self.string(unit)?);
@@ -90,7 +102,7 @@ impl<W: Write> Writer<W> {
                 });
             })?;
         }
-        let default = self.string(kinds.last().expect("calls at least").0)?;
+        let default = self.string(shown)?;
         self.emit(|message| {
             message.number(field::TIME_NANOS, profile.meta.created_unix_ns);
             message.number(field::DURATION_NANOS, profile.meta.duration_ns);
@@ -206,7 +218,7 @@ impl<W: Write> Writer<W> {
         let (pid_key, tid_key) = (self.string("pid")?, self.string("tid")?);
         let (name_key, name) = (self.string("thread")?, self.string(&thread.name)?);
         for node in &thread.nodes {
-            if node.calls == 0 && node.base == 0 {
+            if node.calls == 0 && node.base == 0 && node.metrics.is_empty() {
                 continue;
             }
             let locations = self.locations(profile, thread, node)?;
@@ -214,7 +226,8 @@ impl<W: Write> Writer<W> {
                 message.message(field::SAMPLE, |sample| {
                     sample.numbers(1, locations.iter().copied());
                     let time = profile.meta.timed.then_some(node.base);
-                    sample.numbers(2, std::iter::once(node.calls).chain(time));
+                    let others = beside(profile).map(|metric| node.metrics.get(metric));
+                    sample.numbers(2, std::iter::once(node.calls).chain(time).chain(others));
                     for (key, number) in [(pid_key, pid), (tid_key, thread.tid)] {
                         sample.message(3, |label| {
                             label.number(1, key);

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_model::{Node, Profile, Thread};
+use thalweg_model::{Metric, Node, Profile, Thread, Unit};
 
 use crate::each::Each;
 use crate::stacks::{outermost_first, own_weight, thread_name};
@@ -95,10 +95,10 @@ fn sampled<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a 
     Sampled {
         kind: "sampled",
         name: format!("{} ({})", thread_name(thread), thread.tid),
-        unit: if profile.meta.timed {
-            "nanoseconds"
-        } else {
-            "none"
+        unit: match profile.meta.weighed_by.map(Metric::unit) {
+            Some(Unit::Bytes) => "bytes",
+            None if profile.meta.timed => "nanoseconds",
+            _ => "none",
         },
         start: 0,
         end: total(profile, thread),

@@ -159,6 +159,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         memory_limit: input.number()?,
         costs: None,
         metrics: Vec::new(),
+        weighed_by: None,
     })
 }
 

@@ -101,6 +101,12 @@ impl Metrics {
         *self == Metrics::default()
     }
 
+    pub fn total<'a>(all: impl IntoIterator<Item = &'a Metrics>) -> Metrics {
+        let mut sum = Metrics::default();
+        all.into_iter().for_each(|metrics| sum.add(metrics));
+        sum
+    }
+
     /// Those that are not 0.
     pub fn iter(&self) -> impl Iterator<Item = (Metric, u64)> {
         let all = Metric::ALL.into_iter().zip(self.0);

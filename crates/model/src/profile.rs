@@ -39,6 +39,8 @@ pub struct Meta {
     pub memory_limit: u64,
     /// What was measured beside calls and time.
     pub metrics: Vec<Metric>,
+    /// The figures that are called times are none, but those of this metric. Never so in a file.
+    pub weighed_by: Option<Metric>,
     /// What the probes cost on the machine that recorded, where it was calibrated.
     pub costs: Option<ProbeCosts>,
 }

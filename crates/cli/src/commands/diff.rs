@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use thalweg_analysis::{diff, rolled_up};
-use thalweg_model::{Profile, read_file};
+use thalweg_model::{Metric, Profile, read_file};
 
 use crate::args::FilterArgs;
+use crate::metric;
 use crate::report::{self, OutputArgs, Sides};
 
 /// Compare two profiles, or several runs before and after, per function or per calling context
@@ -37,6 +38,10 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "ROWS")]
     pub limit: Option<usize>,
 
+    /// Compare this metric in the place of time: alloc.bytes, live.bytes, ... of profiles recorded with --metric alloc
+    #[arg(long, value_name = "METRIC", value_parser = metric::parse)]
+    pub by: Option<Metric>,
+
     #[command(flatten)]
     pub filter: FilterArgs,
 
@@ -60,7 +65,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
         files
             .iter()
-            .map(|file| Ok(rolled_up(read_file(file)?)))
+            .map(|file| {
+                let profile = read_file(file)?;
+                Ok(rolled_up(match args.by {
+                    Some(metric) => metric::weigh(profile, metric)?,
+                    None => profile,
+                }))
+            })
             .collect()
     };
     let (before, after) = (read(&before)?, read(&after)?);

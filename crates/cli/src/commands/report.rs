@@ -10,6 +10,7 @@ use thalweg_analysis::{Graph, Thresholds, prune};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::{FilterArgs, InputArgs, PruneArgs, parse_duration, parse_percent};
+use crate::metric;
 use crate::page::{self, Subject};
 use crate::report::{self, Direction, Field, OutputArgs, Selection, SortKey, Wanted};
 
@@ -125,6 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => prune(args.input.read()?, &args.prune.thresholds()),
     };
     if let Some(path) = &view.html {
+        metric::refuse_on_page(args.input.by)?;
         let output = OutputFile::create(path)?;
         let subject = Subject::new(profile, args.input.origin());
         output.save_with(|file| page::write_html(&subject, &mut BufWriter::new(file)))?;

@@ -10,6 +10,7 @@ use thalweg_control::{attach, detach};
 
 use crate::args::{FilterArgs, InputArgs, MeasureArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
+use crate::metric;
 use crate::page::Subject;
 use crate::serve::{self, Watched};
 
@@ -42,6 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    metric::refuse_on_page(args.input.by)?;
     let interrupts = Interrupts::catch()?;
     let announce = |address: &str| {
         println!("{address}");

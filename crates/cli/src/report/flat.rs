@@ -179,7 +179,10 @@ pub fn print_rows(
     if !chosen && profile.meta.costs.is_some_and(taken_out) {
         fields.insert(2, Field::Error);
     }
-    if !chosen && profile.meta.metrics.contains(&Metric::AllocBytes) {
+    let weighed = profile.meta.weighed_by.is_some();
+    if !chosen && weighed {
+        fields.retain(|field| !matches!(field, Field::Min | Field::Max));
+    } else if !chosen && profile.meta.metrics.contains(&Metric::AllocBytes) {
         fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
         let behind = fields.len() - 2;
         fields.splice(behind..behind, ALLOCATION);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
-use thalweg_model::{NodeFlags, Profile, SiteId, Target};
+use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary, threads};
+use thalweg_model::{Metrics, NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
@@ -40,6 +40,8 @@ pub fn print_summary_json(
         memory_limit: u64,
         overhead_ns_per_call: f64,
         notes: &'a [String],
+        #[serde(skip_serializing_if = "Named::is_empty")]
+        metrics: Named,
         hottest: Vec<Function<'a>>,
         hottest_path: Option<Path<'a>>,
     }
@@ -85,6 +87,9 @@ pub fn print_summary_json(
             memory_limit: meta.memory_limit,
             overhead_ns_per_call: meta.overhead_ns_per_call,
             notes: &profile.notes,
+            metrics: Named(Metrics::total(
+                threads(profile).flat_map(|(_, thread)| thread.nodes.iter().map(|n| &n.metrics)),
+            )),
             hottest: rows
                 .iter()
                 .map(|row| Function::of(profile, &callers, row))
@@ -221,7 +226,24 @@ struct Function<'a> {
     contexts: u64,
     folded_calls: u64,
     on_stack_at_attach: bool,
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    metrics: Named,
     callers: Vec<CallerOf<'a>>,
+}
+
+/// Metrics by their names, those that are not 0.
+struct Named(Metrics);
+
+impl Named {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Named {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(metric, value)| (metric.name(), value)))
+    }
 }
 
 #[derive(Serialize)]
@@ -258,6 +280,7 @@ impl<'a> Function<'a> {
             contexts: row.contexts,
             folded_calls: row.folded_calls,
             on_stack_at_attach: row.on_stack_at_attach,
+            metrics: Named(row.metrics),
             callers: edges
                 .iter()
                 .map(|edge| {
@@ -362,6 +385,8 @@ impl Serialize for RowsReport<'_> {
             folded: bool,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             open: bool,
+            #[serde(skip_serializing_if = "Named::is_empty")]
+            metrics: Named,
         }
         let ThreadReport { profile, rows } = self.0;
         serializer.collect_seq(rows.rows.iter().map(|row: &Row| {
@@ -383,6 +408,7 @@ impl Serialize for RowsReport<'_> {
                 on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
                 folded: node.flags.contains(NodeFlags::FOLDED),
                 open: node.flags.contains(NodeFlags::OPEN),
+                metrics: Named(node.metrics),
             }
         }))
     }

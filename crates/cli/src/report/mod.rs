@@ -39,7 +39,7 @@ pub use output::OutputArgs;
 pub use overview::{print_overview, print_overview_json};
 pub use style::Style;
 pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
-pub use text::{bytes, command_line, count, cut, printable, share, time};
+pub use text::{bytes, command_line, count, cut, printable, share, show_in, time};
 pub use threads::{ThreadOrder, print_threads, print_threads_json};
 pub use tree::print_tree;
 

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{
-    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost, waits,
+    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, threads,
+    total_cost, waits,
 };
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Metrics, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{
@@ -58,6 +59,28 @@ pub fn print_summary_of(
         print_path(profile, &figures, &path, out, style)?;
     }
     Ok(())
+}
+
+fn allocated(profile: &Profile) -> String {
+    let nodes = threads(profile).flat_map(|(_, thread)| &thread.nodes);
+    let all = Metrics::total(nodes.map(|node| &node.metrics));
+    let mut text = format!(
+        "{} in {}; {} of {} freed; {} in {} live",
+        bytes(all.get(Metric::AllocBytes)),
+        counted(all.get(Metric::AllocCalls), "block", "blocks"),
+        bytes(all.get(Metric::FreeBytes)),
+        counted(all.get(Metric::FreeCalls), "block", "blocks"),
+        bytes(all.get(Metric::LiveBytes)),
+        counted(all.get(Metric::LiveObjects), "block", "blocks"),
+    );
+    if all.get(Metric::MapCalls) > 0 {
+        text += &format!(
+            "; {} mapped, {} unmapped",
+            bytes(all.get(Metric::MapBytes)),
+            bytes(all.get(Metric::UnmapBytes))
+        );
+    }
+    text
 }
 
 /// Where waiting was kept apart both are named.
@@ -139,11 +162,22 @@ pub fn print_head(
             counted(figures.processes, "process", "processes"),
         ),
     )?;
-    if meta.timed {
+    if meta.timed && meta.weighed_by.is_none() {
         line(
             "time",
             format!("{}, all threads together", working(profile, figures)),
         )?;
+    }
+    if let Some(metric) = meta.weighed_by {
+        line(
+            "shown",
+            format!(
+                "{} in the place of time: Base is a function's own, Cum with its callees",
+                metric.name()
+            ),
+        )?;
+    } else if meta.metrics.contains(&Metric::AllocBytes) {
+        line("allocated", allocated(profile))?;
     }
     line(
         "functions",

@@ -1,7 +1,9 @@
 //! Figures and names as text of a width that lines up.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU8, Ordering};
 
+use thalweg_model::Unit;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Width of what [`time`] gives: `123.456 ms`.
@@ -25,8 +27,29 @@ pub fn counted(value: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { many })
 }
 
-/// Nanoseconds in the unit that fits, right-aligned so that units stand below each other.
-pub fn time(ns: u64) -> String {
+/// What the figures in the place of times are, in this run of the program.
+static UNIT: AtomicU8 = AtomicU8::new(0);
+
+pub fn show_in(unit: Unit) {
+    let number = match unit {
+        Unit::Nanoseconds => 0,
+        Unit::Bytes => 1,
+        Unit::Count => 2,
+    };
+    UNIT.store(number, Ordering::Relaxed);
+}
+
+/// Nanoseconds in the unit that fits, right-aligned so that units stand below each other; or the metric that is shown in
+/// the place of time.
+pub fn time(value: u64) -> String {
+    match UNIT.load(Ordering::Relaxed) {
+        0 => nanoseconds(value),
+        1 => format!("{:>TIME_WIDTH$}", bytes(value)),
+        _ => format!("{:>TIME_WIDTH$}", count(value)),
+    }
+}
+
+fn nanoseconds(ns: u64) -> String {
     let value = ns as f64;
     let (number, unit) = match ns {
         0..1_000 => (ns.to_string(), "ns"),

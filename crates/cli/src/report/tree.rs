@@ -6,16 +6,19 @@ use std::cmp::{Ordering, Reverse};
 use std::io::{self, Write};
 
 use thalweg_analysis::{Tree, Weight, summary, threads};
-use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Metric, Node, NodeFlags, Process, Profile, Thread};
 
 use super::sites::at_site;
 use super::style::{Paint, Style};
-use super::text::{TIME_WIDTH, count, counted, cut, printable, share, time, time_inline};
+use super::text::{TIME_WIDTH, bytes, count, counted, cut, printable, share, time, time_inline};
 use super::threads::others;
 use super::{LeftOut, Selection, SortKey};
 
 /// Without this a tree of a real program has more rows than anyone reads.
 pub const DEFAULT_MIN_PERCENT: f64 = 0.5;
+
+/// Width of what [`bytes`] gives: `1023.9 KiB`.
+const SIZE_WIDTH: usize = 10;
 
 /// Below this a name says nothing; better that the terminal wraps.
 const MIN_NAME_WIDTH: usize = 10;
@@ -196,7 +199,9 @@ pub fn print_tree_of(
     style: Style,
 ) -> io::Result<()> {
     let rows = rows_of(profile, selection, whole);
-    let widths = Widths::of(&rows, profile.meta.timed, style);
+    let meta = &profile.meta;
+    let alloc = meta.weighed_by.is_none() && meta.metrics.contains(&Metric::AllocBytes);
+    let widths = Widths::of(&rows, meta.timed, alloc, style);
     for (number, thread) in rows
         .threads
         .iter()
@@ -237,6 +242,8 @@ fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String
 
 struct Widths {
     timed: bool,
+    /// What the context itself has allocated, and what of it is live.
+    alloc: bool,
     level: usize,
     recursion: usize,
     calls: usize,
@@ -245,7 +252,7 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(rows: &Rows, timed: bool, style: Style) -> Widths {
+    fn of(rows: &Rows, timed: bool, alloc: bool, style: Style) -> Widths {
         let (mut level, mut recursion, mut calls) = (0, 0, 0);
         for thread in &rows.threads {
             for row in &thread.rows {
@@ -259,9 +266,11 @@ impl Widths {
         let recursion = recursion.to_string().len().max("RL".len());
         let calls = count(calls).len().max("Calls".len());
         let times = if timed { 2 * (TIME_WIDTH + 2) + 7 } else { 0 };
-        let before = level + 2 + recursion + 2 + calls + 2 + times;
+        let sizes = if alloc { 2 * (SIZE_WIDTH + 2) } else { 0 };
+        let before = level + 2 + recursion + 2 + calls + 2 + times + sizes;
         Widths {
             timed,
+            alloc,
             level,
             recursion,
             calls,
@@ -277,13 +286,17 @@ impl Widths {
             "{:>level$}  {:>recursion$}  {:>calls$}",
             "Level", "RL", "Calls"
         );
+        let sizes = match self.alloc {
+            true => format!("  {:>SIZE_WIDTH$}  {:>SIZE_WIDTH$}", "Allocated", "Live"),
+            false => String::new(),
+        };
         if self.timed {
             format!(
-                "{counts}  {:>TIME_WIDTH$}  {:>TIME_WIDTH$} {:>6}  Indent",
+                "{counts}  {:>TIME_WIDTH$}  {:>TIME_WIDTH$} {:>6}{sizes}  Indent",
                 "Base", "Cum", "%"
             )
         } else {
-            format!("{counts}  Indent")
+            format!("{counts}{sizes}  Indent")
         }
     }
 
@@ -323,6 +336,15 @@ fn print_row(
             time(node.cum),
             style.paint(style.heat(node.base, whole), &cum_share),
         )?;
+    }
+    if widths.alloc {
+        for metric in [Metric::AllocBytes, Metric::LiveBytes] {
+            let size = match node.metrics.get(metric) {
+                0 => String::new(),
+                size => bytes(size),
+            };
+            write!(out, "{size:>SIZE_WIDTH$}  ")?;
+        }
     }
     let indent = widths.indent(row.level);
     let name = printable(&profile.functions[node.function as usize].name);

@@ -5,7 +5,7 @@
 //! a function that calls itself has a curved bar above it.
 
 use thalweg_layout::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Profile, Unit};
 
 use super::font;
 use super::marks::{Area, Marks};
@@ -221,7 +221,11 @@ impl Label {
         let room = font::width("n", NAME_SIZE) * look.name_length as f64;
         let name = font::cut(&full_name, NAME_SIZE, room);
         let data = match bank.function {
-            None if river.timed => time(bank.total),
+            None if river.timed => match profile.meta.weighed_by.map(Metric::unit) {
+                None => time(bank.total),
+                Some(Unit::Bytes) => format!("{} bytes", grouped(bank.total)),
+                Some(_) => grouped(bank.total),
+            },
             None => format!("{} calls", grouped(bank.total)),
             Some(_) => format!(
                 "{}   own {}   {}\u{d7}",

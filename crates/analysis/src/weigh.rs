@@ -1,0 +1,52 @@
+//! Any metric in the place of time: what a context did itself becomes its base, with what its callees did its cum. So
+//! everything that can be asked of times can be asked of it: tables, trees, graphs, pictures, exports, comparisons.
+
+use thalweg_model::{Metric, Profile};
+
+/// The same profile, weighed by a metric that it has.
+pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for thread in threads {
+        let nodes = &mut thread.nodes;
+        for node in nodes.iter_mut() {
+            node.base = node.metrics.get(metric);
+            node.cum = node.base;
+            (node.min, node.max, node.terminal) = (0, 0, 0);
+        }
+        // Parents stand before their children.
+        for index in (0..nodes.len()).rev() {
+            let cum = nodes[index].cum;
+            nodes[index].elapsed = cum;
+            if let Some(parent) = nodes[index].parent {
+                let above = &mut nodes[parent as usize].cum;
+                *above = above.saturating_add(cum);
+            }
+        }
+    }
+    profile.meta.timed = true;
+    profile.meta.costs = None;
+    profile.meta.overhead_ns_per_call = 0.0;
+    profile.meta.weighed_by = Some(metric);
+    profile
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, A, B, MAIN};
+    use crate::flat;
+
+    #[test]
+    fn a_metric_adds_up_over_callees_and_counts_once_under_recursion() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5), (A, 20)]);
+        let nodes = &mut profile.processes[0].threads[0].nodes;
+        for (node, bytes) in nodes.iter_mut().zip([0, 100, 30, 7]) {
+            node.metrics.set(Metric::AllocBytes, bytes);
+        }
+        let weighed = weigh(profile, Metric::AllocBytes);
+        let rows = flat(&weighed);
+        let figures: Vec<_> = rows.iter().map(|row| (row.function, row.base, row.cum)).collect();
+        assert_eq!(figures, [(MAIN, 0, 137), (A, 107, 137), (B, 30, 37)]);
+        assert_eq!(weighed.validate(), Ok(()));
+    }
+}
