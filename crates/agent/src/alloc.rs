@@ -16,7 +16,7 @@
 
 use crate::clock;
 use crate::memory::{Slot, atomic64, gs_base, header, region, thread_pointer, ticks};
-use crate::tree;
+use crate::{totals, tree};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
 use thalweg_shm::alloc::{AllocHead, Allocated, Block, kind};
@@ -33,7 +33,12 @@ extern "C" fn tw_slow_alloc(kind: u32, args: *const [u64; 6], sp: u64) {
             return;
         }
         let now = clock::event(slot, began);
-        begin(slot, kind, &*args, sp);
+        match kind {
+            shm::totals::OF_THREAD | shm::totals::OF_PROCESS => {
+                totals::answer(slot, kind, (*args)[0] as *mut _, now);
+            }
+            _ => begin(slot, kind, &*args, sp),
+        }
         clock::resume(slot, now, false);
     }
 }

@@ -6,7 +6,7 @@
 //! behind by exceptions and longjmp, folding. clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
-//! controller. alloc.rs counts what is allocated. Everything is re-entrant: a signal handler may run probes between any two
+//! controller. alloc.rs counts what is allocated, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
@@ -24,6 +24,7 @@ mod record;
 mod reuse;
 mod slow;
 mod stacks;
+mod totals;
 mod tree;
 mod values;
 

@@ -45,7 +45,10 @@ mod tests {
         }
         let weighed = weigh(profile, Metric::AllocBytes);
         let rows = flat(&weighed);
-        let figures: Vec<_> = rows.iter().map(|row| (row.function, row.base, row.cum)).collect();
+        let figures: Vec<_> = rows
+            .iter()
+            .map(|row| (row.function, row.base, row.cum))
+            .collect();
         assert_eq!(figures, [(MAIN, 0, 137), (A, 107, 137), (B, 30, 37)]);
         assert_eq!(weighed.validate(), Ok(()));
     }

@@ -13,6 +13,22 @@ use crate::error::Result;
 use crate::memory::Shared;
 use crate::survey::Surveyed;
 
+/// Functions by which a program asks for its own figures: see `shm::totals`.
+pub fn asking(module: &Module) -> Vec<(usize, u32)> {
+    let functions = module.functions.iter().enumerate();
+    functions
+        .filter_map(|(index, function)| Some((index, question(function)?)))
+        .collect()
+}
+
+pub fn question(function: &Function) -> Option<u32> {
+    match function.name.as_str() {
+        "thalweg_answer_thread" | "thalweg_self::answer_thread" => Some(shm::totals::OF_THREAD),
+        "thalweg_answer_process" | "thalweg_self::answer_process" => Some(shm::totals::OF_PROCESS),
+        _ => None,
+    }
+}
+
 /// Functions of a module that allocate or free: index in `module.functions` and one of `shm::alloc::kind`.
 pub fn allocators(module: &Module) -> Vec<(usize, u32)> {
     let functions = module.functions.iter().enumerate();

@@ -26,7 +26,7 @@ pub struct Surveyed {
     /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
     pub gates: Vec<(usize, gate::Kind)>,
     pub gate_plan: ModulePlan,
-    /// Functions that allocate or free, if that is counted, and how.
+    /// Functions that allocate or free, if that is counted, and how; and those by which the program asks for its figures.
     pub allocators: Vec<(usize, u32)>,
     pub path: PathBuf,
     /// What the loader added to the module's addresses.
@@ -421,6 +421,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
                 && filter.keeps_function(&f.name, f.linkage_name.as_deref())
                 || left_alone.is_none() && filter.is_checkpoint(&f.name, f.linkage_name.as_deref())
                 || left_alone.is_none() && filter.wants_allocators() && alloc::kind_of(f).is_some()
+                || left_alone.is_none() && alloc::question(f).is_some()
         })
         .collect();
     let mut go_plan = GoPlan::default();
@@ -465,10 +466,10 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         ModulePlan::default()
     };
     gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
-    let allocators = match filter.wants_allocators() && !module.is_loader {
-        true => alloc::allocators(&module),
-        false => Vec::new(),
-    };
+    let mut allocators = alloc::asking(&module);
+    if filter.wants_allocators() && !module.is_loader {
+        allocators.extend(alloc::allocators(&module));
+    }
     let low = module.segments.first().map_or(0, |s| s.vaddr);
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {

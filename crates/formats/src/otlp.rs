@@ -156,16 +156,17 @@ fn process_profiles(
     out: &mut Message,
 ) {
     let mut calls = Kind::new(dictionary, "calls", "{call}");
-    let mut time = profile
-        .meta
-        .timed
-        .then(|| match profile.meta.weighed_by {
-            None => Kind::new(dictionary, "time", "ns"),
-            Some(metric) => Kind::new(dictionary, metric.name(), match metric.unit() {
+    let mut time = profile.meta.timed.then(|| match profile.meta.weighed_by {
+        None => Kind::new(dictionary, "time", "ns"),
+        Some(metric) => Kind::new(
+            dictionary,
+            metric.name(),
+            match metric.unit() {
                 Unit::Bytes => "By",
                 _ => "1",
-            }),
-        });
+            },
+        ),
+    });
     for thread in &process.threads {
         let attributes = thread_attributes(thread, dictionary);
         for node in &thread.nodes {

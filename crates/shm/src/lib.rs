@@ -18,6 +18,7 @@
 pub mod alloc;
 pub mod record;
 pub mod rules;
+pub mod totals;
 
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{
-    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, threads,
-    total_cost, waits,
+    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, threads, total_cost,
+    waits,
 };
 use thalweg_model::{Metric, Metrics, Profile};
 

@@ -11,6 +11,7 @@ mod filters;
 mod goroutines;
 mod harmless;
 mod imports;
+mod inside;
 mod live_reports;
 mod loaded;
 mod pictures;

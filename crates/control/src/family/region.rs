@@ -156,7 +156,7 @@ impl Region<'_> {
         let is_due = self
             .checkpoint
             .is_none_or(|at| at.elapsed() > CHECKPOINT_GAP);
-        if self.common.options.filter.has_checkpoints() && is_due {
+        if is_due {
             let _ = server.want_checkpoint();
         }
         let Ok(posted) = server.wait(self.nap()) else {
