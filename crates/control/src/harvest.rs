@@ -296,6 +296,9 @@ fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
 /// That a process has ended is noticed a little later, which is not to look like a wait.
 const UNSEEN_END_NS: u64 = 200_000_000;
 
+/// Whoever looks at a thread later than this has missed what the kernel counted for it from the attach on.
+const FIRST_LOOK_NS: u64 = 500_000_000;
+
 /// Ticks to nanoseconds.
 struct Clock {
     hz: f64,
@@ -396,6 +399,7 @@ impl Reader<'_> {
             nodes: Vec::new(),
             folded_calls: 0,
             others: account.threads - 1,
+            kernel: self.kernel_counts(account, pid, tid),
         };
         let clock = self.clock;
         let mut sites = Vec::new();
@@ -514,6 +518,19 @@ impl Reader<'_> {
                 Some(name) => name.to_owned(),
                 None => self.command_name.clone(),
             },
+        }
+    }
+
+    /// Of accounts of a single thread.
+    fn kernel_counts(&self, account: &Account, pid: u32, tid: u32) -> Option<model::KernelCounts> {
+        let launched = self.header.flags & shm::HEADER_LAUNCHED != 0;
+        let was_there = account.flags & shm::SLOT_AT_ATTACH != 0 && !launched;
+        let attached = self.header.attach_ticks;
+        let soon = attached.saturating_add(self.clock.ticks(FIRST_LOOK_NS));
+        let since = was_there.then_some(attached..soon);
+        match (account.threads, account.slot) {
+            (1, Some(_)) => self.witness.kernel_counts(pid, tid, since),
+            _ => None,
         }
     }
 

@@ -30,7 +30,7 @@ pub use status::{
     Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,
     thread_stat,
 };
-pub(crate) use status::{living_dir, processor_time, wchan};
+pub(crate) use status::{kernel_counts, living_dir, processor_time, wchan};
 
 /// A process id (a thread group's).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

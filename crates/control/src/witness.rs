@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use thalweg_model::KernelCounts;
 use thalweg_shm as shm;
 
 use crate::accounts;
@@ -39,6 +40,9 @@ struct Seen {
     /// When its name was read, and with it how long it had been on a processor.
     named: u64,
     cpu: u64,
+    /// What the kernel had counted for it, when that was first seen and when last.
+    first: Option<(u64, KernelCounts)>,
+    counts: Option<KernelCounts>,
 }
 
 impl Witness {
@@ -96,6 +100,10 @@ impl Witness {
                 seen.name = name;
                 seen.named = now;
                 seen.cpu = proc::processor_time(process, tid).unwrap_or(seen.cpu);
+                if let Some(counts) = proc::kernel_counts(process, tid) {
+                    seen.first.get_or_insert((now, counts));
+                    seen.counts = Some(counts);
+                }
             }
         }
         if let Some(seen) = look_at_process(process) {
@@ -125,6 +133,38 @@ impl Witness {
     pub(crate) fn name(&self, pid: u32, tid: u32, since: u64) -> Option<&str> {
         let seen = self.threads.get(&(pid, tid))?;
         (seen.named >= since && !seen.name.is_empty()).then_some(seen.name.as_str())
+    }
+
+    /// What the kernel counted for a thread, as last seen. `since`: only from then on, for a thread that was there before; not
+    /// known if nobody looked until a while later.
+    pub(crate) fn kernel_counts(
+        &self,
+        pid: u32,
+        tid: u32,
+        since: Option<std::ops::Range<u64>>,
+    ) -> Option<KernelCounts> {
+        let seen = self.threads.get(&(pid, tid))?;
+        let last = seen.counts?;
+        let before = match since {
+            None => KernelCounts::default(),
+            Some(moment) => {
+                let (at, counts) = seen.first?;
+                if !moment.contains(&at) {
+                    return None;
+                }
+                counts
+            }
+        };
+        Some(KernelCounts {
+            minor_faults: last.minor_faults.saturating_sub(before.minor_faults),
+            major_faults: last.major_faults.saturating_sub(before.major_faults),
+            voluntary_switches: last
+                .voluntary_switches
+                .saturating_sub(before.voluntary_switches),
+            involuntary_switches: last
+                .involuntary_switches
+                .saturating_sub(before.involuntary_switches),
+        })
     }
 
     pub(crate) fn command(&self, pid: u32) -> Option<&[String]> {

@@ -6,7 +6,8 @@ use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::metrics::Metric;
 use crate::profile::{
-    Creator, End, Function, Meta, Module, Node, ProbeCosts, Process, Profile, Skipped, Thread,
+    Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
+    Skipped, Thread,
 };
 use crate::{calls, nodes, sites};
 
@@ -26,6 +27,7 @@ mod tag {
     pub const CALLS: u64 = 30;
     pub const METRICS: u64 = 40;
     pub const FURTHER_COSTS: u64 = 31;
+    pub const KERNEL: u64 = 41;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -72,6 +74,9 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             calls::encode(&profile.recorded, out)
         });
     }
+    if threads_of(profile).any(|thread| thread.kernel.is_some()) {
+        section(&mut out, tag::KERNEL, |out| encode_kernel(profile, out));
+    }
     if !profile.meta.metrics.is_empty() {
         section(&mut out, tag::METRICS, |out| encode_metrics(profile, out));
     }
@@ -104,6 +109,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             tag::CALLS => profile.recorded = calls::decode(section)?,
+            tag::KERNEL => decode_kernel(&mut profile, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             _ => continue,
@@ -360,6 +366,7 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         folded_calls: input.number()?,
         nodes: nodes::decode(input)?,
         others: 0,
+        kernel: None,
     })
 }
 
@@ -491,6 +498,43 @@ fn decode_others(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadE
                 "a thread that does not exist stands for others",
             ))?;
         thread.others = input.number()?;
+    }
+    Ok(())
+}
+
+/// Threads of which nothing is known are passed over.
+fn encode_kernel(profile: &Profile, out: &mut Encoder) {
+    let mut passed = 0;
+    for thread in threads_of(profile) {
+        let Some(counts) = &thread.kernel else {
+            passed += 1;
+            continue;
+        };
+        out.number(passed);
+        out.number(counts.minor_faults);
+        out.number(counts.major_faults);
+        out.number(counts.voluntary_switches);
+        out.number(counts.involuntary_switches);
+        passed = 0;
+    }
+}
+
+/// Refers to the threads of the processes, whose section comes before it.
+fn decode_kernel(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    while !input.is_at_end() {
+        let thread = usize::try_from(input.number()?)
+            .ok()
+            .and_then(|passed| threads.nth(passed))
+            .ok_or(ReadError::Corrupt(
+                "the kernel counted for a thread that does not exist",
+            ))?;
+        thread.kernel = Some(KernelCounts {
+            minor_faults: input.number()?,
+            major_faults: input.number()?,
+            voluntary_switches: input.number()?,
+            involuntary_switches: input.number()?,
+        });
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub use file::{OutputFile, read_file, write_file};
 pub use merge::Merger;
 pub use metrics::{Metric, Metrics, Unit};
 pub use profile::{
-    Creator, End, Function, Meta, Module, Node, NodeFlags, ProbeCosts, Process, Profile, Site,
-    SiteId, Skipped, Target, Thread,
+    Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
+    Profile, Site, SiteId, Skipped, Target, Thread,
 };
 pub use validate::Invalid;

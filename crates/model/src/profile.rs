@@ -155,6 +155,19 @@ pub struct Thread {
     /// How many other threads, all but the last of them ended, the account stands for as well: beyond a bound ended
     /// threads keep no tree of their own. `tid` and `name` are then those of one of them.
     pub others: u64,
+    /// What the kernel counted for it during the recording, where that was seen.
+    pub kernel: Option<KernelCounts>,
+}
+
+/// The kernel's own counts of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Page faults without and with reading from a disk.
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    /// How often it left the processor: to wait, and because another was to run.
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
 }
 
 /// The thread, and where known the function, that started another thread.

@@ -207,6 +207,7 @@ proptest! {
             old.threads = threads;
             for (old, new) in old.threads.iter_mut().zip(&new.threads) {
                 old.others = new.others;
+                old.kernel = new.kernel;
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
                     old.site = new.site;

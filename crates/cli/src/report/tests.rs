@@ -125,7 +125,7 @@ fn sample() -> Profile {
                         node(Some(0), WRITE, 1_000, 5_000_000, 5_000_000, 0),
                     ],
                     folded_calls: 0,
-                    others: 0,
+                    ..Thread::default()
                 },
                 Thread {
                     tid: 57,
@@ -144,7 +144,7 @@ fn sample() -> Profile {
                         folded,
                     ],
                     folded_calls: 1_234_567,
-                    others: 0,
+                    ..Thread::default()
                 },
             ],
             ..Process::default()

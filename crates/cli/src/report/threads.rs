@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 use thalweg_analysis::{Lineage, Origin, ThreadNumber, summary, threads};
-use thalweg_model::{Process, Profile, Thread};
+use thalweg_model::{KernelCounts, Process, Profile, Thread};
 
 use super::context::{made, made_in};
 use super::json::finish;
@@ -108,6 +108,14 @@ pub fn print_threads(
     if timed {
         table = table.column(format!("{:>TIME_WIDTH$} {:>6}", "Base", "%"), Align::Right);
     }
+    let kernel = rows.iter().any(|row| row.thread.kernel.is_some());
+    if kernel {
+        table = table
+            .column("Faults", Align::Right)
+            .dispensable(5)
+            .column("Switches", Align::Right)
+            .dispensable(5);
+    }
     table = table
         .column("Contexts", Align::Right)
         .dispensable(4)
@@ -131,6 +139,17 @@ pub fn print_threads(
         if timed {
             let text = format!("{} {}", time(row.base), share(row.base, whole.time));
             cells.push(Cell::painted(text, style.heat(row.base, whole.time)));
+        }
+        if kernel {
+            let text = |counts: &dyn Fn(KernelCounts) -> (u64, u64)| {
+                let counts = row.thread.kernel.map(counts);
+                counts.map_or("-".to_string(), |(one, other)| {
+                    format!("{}+{}", count(one), count(other))
+                })
+            };
+            let faults = text(&|k| (k.minor_faults, k.major_faults));
+            let switches = text(&|k| (k.voluntary_switches, k.involuntary_switches));
+            cells.extend([Cell::new(faults), Cell::new(switches)]);
         }
         let busiest = row.busiest.map_or(String::new(), |function| {
             printable(&profile.functions[function as usize].name).into_owned()
@@ -196,6 +215,15 @@ pub fn print_threads_json(
         busiest: Option<u32>,
         folded_calls: u64,
         others: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kernel: Option<Kernel>,
+    }
+    #[derive(Serialize)]
+    struct Kernel {
+        minor_faults: u64,
+        major_faults: u64,
+        voluntary_switches: u64,
+        involuntary_switches: u64,
     }
     let rows = rows(profile, order);
     let shown = limit.unwrap_or(rows.len()).min(rows.len());
@@ -215,6 +243,12 @@ pub fn print_threads_json(
         busiest: row.busiest,
         folded_calls: row.thread.folded_calls,
         others: row.thread.others,
+        kernel: row.thread.kernel.map(|counts| Kernel {
+            minor_faults: counts.minor_faults,
+            major_faults: counts.major_faults,
+            voluntary_switches: counts.voluntary_switches,
+            involuntary_switches: counts.involuntary_switches,
+        }),
     });
     finish(
         out,

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use thalweg_model::KernelCounts;
+
 use super::{Pid, Tid, gone_or_io, slurp};
 use crate::error::{Error, Result};
 
@@ -189,6 +191,28 @@ pub fn thread_name(pid: Pid, tid: Tid) -> Result<String> {
 pub(crate) fn processor_time(pid: Pid, tid: Tid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
+}
+
+/// What the kernel has counted for a thread since that began.
+pub(crate) fn kernel_counts(pid: Pid, tid: Tid) -> Option<KernelCounts> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+    let stat = read("stat")?;
+    // Behind the name, which may hold anything: state, five numbers, flags, minflt, cminflt, majflt.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let minor_faults = fields.nth(7)?.parse().ok()?;
+    let major_faults = fields.nth(1)?.parse().ok()?;
+    let status = read("status")?;
+    let switches = |name: &str| {
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(KernelCounts {
+        minor_faults,
+        major_faults,
+        voluntary_switches: switches("voluntary_ctxt_switches:")?,
+        involuntary_switches: switches("nonvoluntary_ctxt_switches:")?,
+    })
 }
 
 /// The kernel function that a thread sleeps in, where it may be known.

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Creator, End, Function, Meta, Metric, Module, Node, NodeFlags,
-    ProbeCosts, Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
+    Call, CallEnd, CallValue, Creator, End, Function, KernelCounts, Meta, Metric, Module, Node,
+    NodeFlags, ProbeCosts, Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -251,6 +251,12 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
             end_ns: numbers.2,
             folded_calls: numbers.3,
             others: numbers.3 & 3,
+            kernel: (numbers.1 & 1 == 1).then_some(KernelCounts {
+                minor_faults: numbers.1,
+                major_faults: numbers.2,
+                voluntary_switches: numbers.3,
+                involuntary_switches: numbers.3 / 2,
+            }),
             nodes: nodes
                 .into_iter()
                 .enumerate()
