@@ -292,7 +292,7 @@ pub fn add_notes(
     let head: AllocHead = shared.read(header.alloc_offset)?;
     if head.unknown_frees > 0 {
         profile.notes.push(format!(
-            "{} frees were of blocks that are not known (allocated before the attach or before a fork): counted, their sizes are not",
+            "{} frees were of blocks that are not known (allocated before the attach or before a fork, or freed by the C library for itself when a thread ends): counted, their sizes are not",
             head.unknown_frees
         ));
     }

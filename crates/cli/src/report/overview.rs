@@ -103,7 +103,7 @@ impl View<'_> {
                 format!("{levels} deep in {}", self.name(function)),
             )?;
         }
-        if self.profile.meta.timed {
+        if self.profile.meta.timed && self.profile.meta.weighed_by.is_none() {
             let waited = overview.waits.iter();
             let waited = waited.fold(0u64, |sum, (_, time)| sum.saturating_add(*time));
             let whole = match is_waiting_measured(self.profile) {

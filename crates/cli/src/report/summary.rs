@@ -10,7 +10,8 @@ use thalweg_model::{Metric, Metrics, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{
-    TIME_WIDTH, bytes, command_line, count, counted, cut, printable, share, time, time_inline,
+    TIME_WIDTH, bytes, command_line, count, counted, cut, nanoseconds, printable, share, time,
+    time_inline,
 };
 use super::{Selection, SortKey, flat};
 
@@ -151,7 +152,7 @@ pub fn print_head(
     let mut line = |label: &str, text: String| writeln!(out, "  {label:<10} {text}");
     line(
         "recorded",
-        format!("{how} {}{clock}", time_inline(meta.duration_ns)),
+        format!("{how} {}{clock}", nanoseconds(meta.duration_ns).trim()),
     )?;
     line(
         "calls",

@@ -49,7 +49,8 @@ pub fn time(value: u64) -> String {
     }
 }
 
-fn nanoseconds(ns: u64) -> String {
+/// A time in any case.
+pub fn nanoseconds(ns: u64) -> String {
     let value = ns as f64;
     let (number, unit) = match ns {
         0..1_000 => (ns.to_string(), "ns"),

@@ -13,7 +13,7 @@ use super::json::finish;
 use super::processes::{ProcessOf, print_processes};
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, counted, printable, share, time};
+use super::text::{TIME_WIDTH, count, counted, nanoseconds, printable, share, time};
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadOrder {
@@ -132,8 +132,8 @@ pub fn print_threads(
             Cell::new(row.level.to_string()),
             Cell::new(row.process.pid.to_string()),
             Cell::new(thread.tid.to_string()),
-            Cell::new(time(thread.start_ns)),
-            Cell::new(time(thread.end_ns)),
+            Cell::new(nanoseconds(thread.start_ns)),
+            Cell::new(nanoseconds(thread.end_ns)),
             Cell::new(count(row.calls)),
         ];
         if timed {

@@ -223,3 +223,78 @@ fn a_counter_that_the_machine_lacks_is_refused_before_anything_starts() {
     let known = ["perf_event_open", "does not read it yet"];
     assert!(known.iter().any(|words| said.contains(words)), "{said}");
 }
+
+#[test]
+fn any_metric_takes_the_place_of_time_in_tables_pictures_exports_and_comparisons() {
+    let program = c_program();
+    let recorded = record(&ALLOC, &program.path, &[]);
+    let file = recorded.file.as_str();
+    let profile = json(&recorded);
+    let flat = succeed(&[
+        "report",
+        "-i",
+        file,
+        "--flat",
+        "--by",
+        "alloc.bytes",
+        "--json",
+    ]);
+    let flat: Value = serde_json::from_str(&flat).expect("JSON");
+    let truth = by_function(&profile, "alloc.bytes");
+    for row in flat["functions"].as_array().expect("functions") {
+        let name = row["name"].as_str().expect("a name");
+        if let Some(bytes) = truth.get(name).filter(|_| row["module"] == "allocs") {
+            assert_eq!(row["base"].as_u64(), Some(*bytes), "{name}");
+        }
+    }
+    // All of it is below the threads' first function and main.
+    let tree = succeed(&[
+        "report",
+        "-i",
+        file,
+        "--tree",
+        "--by",
+        "live.objects",
+        "--min-percent",
+        "0",
+    ]);
+    assert!(
+        tree.contains("tail_alloc") && tree.contains(" 60 "),
+        "{tree}"
+    );
+    let folded = succeed(&[
+        "export",
+        "-i",
+        file,
+        "--format",
+        "folded",
+        "--by",
+        "live.bytes",
+    ]);
+    let lines = folded.lines().map(|line| line.rsplit(' ').next());
+    let live: u64 = lines
+        .map(|n| n.expect("a number").parse::<u64>().expect("a number"))
+        .sum();
+    assert_eq!(live, total(&profile, "live.bytes"));
+    let picture = succeed(&[
+        "graph",
+        "-i",
+        file,
+        "--by",
+        "alloc.bytes",
+        "--format",
+        "svg",
+    ]);
+    assert!(
+        picture.contains("zeroed") && picture.contains("bytes"),
+        "{picture}"
+    );
+    let plain = record(&ALLOC, Path::new("/bin/true"), &[]);
+    let changed = succeed(&["diff", &plain.file, file, "--by", "alloc.bytes", "-n", "1"]);
+    assert!(
+        changed.contains("zeroed") && changed.contains("+38.3 MiB"),
+        "{changed}"
+    );
+    let said = refuse(&["report", "-i", file, "--flat", "--by", "nonsense"]);
+    assert!(said.contains("alloc.bytes"), "{said}");
+}
