@@ -269,14 +269,15 @@ impl Build {
     fn object(&self, source: &Source) -> PathBuf {
         let text = fs::read(&source.path)
             .unwrap_or_else(|e| panic!("cannot read {}: {e}", source.path.display()));
-        let header = fs::read(targets().join("target.h")).expect("target.h is readable");
+        let headers = ["target.h", "../../include/thalweg.h"];
+        let headers = headers.map(|name| fs::read(targets().join(name)).expect("it is readable"));
         let mut command = Command::new(&self.compiler);
         command.arg("-c").arg("-I").arg(targets());
         if !source.plain {
             command.args(&self.flags);
         }
         command.args(&source.flags).arg(&source.path);
-        let key = hash(&(format!("{command:?}"), text, header));
+        let key = hash(&(format!("{command:?}"), text, headers));
         let stem = source
             .path
             .file_name()
