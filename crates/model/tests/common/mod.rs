@@ -158,6 +158,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     true => Metric::ALL.to_vec(),
                     false => Vec::new(),
                 },
+                weighed_by: None,
             },
         )
 }
