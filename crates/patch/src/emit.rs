@@ -11,7 +11,8 @@
 use crate::image::Image;
 use crate::insn::{Flow, Insn, decode_one};
 use crate::interface::{
-    EmitError, Emitted, Event, ModulePlan, Patch, PatchForm, Placement, Probe, Window,
+    EmitError, Emitted, EntrySite, Event, ModulePlan, Patch, PatchForm, Placement, Probe, TailSite,
+    Window,
 };
 use crate::plan::plt_slot;
 use crate::relocate::{self, Piece};
@@ -30,6 +31,7 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         copies: Vec::new(),
         ranked: Vec::new(),
         boards: Vec::new(),
+        owner: 0,
     };
     emitter
         .out
@@ -39,9 +41,11 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         if let Some(range) = plan.paced {
             emitter.keep_pace(range, &function.windows);
         }
+        emitter.owner = function.function;
         emitter.windows(&function.windows, function.keep_flags)?;
     }
     for fragment in &plan.fragments {
+        emitter.owner = fragment.function;
         emitter.windows(&fragment.windows, fragment.keep_flags)?;
     }
     emitter.finish()
@@ -70,8 +74,10 @@ struct Emitter<'a, 'm> {
     fixups: Vec<Fixup>,
     /// (module address, offset of its copy), per function, sorted before use.
     copies: Vec<(u64, usize)>,
-    /// Patches with their place in the order of writing; a springboard goes before its window's.
-    ranked: Vec<(u32, u8, Patch)>,
+    /// Patches with their place in the order of writing and whose they are; a springboard goes before its window's.
+    ranked: Vec<(u32, u8, usize, Patch)>,
+    /// The function or fragment whose windows are being emitted.
+    owner: usize,
     /// A thread on a springboard stands in what will be the middle of something else once the original bytes are back.
     boards: Vec<(u64, u64)>,
 }
@@ -179,7 +185,7 @@ impl Emitter<'_, '_> {
         }
         if let Some(event) = events.next_if(|e| e.at == window.end) {
             self.map_back(window.end);
-            self.probe(event.probe, keep_flags);
+            self.tail_probe(event.probe, keep_flags, window.end);
         }
         if events.next().is_some() {
             return Err(EmitError::ForeignPlan {
@@ -210,7 +216,7 @@ impl Emitter<'_, '_> {
             (Flow::Jump(target), probe) => {
                 if let Some(probe) = probe {
                     self.store_plt_target(at, probe)?;
-                    self.probe(probe, keep_flags);
+                    self.tail_probe(probe, keep_flags, target);
                     self.map_back(target);
                 }
                 self.branch(&[0xe9], Goal::Code(target));
@@ -227,7 +233,7 @@ impl Emitter<'_, '_> {
                 let skip = self.out.stubs.len();
                 self.map_back(target);
                 self.store_plt_target(at, probe)?;
-                self.probe(probe, keep_flags);
+                self.tail_probe(probe, keep_flags, target);
                 self.map_back(target);
                 self.branch(&[0xe9], Goal::Code(target));
                 let length = (self.out.stubs.len() - skip) as u32;
@@ -305,6 +311,38 @@ impl Emitter<'_, '_> {
         self.place
             .encoder
             .encode(probe, keep_flags, at, &mut self.out.stubs);
+        if let Probe::Entry { function, loops } = probe {
+            let end = self.here();
+            self.out.entries.push(EntrySite {
+                function,
+                end,
+                loops,
+            });
+        }
+    }
+
+    /// A probe before a jump to `target`, and what it is when the target is not probed any more.
+    fn tail_probe(&mut self, probe: Probe, keep_flags: bool, target: u64) {
+        let (from, at) = (self.out.stubs.len(), self.here());
+        self.probe(probe, keep_flags);
+        let target = self.image.function_at(target);
+        if let (Probe::TailMark, Some(target)) = (probe, target) {
+            let mut exit = Vec::new();
+            let encoder = self.place.encoder;
+            encoder.encode(Probe::Exit, keep_flags, at, &mut exit);
+            if let (&[call, ref probed @ ..], [same, unprobed @ ..]) =
+                (&self.out.stubs[from..], &exit[..])
+                && call == *same
+                && let (Ok(probed), Ok(unprobed)) = (probed.try_into(), unprobed.try_into())
+            {
+                self.out.tails.push(TailSite {
+                    target,
+                    address: at + 1,
+                    probed,
+                    unprobed,
+                });
+            }
+        }
     }
 
     fn map_back(&mut self, original: u64) {
@@ -359,7 +397,7 @@ impl Emitter<'_, '_> {
 
     /// Whether the patch made last leaves alone what it has to.
     fn keeps(&self, window: &Window, stub: u64) -> Result<(), EmitError> {
-        let (Some(from), Some((_, _, patch))) = (window.keeps_from, self.ranked.last()) else {
+        let (Some(from), Some((.., patch))) = (window.keeps_from, self.ranked.last()) else {
             return Ok(());
         };
         let from = usize::from(from);
@@ -402,6 +440,7 @@ impl Emitter<'_, '_> {
         self.ranked.push((
             rank,
             turn,
+            self.owner,
             Patch {
                 address,
                 original,
@@ -412,8 +451,11 @@ impl Emitter<'_, '_> {
     }
 
     fn finish(mut self) -> Result<Emitted, EmitError> {
-        self.ranked.sort_by_key(|&(rank, turn, _)| (rank, turn));
-        self.out.patches = self.ranked.into_iter().map(|(_, _, patch)| patch).collect();
+        self.ranked.sort_by_key(|&(rank, turn, ..)| (rank, turn));
+        for (_, _, owner, patch) in self.ranked {
+            self.out.owners.push(owner);
+            self.out.patches.push(patch);
+        }
         self.out.moves.sort_unstable();
         self.out.back.append(&mut self.boards);
         self.out.back.sort_unstable();

@@ -84,6 +84,7 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
                     function,
                     keep_flags: true,
                     windows: vec![window],
+                    needs: Vec::new(),
                 });
             }
             None if needed => {
@@ -139,6 +140,7 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
             method: Method::Direct,
             exits,
             windows,
+            needs: Vec::new(),
         });
     }
     made.plan.skipped.sort_by_key(|s| s.function);

@@ -48,6 +48,9 @@ pub struct FunctionPlan {
     pub exits: usize,
     /// Disjoint, in address order.
     pub windows: Vec<Window>,
+    /// Functions and fragments whose patches have to be there as long as this function's are: it goes on in them, or has
+    /// a springboard in bytes that they displaced. Indices in `module.functions`.
+    pub needs: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +59,8 @@ pub struct FragmentPlan {
     pub function: usize,
     pub keep_flags: bool,
     pub windows: Vec<Window>,
+    /// As for functions.
+    pub needs: Vec<usize>,
 }
 
 /// The most invasive means that a function's plan needs.
@@ -213,6 +218,33 @@ pub struct Emitted {
     /// Stub pc outside of probe code, or the pc of a springboard -> the original pc, valid once the original bytes are
     /// back; sorted.
     pub back: Vec<(u64, u64)>,
+    /// Whose each patch is: the index in `module.functions` of its function or fragment. Parallel to `patches`.
+    pub owners: Vec<usize>,
+    /// Where the code of each entry probe ends that can be told not to time.
+    pub entries: Vec<EntrySite>,
+    /// Probes before jumps to functions that are probed themselves.
+    pub tails: Vec<TailSite>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntrySite {
+    /// Index in `module.functions`.
+    pub function: usize,
+    /// Behind the probe's code.
+    pub end: u64,
+    pub loops: bool,
+}
+
+/// A probe that expects an entry probe to follow has to become an exit when the target has none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TailSite {
+    /// Index of the target in `module.functions`.
+    pub target: usize,
+    /// The displacement of the call of the probe.
+    pub address: u64,
+    /// What it is for a probed target, and for one without a probe.
+    pub probed: [u8; 4],
+    pub unprobed: [u8; 4],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

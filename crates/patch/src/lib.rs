@@ -36,8 +36,9 @@ pub use callers::{Callers, CallingInsn, Reach};
 pub use emit::emit;
 pub use go::{GoPlan, plan_go};
 pub use interface::{
-    EmitError, Emitted, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan,
-    Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, Window,
+    EmitError, Emitted, EntrySite, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method,
+    ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, TailSite,
+    Window,
 };
 pub use makers::{Maker, makers, plan_makers};
 pub use plan::plan;

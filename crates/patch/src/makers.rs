@@ -81,6 +81,7 @@ pub fn plan_makers(module: &Module, functions: &[usize]) -> ModulePlan {
                 method: Method::Direct,
                 exits: 0,
                 windows: vec![window],
+                needs: Vec::new(),
             });
         }
     }

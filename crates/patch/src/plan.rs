@@ -563,6 +563,9 @@ impl Planner<'_, '_> {
                 State::Planned(planned) => {
                     let mut planned = *planned;
                     planned.windows.sort_unstable_by_key(|w| w.start);
+                    let mut needs: Vec<usize> = planned.needs.iter().map(|need| need.0).collect();
+                    needs.sort_unstable();
+                    needs.dedup();
                     let keep_flags = keep.contains(&function);
                     let fragment = self.image.is_fragment(function);
                     plan.stub_bytes += planned.stub_bytes;
@@ -577,6 +580,7 @@ impl Planner<'_, '_> {
                             function,
                             keep_flags,
                             windows: planned.windows,
+                            needs,
                         });
                     } else {
                         plan.functions.push(FunctionPlan {
@@ -585,6 +589,7 @@ impl Planner<'_, '_> {
                             method: planned.method,
                             exits: planned.exits.len(),
                             windows: planned.windows,
+                            needs,
                         });
                     }
                 }
