@@ -234,6 +234,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*private).table = region() + shm::PRIVATE_SIZE + shm::TABLE_OFFSET;
         (*private).table_mask = (*header()).table_mask;
         (*private).nodes = tree::nodes_base();
+        (*private).untimed = shm::untimed_base(region() + shm::PRIVATE_SIZE, &*header());
         (*private).limit = bottom as u64 + shm::MAX_FRAMES * shm::FRAME_SIZE - slot.0;
         (*private).top = bottom as u64 - slot.0;
         (*private).stacks = [0; shm::KNOWN_STACKS];

@@ -240,7 +240,8 @@ unsafe fn read(slot: Slot) {
     }
 }
 
-unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
+/// What is kept beside `node`; none for a root that found no room in the arena.
+pub fn waits_of(node: *mut Node) -> Option<*mut shm::Waits> {
     let first = tree::folded(0) as u64;
     // SAFETY: the header is mapped.
     let (start, end) = unsafe {
@@ -249,11 +250,13 @@ unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
         (region() + shm::PRIVATE_SIZE + waits, nodes)
     };
     let place = (node as u64).wrapping_sub(first);
-    if place >= end {
-        // A root that found no room in the arena.
+    (place < end).then(|| (start + shm::waits_place(place)) as *mut shm::Waits)
+}
+
+unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
+    let Some(waits) = waits_of(node) else {
         return;
-    }
-    let waits = (start + shm::waits_place(place)) as *mut shm::Waits;
+    };
     // SAFETY: every node has its waits. Folded ones are everybody's.
     unsafe {
         atomic64(&raw mut (*waits).ticks).fetch_add(waited, Relaxed);

@@ -24,6 +24,7 @@ mod record;
 mod reuse;
 mod slow;
 mod stacks;
+mod states;
 mod totals;
 mod tree;
 mod values;

@@ -19,8 +19,9 @@
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
-//! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, `c` only counts, `l` is
-//! for functions that jump back to their own entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
+//! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, unless two bits of the function's
+//! number say otherwise (`shm::MODE_UNTIMED`; not with an `r`), `c` only counts, `l` is for functions that jump back to their own
+//! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function and notes
@@ -237,6 +238,62 @@ tw_base:
     .endif
     .endm
 
+    # ---- the callee esi, rdi of the node rdx was not in its first place: the second, then the table of all children.
+    # To \found with the child in rax, or to \other.
+    .macro REST_PLACES sites, found, other
+    .if \sites
+    SITE_HASH
+    rol eax, 16
+    SITE_CHILD
+    .else
+    mov eax, esi
+    shr eax, 3
+    and eax, 7
+    mov rax, [rdx + rax * 8 + {CHILDREN}]
+    .endif
+    .if \sites
+    COMPARE 1, 12f
+    jmp \found
+    .else
+    cmp [rax + {FUNCTION}], esi
+    je \found
+    .endif
+12: mov edx, [rdx + {EXTENSION}]
+    test edx, edx
+    jz \other
+    shl rdx, 7
+    add rdx, gs:[{NODES}]
+    sub rdx, 128
+    .if \sites
+    SITE_HASH
+    movzx eax, al
+    .else
+    movzx eax, sil
+    .endif
+    mov rax, [rdx + rax * 8]
+    test al, 1
+    jnz 4f
+    test rax, rax
+    jz \other
+    COMPARE \sites, \other
+    jmp \found
+4:  # one level deeper
+    lea rdx, [rax - 1]
+    .if \sites
+    SITE_HASH
+    .else
+    mov eax, esi
+    .endif
+    shr eax, 8
+    movzx eax, al
+    mov rax, [rdx + rax * 8]
+    test al, 1
+    jnz \other
+    test rax, rax
+    jz \other
+    COMPARE \sites, \other
+    .endm
+
     # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
     # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
     .macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0
@@ -327,58 +384,12 @@ tw_base:
     mov rdx, [rsp - 16]
     mov rax, [rsp - 8]
     ret
-6:  # not in its first place: the second, then the table of all children
-    .if \sites
-    SITE_HASH
-    rol eax, 16
-    SITE_CHILD
-    .else
-    mov eax, esi
-    shr eax, 3
-    and eax, 7
-    mov rax, [rdx + rax * 8 + {CHILDREN}]
+6:
+    .if \clock * (1 - \go) * (1 - \rec)
+    test esi, esi
+    js 16f
     .endif
-    .if \sites
-    COMPARE 1, 12f
-    jmp 5f
-    .else
-    cmp [rax + {FUNCTION}], esi
-    je 5f
-    .endif
-12: mov edx, [rdx + {EXTENSION}]
-    test edx, edx
-    jz 9f
-    shl rdx, 7
-    add rdx, gs:[{NODES}]
-    sub rdx, 128
-    .if \sites
-    SITE_HASH
-    movzx eax, al
-    .else
-    movzx eax, sil
-    .endif
-    mov rax, [rdx + rax * 8]
-    test al, 1
-    jnz 4f
-    test rax, rax
-    jz 9f
-    COMPARE \sites, 9f
-    jmp 5f
-4:  # one level deeper
-    lea rdx, [rax - 1]
-    .if \sites
-    SITE_HASH
-    .else
-    mov eax, esi
-    .endif
-    shr eax, 8
-    movzx eax, al
-    mov rax, [rdx + rax * 8]
-    test al, 1
-    jnz 9f
-    test rax, rax
-    jz 9f
-    COMPARE \sites, 9f
+    REST_PLACES \sites, 5f, 9f
 5:  bt rsi, 33
     jnc 2b
     and qword ptr gs:[rcx + {KEY}], -2
@@ -396,7 +407,11 @@ tw_base:
     cmp rdx, -6
     jne 9f
     mov rax, gs:[rcx + {FNODE}]
-    cmp [rax + {FUNCTION}], esi
+    mov edx, esi
+    .if \clock
+    and edx, {MODE_FUNCTION}
+    .endif
+    cmp [rax + {FUNCTION}], edx
     je 3b
     .endif
     jmp 9f
@@ -447,6 +462,51 @@ tw_base:
     .endif
     jmp 3b
     .endif
+    .if \clock * (1 - \go) * (1 - \rec)
+16: # a function whose calls are not timed, or one now and then
+    btr rsi, {UNTIMED_BIT}
+    btr rsi, {SAMPLED_BIT}
+    jnc 17f
+    dec qword ptr gs:[{COUNTDOWN}]
+    jns 17f
+    movabs rax, {SEED_FACTOR}
+    imul rax, gs:[{SEED}]
+    inc rax
+    mov gs:[{SEED}], rax
+    shr rax, {SEED_SHIFT}
+    mov gs:[{COUNTDOWN}], rax
+    FIRST_PLACE \sites
+    COMPARE \sites, 6b
+    jmp 5b
+17: FIRST_PLACE \sites
+    COMPARE \sites, 18f
+    jmp 19f
+18: REST_PLACES \sites, 19f, 21f
+19: bt rsi, 33
+    jnc 20f
+    and qword ptr gs:[rcx + {KEY}], -2
+20: mov rdx, rsi
+    shr rdx, 32
+    lea rdx, [rsp + rdx - 8]
+    .if \loops
+    sub rdx, -128
+    .endif
+    mov gs:[rcx + 32 + {KEY}], rdx
+    mov gs:[rcx + 32 + {FNODE}], rax
+    add rcx, 32
+    mov gs:[{TOP}], rcx
+    mov gs:[rcx + {KEY}], rdx
+    mov gs:[rcx + {FNODE}], rax
+    mov qword ptr gs:[rcx + {START}], 0
+    mov qword ptr gs:[rcx + {CHILD}], 0
+    inc qword ptr [rax + {CALLS}]
+    shr rax, 2
+    add rax, gs:[{UNTIMED}]
+    inc qword ptr [rax]
+    jmp 3b
+21: bts rsi, {UNTIMED_BIT}
+    jmp 9b
+    .endif
     .endm
 
     # ---- the frame at gs:rcx ends at rax; leaves the one below it in rcx, clobbers rax and rdx
@@ -475,6 +535,32 @@ tw_base:
     mov qword ptr gs:[rcx + 32 + {KEY}], 0
     .endm
 
+    # ---- the frame at gs:rcx, whose call was not timed, ends; leaves the one below it in rcx, clobbers rax and rdx
+    .macro POP_UNTIMED
+    mov rdx, gs:[rcx + {CHILD}]
+    mov rax, gs:[rcx + {FNODE}]
+    add gs:[rcx - 32 + {CHILD}], rdx
+    add [rax + {CUM}], rdx
+    sub rcx, 32
+    mov gs:[{TOP}], rcx
+    mov qword ptr gs:[rcx + 32 + {KEY}], 0
+    .endm
+
+    # ---- the frame at gs:rcx, timed or not, ends at rsi
+    .macro POP_EITHER clock
+    .if \clock
+    cmp qword ptr gs:[rcx + {START}], 0
+    je 26f
+    mov rax, rsi
+    .endif
+    POP_FRAME \clock
+    .if \clock
+    jmp 27f
+26: POP_UNTIMED
+27:
+    .endif
+    .endm
+
     # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
     .macro EXIT name, clock, flags, bias, go=0, rec=0, alloc=0
     .globl \name
@@ -492,7 +578,7 @@ tw_base:
     je 16f
 17:
     .endif
-    .if \clock * (1 - \rec)
+    .if \clock * \go
     TICKS
     .elseif \rec
     COUNTER
@@ -514,6 +600,11 @@ tw_base:
     sub rax, gs:[{OFF}]
     .endif
     .if \clock
+    .if (1 - \go) * (1 - \rec)
+    cmp qword ptr gs:[rcx + {START}], 0
+    je 28f
+    TICKS
+    .endif
     mov rdx, rax
     sub rdx, gs:[{LAST}]
     cmp rdx, gs:[{GAP}]
@@ -535,6 +626,9 @@ tw_base:
     cmp rdx, \bias + 2
     jne 9f
     .if \clock
+    .if \rec == 0
+    TICKS
+    .endif
     mov rdx, rax
     sub rdx, gs:[{LAST}]
     cmp rdx, gs:[{GAP}]
@@ -547,7 +641,7 @@ tw_base:
     IS_LONG rax, 9f
     mov rax, rsi
     .endif
-    POP_FRAME \clock
+    POP_EITHER \clock
     mov rax, rsi
     mov rdx, gs:[rcx + {KEY}]
     sub rdx, rsp
@@ -563,7 +657,7 @@ tw_base:
     .else
     jne 4f
     .endif
-    POP_FRAME \clock
+    POP_EITHER \clock
 4:  mov rsi, [rsp - 32]
     jmp 3b
     .endif
@@ -609,6 +703,10 @@ tw_base:
     SLOW_CALL tw_slow_gap_exit
     mov rcx, gs:[{TOP}]
     jmp 6b
+    .if \rec == 0
+28: POP_UNTIMED
+    jmp 3b
+    .endif
     .endif
     .if \alloc
 16: # an allocator returns, or what it has jumped to; where called there is a jump to elsewhere yet to come
@@ -886,4 +984,12 @@ tw_switch:
     ALLOC_AT = const shm::PRIVATE_ALLOC_AT,
     ALLOC_KIND = const shm::PRIVATE_ALLOC_KIND,
     FREE = const shm::alloc::kind::FREE,
+    UNTIMED_BIT = const shm::MODE_UNTIMED.trailing_zeros(),
+    SAMPLED_BIT = const shm::MODE_SAMPLED.trailing_zeros(),
+    MODE_FUNCTION = const shm::MODE_FUNCTION,
+    UNTIMED = const shm::PRIVATE_UNTIMED,
+    COUNTDOWN = const shm::PRIVATE_COUNTDOWN,
+    SEED = const shm::PRIVATE_SEED,
+    SEED_FACTOR = const shm::SEED_FACTOR,
+    SEED_SHIFT = const 64 - shm::SAMPLED_BITS,
 );

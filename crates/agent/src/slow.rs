@@ -6,6 +6,7 @@ use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
 use crate::record::{self, Registers};
 use crate::stacks::{drop_base, own_stack_encloses};
+use crate::states;
 use crate::tree::{self, Callee};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -21,10 +22,10 @@ fn same_stack(low: u64, high: u64) -> bool {
     high - low < SAME_STACK && !(low < end && end <= high)
 }
 
-/// The function `function` begins; its return address is at `sp`.
+/// The function that `word` names begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_entry(function: u32, sp: u64, loops: u32) {
-    enter(function, sp, loops != 0, None);
+extern "C" fn tw_slow_entry(word: u32, sp: u64, loops: u32) {
+    enter(word, sp, loops != 0, None);
 }
 
 /// The same where single calls are recorded. `function` has its 32nd bit set if it may jump back to its entry.
@@ -39,8 +40,9 @@ extern "C" fn tw_slow_entry_r(
     enter(function as u32, sp, function >> 32 != 0, Some(registers));
 }
 
-fn enter(function: u32, sp: u64, loops: bool, registers: Option<Registers>) {
+fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
     let began = ticks();
+    let function = word & shm::MODE_FUNCTION;
     let Some(slot) = claim::current(sp) else {
         return;
     };
@@ -87,6 +89,9 @@ fn enter(function: u32, sp: u64, loops: bool, registers: Option<Registers>) {
             && pushed
         {
             record::began(slot, function, sp, &registers);
+        }
+        if word & shm::MODE_UNTIMED != 0 && pushed {
+            states::make_untimed(slot);
         }
         clock::resume(slot, now, false);
     }
@@ -260,20 +265,27 @@ unsafe fn leave_stale(slot: Slot, sp: u64, now: u64) {
 pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
     // SAFETY: by the callers `frame` is one of this thread's, the sentinel at the lowest.
     unsafe {
+        let mut unseen = false;
         while slot.top() > frame {
             let top = slot.top();
             if top == slot.base() {
                 drop_base(slot, now);
                 continue;
             }
-            (*slot.shared()).resyncs += 1;
-            if (*top).key != 0 {
+            let key = (*top).key;
+            unseen = key != 0 && (unseen || states::left_unseen(top));
+            if !unseen {
+                (*slot.shared()).resyncs += 1;
+            }
+            if key != 0 && !unseen {
                 let unwound = atomic32(&raw mut (*((*top).node as *mut Node)).unwound);
                 if unwound.load(Relaxed) < u32::MAX {
                     unwound.fetch_add(1, Relaxed);
                 }
             }
             record::ends(slot, now, shm::record::HOW_UNWOUND, None);
+            // One that was reached by a tail jump has left together with the frame below.
+            unseen &= key & shm::KEY_TAIL != 0;
             pop(slot, now);
         }
     }
@@ -378,7 +390,9 @@ pub unsafe fn pop(slot: Slot, now: u64) {
     unsafe {
         let top = slot.top();
         let node = (*top).node as *mut Node;
-        if flags() & shm::HEADER_TIMED != 0 && (*top).key != 0 {
+        if (*top).key != 0 && (*top).start == 0 {
+            states::settle(top);
+        } else if flags() & shm::HEADER_TIMED != 0 && (*top).key != 0 {
             let took = now.wrapping_sub((*top).start);
             let own = took.wrapping_sub((*top).child) as i64;
             let below = top.sub(1);

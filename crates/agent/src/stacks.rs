@@ -263,8 +263,12 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
             let key = (*top).key;
             let mut own = 0;
             record::ends(slot, now, shm::record::HOW_SUSPENDED, None);
+            let untimed = (*top).start == 0;
             if timed {
-                let took = now.wrapping_sub((*top).start);
+                let took = match untimed {
+                    true => (*top).child,
+                    false => now.wrapping_sub((*top).start),
+                };
                 own = took.wrapping_sub((*top).child);
                 let below = top.sub(1);
                 (*below).child = (*below).child.wrapping_add(took);
@@ -281,7 +285,7 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                     false => Callee::of(node).site,
                 },
                 function: function_of(node),
-                reserved: 0,
+                untimed: untimed.into(),
             });
             slot.set_top(top.sub(1));
             (&raw mut (*top).key).write_volatile(0);
@@ -339,7 +343,11 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             let frame = caller.add(1);
             let fill = || {
                 (&raw mut (*frame).node).write_volatile(node as u64);
-                (&raw mut (*frame).start).write_volatile(now.wrapping_sub(rest));
+                let start = match parked.untimed {
+                    0 => now.wrapping_sub(rest),
+                    _ => 0,
+                };
+                (&raw mut (*frame).start).write_volatile(start);
                 (&raw mut (*frame).child).write_volatile(0);
                 (&raw mut (*frame).key).write_volatile(parked.key | mark);
             };

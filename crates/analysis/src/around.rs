@@ -133,6 +133,7 @@ impl Around {
         sum.terminal = sum.terminal.saturating_add(node.terminal);
         sum.unwound = sum.unwound.saturating_add(node.unwound);
         sum.metrics.add(&node.metrics);
+        sum.untimed = sum.untimed.saturating_add(node.untimed);
         if node.flags.contains(NodeFlags::OPEN) {
             sum.flags |= NodeFlags::OPEN;
         }

@@ -205,6 +205,7 @@ pub(crate) fn lay(
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
             sum.metrics.add(&node.metrics);
+            sum.untimed = sum.untimed.saturating_add(node.untimed);
             sum.flags |= node.flags;
         }
         extremes[at as usize].add(node);

@@ -60,21 +60,24 @@ pub fn costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<Cost> {
         true => (contexts_between(nodes), functions_between(nodes)),
         false => (vec![0.0; nodes.len()], HashMap::new()),
     };
+    let handed_on = untimed_costs(nodes, costs);
     for (node, contexts) in nodes.iter().zip(contexts) {
         let Some(parent) = node.parent.map(|parent| parent as usize) else {
             continue;
         };
-        made[parent] = made[parent].saturating_add(node.calls);
+        made[parent] = made[parent].saturating_add(timed_calls(node));
         if has_cold && node.calls > 0 && !node.flags.contains(NodeFlags::FOLDED) {
             let functions = functions.get(&node.function).copied().unwrap_or(0.0);
             let far = (far_ns(contexts, costs) + far_ns(functions, costs)) / 2.0;
             cold[parent] += costs.first_ns + far * (node.calls - 1) as f64;
         }
     }
-    let cost = |((node, made), cold): ((&Node, u64), f64)| {
-        let near = node.calls as f64 * costs.inner_ns
+    let cost = |(((node, made), cold), handed_on): (((&Node, u64), f64), f64)| {
+        let calls = timed_calls(node);
+        let near = calls as f64 * costs.inner_ns
             + made as f64 * costs.outer_ns
-            + node.calls.min(made) as f64 * costs.joint_ns;
+            + calls.min(made) as f64 * costs.joint_ns
+            + handed_on;
         let near = near.max(0.0);
         Cost {
             ns: near + cold,
@@ -82,7 +85,31 @@ pub fn costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<Cost> {
             own: near * costs.spread.max(0.0),
         }
     };
-    nodes.iter().zip(made).zip(cold).map(cost).collect()
+    let sums = nodes.iter().zip(made).zip(cold).zip(handed_on);
+    sums.map(cost).collect()
+}
+
+/// What a probe that only counts costs of what one with a clock does: docs/benchmarks.md.
+const UNTIMED_SHARE: f64 = 0.3;
+
+fn timed_calls(node: &Node) -> u64 {
+    node.calls.saturating_sub(node.untimed)
+}
+
+/// What calls that are not timed add to the base of each context: such a call costs its caller all, and if that is not timed either,
+/// whoever called that one.
+fn untimed_costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<f64> {
+    let mut added = vec![0.0; nodes.len()];
+    let each = UNTIMED_SHARE * (costs.inner_ns + costs.outer_ns);
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let untimed = node.untimed as f64;
+        let share = (untimed / node.calls.max(1) as f64).min(1.0);
+        if let Some(parent) = node.parent {
+            added[parent as usize] += untimed * each + share * added[index];
+        }
+        added[index] *= 1.0 - share;
+    }
+    added
 }
 
 /// How far off each context's cum may be: what is off everywhere alike adds up, what differs from context to context does so less.

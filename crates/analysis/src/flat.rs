@@ -3,6 +3,7 @@
 use thalweg_model::{Metrics, Node, NodeFlags, Profile};
 
 use crate::compensate::{Cost, costs, cum_errors};
+use crate::estimate::sampling_error;
 use crate::{Extremes, is_outermost, outermost_cum, outermost_elapsed, own_waits, threads};
 
 /// A function over all threads and contexts. Times are nanoseconds.
@@ -31,6 +32,8 @@ pub struct FunctionTotals {
     pub recursion: u32,
     /// Of `calls`, those that ended without a return.
     pub unwound: u64,
+    /// Of `calls`, those that were not timed.
+    pub untimed: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
     pub on_stack_at_attach: bool,
     /// What else the function did itself.
@@ -41,6 +44,8 @@ pub struct FunctionTotals {
 pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     let mut rows = vec![FunctionTotals::default(); profile.functions.len()];
     let mut extremes = vec![Extremes::default(); profile.functions.len()];
+    // Squares: what one context's timed calls happened to be has nothing to do with another's.
+    let mut sampling = vec![0.0f64; profile.functions.len()];
     // Number, from 1, of the thread that a function was last seen in: spares a set per function.
     let mut last_thread = vec![0u32; profile.functions.len()];
 
@@ -63,6 +68,8 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
             row.metrics.add(&node.metrics);
+            row.untimed = row.untimed.saturating_add(node.untimed);
+            sampling[function] += sampling_error(node).powi(2);
             row.contexts += 1;
             if node.flags.contains(NodeFlags::FOLDED) {
                 row.folded_calls = row.folded_calls.saturating_add(node.calls);
@@ -76,6 +83,9 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         }
     }
 
+    for (row, squares) in rows.iter_mut().zip(sampling) {
+        row.error = row.error.saturating_add(squares.sqrt() as u64);
+    }
     (0..)
         .zip(rows.into_iter().zip(extremes))
         .filter(|(_, (row, _))| row.contexts > 0)

@@ -43,6 +43,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         meta: profile.meta.clone(),
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
+        switched: profile.switched.clone(),
         skipped: profile.skipped.clone(),
         recorded: Default::default(),
         sites: profile.sites.clone(),

@@ -125,6 +125,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
             sum.metrics.add(&node.metrics);
+            sum.untimed = sum.untimed.saturating_add(node.untimed);
             waited = waited.saturating_add(own_waits[index as usize]);
             if node.flags.contains(NodeFlags::OPEN) {
                 sum.flags |= NodeFlags::OPEN;

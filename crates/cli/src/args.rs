@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
-use thalweg_analysis::{Thresholds, compensate};
+use thalweg_analysis::{Thresholds, compensate, estimate};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
 use thalweg_model::{Metric, Profile};
 
 use crate::commands::{
     attach, bench, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
-    man, merge, probe, record, report, rules, serve, status, summary, threads, top,
+    man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
 };
 use crate::live;
 use crate::metric::{self, Extra};
@@ -40,6 +40,7 @@ pub enum Command {
     Status(status::Args),
     Checkpoint(checkpoint::Args),
     Detach(detach::Args),
+    Switch(switch::Args),
     Probe(probe::Args),
     Report(report::Args),
     Summary(summary::Args),
@@ -107,6 +108,11 @@ pub struct MeasureArgs {
     /// Measure more than calls and time (may be given several times)
     #[arg(long = "metric", value_enum, value_name = "METRIC")]
     pub metrics: Vec<Extra>,
+
+    /// How much slower the probes may make the program: where they would cost more, short and frequent functions are sampled or
+    /// switched off while it runs (5%)
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "no_clock")]
+    pub budget: Option<f64>,
 }
 
 /// What does not matter is left out.
@@ -187,6 +193,7 @@ impl InputArgs {
         }
         if !self.raw {
             compensate(&mut profile);
+            estimate(&mut profile);
         }
         Ok(profile)
     }

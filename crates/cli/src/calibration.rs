@@ -17,6 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use thalweg_control::budget::Budget;
 use thalweg_control::{agent, clock};
 use thalweg_model::{Node, ProbeCosts, Profile, read_file};
 
@@ -185,6 +186,21 @@ impl Calibration {
             far: self.far,
             taken_out: false,
         }
+    }
+}
+
+/// Nanoseconds that a call costs where nothing was calibrated, and what one without a clock costs of that.
+const USUAL_NS: f64 = 22.0;
+const COUNTED_SHARE: f64 = 0.35;
+
+/// A budget of so many percent, by what the probes cost here.
+pub fn budget(percent: f64) -> Budget {
+    let kept = Calibration::kept();
+    let timed_ns = kept.map_or(USUAL_NS, |kept| (kept.inner_ns + kept.outer_ns).max(1.0));
+    Budget {
+        share: percent / 100.0,
+        timed_ns,
+        counted_ns: timed_ns * COUNTED_SHARE,
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use thalweg_analysis::{compensate, rolled_up};
+use thalweg_analysis::{compensate, estimate, rolled_up};
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -37,6 +37,7 @@ pub fn options(
         sites: measure.call_sites,
         alloc,
         memory: measure.memory,
+        budget: measure.budget.map(calibration::budget),
         follow,
         gates_suffice: false,
         recording: None,
@@ -215,6 +216,7 @@ pub fn save(mut profile: Profile, output: OutputFile, summary: bool) -> anyhow::
     output.save(&profile)?;
     if summary {
         compensate(&mut profile);
+        estimate(&mut profile);
         let mut text = Vec::new();
         let shown = rolled_up(profile);
         report::print_summary(&shown, &mut text, Style::for_stderr())?;

@@ -42,6 +42,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => commands::status::run(args),
         Command::Checkpoint(args) => commands::checkpoint::run(args),
         Command::Detach(args) => commands::detach::run(args),
+        Command::Switch(args) => commands::switch::run(args),
         Command::Probe(args) => commands::probe::run(args),
         Command::Report(args) => commands::report::run(args),
         Command::Summary(args) => commands::summary::run(args),

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use thalweg_model as model;
 use thalweg_shm as shm;
 
+use crate::budget::Budget;
 use crate::clock::{self, Moment};
 use crate::detach;
 use crate::error::{Error, Result};
@@ -46,6 +47,8 @@ pub struct Options {
     pub alloc: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
+    /// How much the probes may cost.
+    pub budget: Option<Budget>,
     /// Count fork children too, and where a controller lives, the programs that they become.
     pub follow: bool,
     /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
@@ -58,6 +61,10 @@ pub struct Options {
 /// thread and back takes no less. Asking the kernel costs some 300 ns, so a thread that does not wait asks more rarely.
 const GAP_LEAST: f64 = 2e-6;
 const GAP_MOST: f64 = 16e-6;
+
+/// The same where the probes have a budget: events are few then, so that most of them would come after a long gap.
+const THRIFTY_GAP_LEAST: f64 = 10e-6;
+const THRIFTY_GAP_MOST: f64 = 300e-6;
 
 /// A target that carries the instrumentation.
 pub struct Attached {
@@ -165,7 +172,7 @@ pub(crate) fn instrument_stopped(
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,
     };
-    let header = complete(header, started);
+    let header = complete(header, started, options);
     build.write_code(pid, header.base)?;
     build.write_tables(&shared, &header)?;
     arm(&build, stopped, &shared, &header, options)?;
@@ -449,14 +456,18 @@ fn no_memory(error: Error, total: u64) -> Error {
     ))
 }
 
-fn complete(mut header: shm::Header, started: Moment) -> shm::Header {
+fn complete(mut header: shm::Header, started: Moment, options: &Options) -> shm::Header {
+    let (least, most) = match options.budget {
+        None => (GAP_LEAST, GAP_MOST),
+        Some(_) => (THRIFTY_GAP_LEAST, THRIFTY_GAP_MOST),
+    };
     let rate = Moment::rate_since(started);
     let now = Moment::now();
     header.ticks_hz = rate.to_bits();
     header.ticks_per_ns = (rate / 1e9 * 2f64.powi(32)) as u64;
     if header.gap_least != shm::NO_GAP {
-        header.gap_least = (rate * GAP_LEAST) as i64;
-        header.gap_most = (rate * GAP_MOST) as i64;
+        header.gap_least = (rate * least) as i64;
+        header.gap_most = (rate * most) as i64;
     }
     header.attach_ticks = now.ticks;
     header.attach_monotonic_ns = now.monotonic_ns;
@@ -472,7 +483,7 @@ fn fill_and_arm(
     options: &Options,
     started: Moment,
 ) -> Result<std::time::Duration> {
-    let mut header = complete(header, started);
+    let mut header = complete(header, started, options);
     build.write_code(pid, header.base)?;
     build.write_tables(shared, &header)?;
     let mut stopped = Stopped::stop(pid)?;

@@ -70,6 +70,8 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         });
     }
     gate::close(&shared)?;
+    let leaving = std::mem::offset_of!(shm::Header, leaving) as u64;
+    shared.write(leaving, &1u32.to_le_bytes())?;
     // While building, the ledger may not be there yet; then no text has been touched either.
     let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
     let ledger = match Ledger::decode(&bytes) {

@@ -57,5 +57,6 @@ fn add_figures(into: &mut model::Node, from: &model::Node) {
     into.terminal = into.terminal.saturating_add(from.terminal);
     into.unwound = into.unwound.saturating_add(from.unwound);
     into.metrics.add(&from.metrics);
+    into.untimed = into.untimed.saturating_add(from.untimed);
     into.flags |= from.flags;
 }

@@ -16,6 +16,7 @@ use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid, Tid};
 use crate::record;
 use crate::sites::Resolver;
+use crate::states::{self, State};
 use crate::waits::Waits;
 pub use crate::witness::Witness;
 
@@ -82,6 +83,43 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
     totals.memory = used;
     Ok(totals)
 }
+
+/// What all contexts of one function have counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FunctionSum {
+    pub calls: u64,
+    pub untimed: u64,
+    /// Of the calls that were timed.
+    pub own_ns: f64,
+    pub unwound: u64,
+}
+
+/// By function number, read while the trees grow; and what all threads have spent in the slow path, in nanoseconds.
+pub(crate) fn by_function(shared: &Shared) -> Result<(Vec<FunctionSum>, f64)> {
+    let header = shared.header()?;
+    let nodes = Nodes::read(shared, &header)?;
+    let waits = Waits::read(shared, &header)?;
+    let clock = Clock::new(&header, Moment::now());
+    let mut sums = vec![FunctionSum::default(); header.functions.min(MOST_FUNCTIONS) as usize];
+    for account in accounts::all(shared)? {
+        nodes.walk(account.root, |number, node, _| {
+            if let Some(sum) = sums.get_mut(node.function as usize) {
+                sum.calls = sum.calls.saturating_add(node.calls);
+                sum.untimed = sum.untimed.saturating_add(waits.of(number).untimed);
+                sum.own_ns += clock.signed_ns(node.base as i64) as f64;
+                sum.unwound += u64::from(node.unwound);
+            }
+        })?;
+    }
+    let mut slow = 0;
+    for slot in accounts::slots(shared, &header) {
+        slow += clock.ns(slot?.1.slow_ticks);
+    }
+    Ok((sums, slow as f64))
+}
+
+/// No target has more functions: one that says so has scribbled over its memory.
+const MOST_FUNCTIONS: u32 = 1 << 24;
 
 /// A copy of the node arena.
 struct Nodes {
@@ -173,14 +211,21 @@ fn damaged() -> Error {
     Error::Other("the trees that the target carries are damaged".into())
 }
 
-/// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
-pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
-    let mut header = shared.header()?;
-    let now = Moment::now();
+/// Names and places of everything that is counted, with no figures.
+pub fn catalog(shared: &Shared) -> Result<model::Profile> {
+    let header = shared.header()?;
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
     let mut profile = model::read(&mut &*catalog)
         .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
     loaded::add_catalogs(&mut profile, shared, &header)?;
+    Ok(profile)
+}
+
+/// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
+pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
+    let mut header = shared.header()?;
+    let now = Moment::now();
+    let mut profile = catalog(shared)?;
     // The target may have scribbled over the header: no function without a name.
     header.functions = header.functions.min(profile.functions.len() as u32);
     let end_ticks = ended.unwrap_or(now.ticks);
@@ -261,12 +306,37 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     }
     add_notes(&mut profile, &header);
     alloc::add_notes(&mut profile, shared, &header)?;
+    profile.switched = switched(shared, &header, end_ticks, &clock)?;
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(
             "{unseen} threads ended before they were seen from outside: their numbers are those of the target's PID namespace"
         ));
     }
     Ok(profile)
+}
+
+/// Functions that were not timed all along.
+fn switched(
+    shared: &Shared,
+    header: &shm::Header,
+    end: u64,
+    clock: &Clock,
+) -> Result<Vec<model::Switched>> {
+    let states = states::of_all(shared, header)?;
+    let changed = (0..).zip(&states).filter(|(_, state)| state.changes > 0);
+    Ok(changed
+        .map(|(function, state)| model::Switched {
+            function,
+            state: match State::of(state.state) {
+                State::Timed => model::ProbeState::Timed,
+                State::Sampled => model::ProbeState::Sampled,
+                State::Counted => model::ProbeState::Counted,
+                State::Off => model::ProbeState::Off,
+            },
+            off_ns: clock.ns(states::off_until(state, end)),
+            changes: state.changes.into(),
+        })
+        .collect())
 }
 
 fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
@@ -361,6 +431,7 @@ struct Figures {
     min: i64,
     max: i64,
     unwound: u32,
+    untimed: u64,
     flags: NodeFlags,
     metrics: model::Metrics,
 }
@@ -415,6 +486,7 @@ impl Reader<'_> {
                 min: node.min,
                 max: node.max,
                 unwound: node.unwound,
+                untimed: waited.untimed,
                 flags: NodeFlags::empty(),
                 metrics: self.allocations.of(number),
             };
@@ -429,8 +501,10 @@ impl Reader<'_> {
                 figures.flags |= NodeFlags::OPEN;
                 figures.cum = figures.cum.wrapping_add(running.took);
                 figures.base = figures.base.wrapping_add(running.own as u64);
-                figures.min = figures.min.min(running.own);
-                figures.max = figures.max.max(running.own);
+                if running.timed {
+                    figures.min = figures.min.min(running.own);
+                    figures.max = figures.max.max(running.own);
+                }
                 figures.waited = figures.waited.wrapping_add(running.waited);
                 figures.terminal = figures.terminal.wrapping_add(running.terminal);
             }
@@ -602,18 +676,25 @@ impl Reader<'_> {
             offset += BATCH * shm::FRAME_SIZE;
         }
         let mut running: HashMap<u64, Running> = HashMap::new();
-        let mut above = 0;
+        let timed = self.header.flags & shm::HEADER_TIMED != 0;
+        let mut above = 0u64;
         let Some(innermost) = frames.last() else {
             return Ok(running);
         };
         for frame in frames.iter().rev() {
-            let took = end.saturating_sub(frame.start);
-            let own = took.wrapping_sub(frame.child).wrapping_sub(above) as i64;
+            let inside = frame.child.wrapping_add(above);
+            let took = match frame.start {
+                // Not timed: its own time is its caller's.
+                0 if timed => inside,
+                start => end.saturating_sub(start),
+            };
+            let own = took.wrapping_sub(inside) as i64;
             above = took;
             if let Some(number) = self.nodes.number_of(frame.node) {
                 let entry = running.entry(number).or_default();
                 entry.took = entry.took.wrapping_add(took);
                 entry.own = entry.own.wrapping_add(own);
+                entry.timed |= frame.start != 0;
                 if std::ptr::eq(frame, innermost) {
                     entry.waited = charged;
                     if clock.terminal_wait == clock.last {
@@ -665,6 +746,7 @@ impl Reader<'_> {
                 min: i64::MAX - node.min,
                 max: node.max,
                 unwound: node.unwound,
+                untimed: self.waits.folded(function).untimed,
                 flags: NodeFlags::FOLDED,
                 metrics: self.allocations.folded(function),
             };
@@ -707,6 +789,7 @@ fn add_waits(nodes: &mut [model::Node], mut waits: Vec<u64>) {
 struct Running {
     took: u64,
     own: i64,
+    timed: bool,
     waited: u64,
     terminal: u64,
 }
@@ -754,6 +837,8 @@ fn convert(
         max: signed(figures.max),
         recursion,
         unwound: figures.unwound.into(),
+        // Counted right after the call is, so that a reader may meet one more.
+        untimed: figures.untimed.min(figures.calls),
         flags: figures.flags,
         site: None,
         metrics: figures.metrics,

@@ -1,11 +1,15 @@
 //! The ledger: every byte that was changed in the target, and how program counters translate. It lies in the target's
 //! shared memory before the first byte of text is written, so that any later process can undo everything.
 
+mod switches;
+
 use thalweg_patch::{Emitted, Patch};
 
 use crate::error::{Error, Result};
 use crate::proc::Mapping;
 use crate::survey::Surveyed;
+
+pub use switches::{NOBODYS, Switchable, Switches, Tail};
 
 /// All patches of one target.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,8 +18,14 @@ pub struct Ledger {
     pub patches: Vec<Patch>,
     /// Stub pc -> original pc, sorted.
     pub back: Vec<(u64, u64)>,
-    /// Original pc -> stub pc, sorted. Needed only while attaching, so not carried by the target.
+    /// Original pc -> stub pc, sorted.
     pub moves: Vec<(u64, u64)>,
+    /// Whose each patch is, parallel to `patches`: a function's number, or `NOBODYS`.
+    pub owners: Vec<u32>,
+    /// The functions whose probes can be switched.
+    pub switchable: Vec<Switchable>,
+    /// Probes before jumps to functions of this ledger.
+    pub tails: Vec<Tail>,
     /// Which files' code lay where, patched or not: a patch is undone only where its file is still mapped.
     pub texts: Vec<Text>,
     /// Which modules lay where, for those who meet an address later.
@@ -87,8 +97,11 @@ impl Text {
 const USER_SPACE: u64 = (1 << 47) - 4096;
 
 impl Ledger {
-    /// Takes over what was emitted for one module.
-    pub fn add(&mut self, emitted: Emitted) {
+    /// Takes over what was emitted for one module; `switches` tells whose the patches are.
+    pub fn add(&mut self, emitted: Emitted, switches: Switches) {
+        self.owners.extend(switches.owners);
+        self.switchable.extend(switches.switchable);
+        self.tails.extend(switches.tails);
         self.patches.extend(emitted.patches);
         self.back.extend(emitted.back);
         self.moves.extend(emitted.moves);
@@ -109,6 +122,7 @@ impl Ledger {
     pub fn sort(&mut self) {
         self.back.sort_unstable();
         self.moves.sort_unstable();
+        self.switchable.sort_unstable_by_key(|one| one.function);
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -145,6 +159,7 @@ impl Ledger {
             put(&mut out, home.bias);
             put(&mut out, home.function.into());
         }
+        self.encode_switches(&mut out);
         zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
     }
 
@@ -203,27 +218,28 @@ impl Ledger {
                 function: input.number()? as u32,
             });
         }
+        ledger.decode_switches(&mut input)?;
         Ok(ledger)
     }
 }
 
-fn damaged() -> Error {
+pub(super) fn damaged() -> Error {
     Error::Other(
         "the ledger of patches that the target carries is damaged: nothing was changed".into(),
     )
 }
 
 /// The way from one address to another as a small number, whatever its direction.
-fn folded(from: u64, to: u64) -> u64 {
+pub(super) fn folded(from: u64, to: u64) -> u64 {
     let step = to.wrapping_sub(from) as i64;
     ((step << 1) ^ (step >> 63)) as u64
 }
 
-fn unfolded(from: u64, step: u64) -> u64 {
+pub(super) fn unfolded(from: u64, step: u64) -> u64 {
     from.wrapping_add((step >> 1) ^ (step & 1).wrapping_neg())
 }
 
-fn put(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -231,16 +247,16 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(len).ok_or_else(damaged)?;
         self.0 = rest;
         Ok(head)
     }
 
-    fn number(&mut self) -> Result<u64> {
+    pub(super) fn number(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
@@ -266,7 +282,22 @@ mod tests {
         Ledger {
             patches: vec![patch(0x7f00_0000_0000, 1), patch(0x5555_0000, 2)],
             back: vec![(0x1000, 0x7f00_0000_0000), (0x1005, 0x5555_0000)],
-            moves: vec![],
+            moves: vec![(0x5555_0001, 0x1001), (0x7f00_0000_0001, 0x1006)],
+            owners: vec![NOBODYS, 3],
+            switchable: vec![Switchable {
+                function: 3,
+                low: 0x5555_0000,
+                high: 0x5555_0040,
+                mode_at: 0x1080,
+                fixed: false,
+                needs: vec![4, 1],
+            }],
+            tails: vec![Tail {
+                target: 3,
+                address: 0x1091,
+                probed: [1, 2, 3, 4],
+                unprobed: [5, 6, 7, 0xf0],
+            }],
             texts: vec![Text {
                 start: 0x7f00_0000_0000,
                 end: 0x7f00_0000_2000,

@@ -5,12 +5,13 @@
 //!
 //! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees; `record` chooses single calls and reads them; `family` follows forks and execs.
 //! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
-//! (all that was changed). Everything that stops or changes a process happens on one OS thread.
+//! (all that was changed). `switch` changes what single functions' probes do. Everything that stops or changes a process happens on one OS thread.
 
 mod accounts;
 pub mod agent;
 mod alloc;
 pub mod attach;
+pub mod budget;
 pub mod clock;
 mod coroutines;
 pub mod counters;
@@ -33,7 +34,9 @@ pub mod proc;
 pub mod record;
 mod sigframe;
 mod sites;
+pub mod states;
 pub mod survey;
+pub mod switch;
 mod table;
 mod terminal;
 mod text;

@@ -72,7 +72,7 @@ impl Lookup {
     }
 }
 
-/// Drops functions that no context and no recorded call names, numbers the others anew, and looks up where they are defined.
+/// Drops functions that no context and no recorded call names and that were never switched, numbers the others anew, and looks up where they are defined.
 pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
@@ -85,6 +85,9 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     }
     for call in &profile.recorded.calls {
         seen[call.function as usize] = true;
+    }
+    for switched in &profile.switched {
+        seen[switched.function as usize] = true;
     }
     let mut numbers = vec![0u32; seen.len()];
     let mut next = 0;
@@ -107,6 +110,9 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     }
     for call in &mut profile.recorded.calls {
         call.function = numbers[call.function as usize];
+    }
+    for switched in &mut profile.switched {
+        switched.function = numbers[switched.function as usize];
     }
     look_up(profile, lookup);
     look_up_sites(profile, lookup);

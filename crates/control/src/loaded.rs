@@ -35,6 +35,7 @@ use crate::memory::{self, Shared};
 use crate::prepare::{self, Build, Probes};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
+use crate::states::{self, State};
 use crate::survey::{self, MappedFile, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
@@ -316,7 +317,7 @@ impl Modules {
         let mut stubs = Vec::new();
         for mut made in prepare::emit(surveyed, &numbers, self.probes, home.region, home.stubs)? {
             stubs.push((made.at, std::mem::take(&mut made.code.stubs)));
-            ledger.add(made.code);
+            ledger.add(made.code, made.switches);
         }
         ledger.texts = surveyed.text.clone();
         ledger.homes.extend(ledger::Home::of(surveyed, &numbers));
@@ -432,6 +433,9 @@ impl Modules {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
             if module.instance.texts.iter().all(there) && module.changes.still_fit(&stopped)? {
                 module.write(&mut stopped)?;
+                for one in &module.ledger.switchable {
+                    states::set(shared, &header, one.function, State::Timed)?;
+                }
                 self.instances.push(module.instance);
             }
         }

@@ -46,6 +46,8 @@ unsafe impl Contract for shm::rules::Head {}
 unsafe impl Contract for shm::rules::Counter {}
 // SAFETY: as above.
 unsafe impl Contract for shm::rules::Entry {}
+// SAFETY: as above.
+unsafe impl Contract for shm::ProbeState {}
 
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}

@@ -11,7 +11,7 @@ use thalweg_symbols::{DebugLookup, Module, Unwinder};
 use crate::agent;
 use crate::error::{Error, Result};
 use crate::launch::list_state;
-use crate::ledger::{Home, Ledger};
+use crate::ledger::{Home, Ledger, Switches};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -221,7 +221,7 @@ impl Build {
                     region
                         .stubs
                         .push((emitted.at, std::mem::take(&mut emitted.code.stubs)));
-                    ledger.add(emitted.code);
+                    ledger.add(emitted.code, emitted.switches);
                 }
                 at += extents[member].2;
             }
@@ -328,6 +328,7 @@ impl Build {
         header.nodes_len = self.layout.nodes_len;
         header.rules_offset = self.layout.rules_offset;
         header.alloc_offset = self.layout.alloc_offset;
+        header.states_offset = self.layout.states_offset;
         for (place, region) in header.code.iter_mut().zip(&self.code) {
             *place = shm::CodeRegion {
                 start: region.start,
@@ -413,6 +414,7 @@ pub fn stub_bytes(surveyed: &Surveyed) -> u64 {
 pub struct EmittedAt {
     pub at: u64,
     pub code: Emitted,
+    pub switches: Switches,
 }
 
 /// The stubs and patches of one module, with its stubs from `at` on and the agent at `agent`. A second set is that of
@@ -432,7 +434,11 @@ pub fn emit(
             encoder,
         };
         thalweg_patch::emit(&surveyed.module, plan, &placement)
-            .map(|code| EmittedAt { at, code })
+            .map(|code| EmittedAt {
+                at,
+                switches: Switches::of(surveyed, plan, numbers, &code),
+                code,
+            })
             .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))
     };
     let counting = agent::Encoder {

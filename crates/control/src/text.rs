@@ -192,6 +192,63 @@ pub fn undo(stopped: &mut Stopped, ledger: &Ledger, foreign: &mut Vec<u64>) -> R
     Ok(())
 }
 
+/// Takes these patches out of the text, in the order given, where ours are in it.
+pub fn put_back(
+    stopped: &mut Stopped,
+    patches: &[&Patch],
+    there: &impl Fn(u64) -> bool,
+) -> Result<()> {
+    rewrite(stopped, patches, there, |patch| {
+        (&patch.replacement, &patch.original)
+    })
+}
+
+/// Puts these patches into the text, in the order given, where it is as it was.
+pub fn put_in(
+    stopped: &mut Stopped,
+    patches: &[&Patch],
+    there: &impl Fn(u64) -> bool,
+) -> Result<()> {
+    rewrite(stopped, patches, there, |patch| {
+        (&patch.original, &patch.replacement)
+    })
+}
+
+fn rewrite(
+    stopped: &mut Stopped,
+    patches: &[&Patch],
+    there: &impl Fn(u64) -> bool,
+    bytes: impl Fn(&Patch) -> (&[u8], &[u8]),
+) -> Result<()> {
+    for run in patches.chunk_by(|a, b| page_of(a) == page_of(b)) {
+        let (Some(low), Some(high)) = (
+            run.iter().map(|p| p.address).min(),
+            run.iter()
+                .map(|p| p.address + p.original.len() as u64)
+                .max(),
+        ) else {
+            continue;
+        };
+        let mut now = vec![0; (high - low) as usize];
+        if !there(low) || stopped.read(RemoteAddr(low), &mut now).is_err() {
+            continue;
+        }
+        let before = now.clone();
+        for patch in run {
+            let (old, new) = bytes(patch);
+            let at = (patch.address - low) as usize;
+            let place = &mut now[at..at + old.len()];
+            if place == old {
+                place.copy_from_slice(new);
+            }
+        }
+        if now != before {
+            stopped.write(RemoteAddr(low), &now)?;
+        }
+    }
+    Ok(())
+}
+
 fn crosses(patch: &Patch) -> Error {
     Error::Other(format!(
         "the patch at {:#x} crosses a page: nothing was changed",

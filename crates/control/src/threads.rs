@@ -290,6 +290,7 @@ impl Opener<'_> {
         if records {
             private.rules = shared_start + header.rules_offset + shm::rules::TABLE_OFFSET;
         }
+        private.untimed = shm::untimed_base(shared_start, header);
         private.go_stack = bottom - shm::FRAME_SIZE + shm::FRAMES_STRIDE;
         self.stopped.write(RemoteAddr(gs), bytes_of(&private))?;
         regs.gs_base = gs;

@@ -48,6 +48,6 @@ fn entry(bytes: &[u8], number: u64) -> shm::Waits {
         ticks: word(0),
         terminal: word(8),
         times: word(16),
-        reserved: 0,
+        untimed: word(24),
     }
 }

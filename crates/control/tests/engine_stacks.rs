@@ -36,6 +36,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         alloc: false,
         memory,
         follow: false,
+        budget: None,
         gates_suffice: false,
         recording: None,
     };

@@ -258,6 +258,8 @@ struct Node<'a> {
     terminal: u64,
     #[serde(skip_serializing_if = "is_zero")]
     unwound: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    untimed: u64,
     #[serde(skip_serializing_if = "is_false")]
     on_stack_at_attach: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -315,6 +317,7 @@ impl<'a> Node<'a> {
             recursion: node.recursion,
             terminal: node.terminal,
             unwound: node.unwound,
+            untimed: node.untimed,
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),

@@ -73,6 +73,7 @@ fn fib() -> Profile {
             reason: "entry code".into(),
         }],
         notes: vec![],
+        switched: vec![],
         sites: vec![],
         recorded: Default::default(),
     }
@@ -91,6 +92,7 @@ fn node(parent: Option<u32>, function: u32) -> Node {
         recursion: 0,
         terminal: 0,
         unwound: 0,
+        untimed: 0,
         flags: NodeFlags::empty(),
         ..Node::default()
     }
@@ -210,6 +212,7 @@ fn the_documented_fields_are_those_that_are_written() {
     let mut profile = fib();
     let node = &mut profile.processes[0].threads[1].nodes[0];
     node.unwound = 1;
+    node.untimed = 1;
     node.terminal = 1;
     node.flags |= NodeFlags::FOLDED;
     let targets = [Target::Direct, Target::Indirect];

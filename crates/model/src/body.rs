@@ -9,7 +9,7 @@ use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
     Skipped, Thread,
 };
-use crate::{calls, nodes, sites};
+use crate::{calls, nodes, sites, switched};
 
 mod tag {
     pub const META: u64 = 1;
@@ -28,6 +28,8 @@ mod tag {
     pub const METRICS: u64 = 40;
     pub const FURTHER_COSTS: u64 = 31;
     pub const KERNEL: u64 = 41;
+    pub const UNTIMED: u64 = 50;
+    pub const SWITCHED: u64 = 51;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -80,6 +82,16 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if !profile.meta.metrics.is_empty() {
         section(&mut out, tag::METRICS, |out| encode_metrics(profile, out));
     }
+    if nodes_of(profile).any(|node| node.untimed > 0) {
+        section(&mut out, tag::UNTIMED, |out| {
+            encode_few(profile, |node| node.untimed, out)
+        });
+    }
+    if !profile.switched.is_empty() || profile.meta.estimated {
+        section(&mut out, tag::SWITCHED, |out| {
+            switched::encode(&profile.switched, profile.meta.estimated, out)
+        });
+    }
     out.into_bytes()
 }
 
@@ -112,6 +124,15 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::KERNEL => decode_kernel(&mut profile, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
+            tag::UNTIMED => decode_few(
+                &mut profile,
+                "a context that does not exist has calls that were not timed",
+                |node| &mut node.untimed,
+                section,
+            )?,
+            tag::SWITCHED => {
+                (profile.switched, profile.meta.estimated) = switched::decode(section)?;
+            }
             _ => continue,
         }
         if !section.is_at_end() {
@@ -166,6 +187,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         costs: None,
         metrics: Vec::new(),
         weighed_by: None,
+        estimated: false,
     })
 }
 

@@ -18,6 +18,7 @@ mod metrics;
 mod nodes;
 mod profile;
 mod sites;
+mod switched;
 mod validate;
 
 pub use calls::{Call, CallEnd, CallValue, Recorded, Rule};
@@ -30,4 +31,5 @@ pub use profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
     Profile, Site, SiteId, Skipped, Target, Thread,
 };
+pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::profile::{Module, Process, Profile, Site, SiteId, Skipped};
+use crate::switched::Switched;
 
 /// Grows one profile out of several.
 #[derive(Clone, Default)]
@@ -66,6 +67,10 @@ impl Merger {
             shift(&mut process, later_ns);
             self.profile.processes.push(process);
         }
+        for mut switched in other.switched {
+            switched.function = number(switched.function);
+            self.switch(switched);
+        }
         for skipped in other.skipped {
             self.skip(skipped);
         }
@@ -118,6 +123,20 @@ impl Merger {
         kept.functions_total = kept.functions_total.max(module.functions_total);
         kept.functions_patched = kept.functions_patched.max(module.functions_patched);
         index
+    }
+
+    /// A function of several programs is as it was in the one that knows least of it.
+    fn switch(&mut self, switched: Switched) {
+        let all = &mut self.profile.switched;
+        match all.binary_search_by_key(&switched.function, |known| known.function) {
+            Ok(index) => {
+                let known = &mut all[index];
+                known.state = known.state.max(switched.state);
+                known.off_ns = known.off_ns.max(switched.off_ns);
+                known.changes = known.changes.saturating_add(switched.changes);
+            }
+            Err(index) => all.insert(index, switched),
+        }
     }
 
     fn skip(&mut self, skipped: Skipped) {

@@ -2,6 +2,7 @@
 
 use crate::calls::Recorded;
 use crate::metrics::{Metric, Metrics};
+use crate::switched::Switched;
 
 /// Everything one recording found out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +18,8 @@ pub struct Profile {
     pub recorded: Recorded,
     /// Functions that were found but not patched, each with its reason.
     pub skipped: Vec<Skipped>,
+    /// Functions whose probes were switched while they were counted, in the order of their numbers.
+    pub switched: Vec<Switched>,
     /// What the reader of a report must know about how the figures came about, one sentence each.
     pub notes: Vec<String>,
 }
@@ -43,6 +46,9 @@ pub struct Meta {
     pub weighed_by: Option<Metric>,
     /// What the probes cost on the machine that recorded, where it was calibrated.
     pub costs: Option<ProbeCosts>,
+    /// The times of functions of which not every call was timed are estimates for all calls, as opposed to sums over those
+    /// that were timed.
+    pub estimated: bool,
 }
 
 /// What a probed call adds to the figures, in nanoseconds, beyond what the call itself costs.
@@ -202,6 +208,8 @@ pub struct Node {
     pub recursion: u32,
     /// Of `calls`, those that ended without a return: an exception, a longjmp or a cancellation went through them.
     pub unwound: u64,
+    /// Of `calls`, those that were not timed. Unless times are estimated, they are in the base of whoever called.
+    pub untimed: u64,
     pub flags: NodeFlags,
     /// Where the calls were made, if that was recorded and is known.
     pub site: Option<SiteId>,

@@ -52,6 +52,11 @@ pub enum Invalid {
     #[error("a recorded call refers to something that is not there")]
     RecordedCall,
 
+    #[error(
+        "function {function} was switched, but there are {functions}, each named once and in order"
+    )]
+    SwitchedFunction { function: u32, functions: usize },
+
     #[error("{0} is not a number")]
     NotANumber(&'static str),
 }
@@ -59,6 +64,18 @@ pub enum Invalid {
 impl Profile {
     /// All indices lead somewhere, parents come before their children, and every figure is a number.
     pub fn validate(&self) -> Result<(), Invalid> {
+        let mut least = 0;
+        for switched in &self.switched {
+            let function = switched.function;
+            let functions = self.functions.len();
+            if function as usize >= functions || function < least {
+                return Err(Invalid::SwitchedFunction {
+                    function,
+                    functions,
+                });
+            }
+            least = function + 1;
+        }
         if !self.meta.clock_hz.is_finite() {
             return Err(Invalid::NotANumber("the clock's frequency"));
         }

@@ -84,7 +84,8 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
                     function,
                     keep_flags: true,
                     windows: vec![window],
-                    needs: Vec::new(),
+                    continues_in: Vec::new(),
+                    hosts: Vec::new(),
                 });
             }
             None if needed => {

@@ -59,8 +59,10 @@ pub struct FragmentPlan {
     pub function: usize,
     pub keep_flags: bool,
     pub windows: Vec<Window>,
-    /// As for functions.
-    pub needs: Vec<usize>,
+    /// What it goes on in, of the same kind.
+    pub continues_in: Vec<usize>,
+    /// In whose displaced bytes it has springboards.
+    pub hosts: Vec<usize>,
 }
 
 /// The most invasive means that a function's plan needs.

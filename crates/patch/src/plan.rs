@@ -563,9 +563,16 @@ impl Planner<'_, '_> {
                 State::Planned(planned) => {
                     let mut planned = *planned;
                     planned.windows.sort_unstable_by_key(|w| w.start);
-                    let mut needs: Vec<usize> = planned.needs.iter().map(|need| need.0).collect();
-                    needs.sort_unstable();
-                    needs.dedup();
+                    let needs = |wanted: &dyn Fn(Need) -> bool| {
+                        let all = planned.needs.iter().filter(|need| wanted(need.1));
+                        let mut all: Vec<usize> = all.map(|need| need.0).collect();
+                        all.sort_unstable();
+                        all.dedup();
+                        all
+                    };
+                    let continues_in = needs(&|need| need == Need::Exits);
+                    let hosts = needs(&|need| need == Need::Bytes);
+                    let needs = needs(&|_| true);
                     let keep_flags = keep.contains(&function);
                     let fragment = self.image.is_fragment(function);
                     plan.stub_bytes += planned.stub_bytes;
@@ -580,7 +587,8 @@ impl Planner<'_, '_> {
                             function,
                             keep_flags,
                             windows: planned.windows,
-                            needs,
+                            continues_in,
+                            hosts,
                         });
                     } else {
                         plan.functions.push(FunctionPlan {

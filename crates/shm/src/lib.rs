@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | rules | alloc |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -18,12 +18,15 @@
 pub mod alloc;
 pub mod record;
 pub mod rules;
+mod states;
 pub mod totals;
+
+pub use states::*;
 
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -115,6 +118,11 @@ pub struct PrivateSlot {
     pub rules: u64,
     /// With `HEADER_ALLOC`: the allocator that the thread is in.
     pub alloc: AllocNote,
+    /// What a quarter of a node's address is added to: where its calls without a clock are counted (`Waits::untimed`).
+    pub untimed: u64,
+    /// How many calls of sampled functions go by until one is timed, and what the next such number is drawn from.
+    pub countdown: u64,
+    pub seed: u64,
 }
 
 /// What an allocator was asked for that has not returned yet.
@@ -165,6 +173,9 @@ pub const PRIVATE_GO_BUSY: usize = core::mem::offset_of!(PrivateSlot, go_busy);
 pub const PRIVATE_RULES: usize = core::mem::offset_of!(PrivateSlot, rules);
 pub const PRIVATE_ALLOC_AT: usize = core::mem::offset_of!(PrivateSlot, alloc.at);
 pub const PRIVATE_ALLOC_KIND: usize = core::mem::offset_of!(PrivateSlot, alloc.kind);
+pub const PRIVATE_UNTIMED: usize = core::mem::offset_of!(PrivateSlot, untimed);
+pub const PRIVATE_COUNTDOWN: usize = core::mem::offset_of!(PrivateSlot, countdown);
+pub const PRIVATE_SEED: usize = core::mem::offset_of!(PrivateSlot, seed);
 
 /// Fields of Go's `g`, the same in all versions that pass it in r14: the end of its stack, and its thread.
 pub const G_STACK_END: usize = 8;
@@ -324,6 +335,7 @@ pub struct Frame {
     pub key: u64,
     /// Address of the tree node.
     pub node: u64,
+    /// 0: the call is not timed.
     pub start: u64,
     /// Time spent in callees so far.
     pub child: u64,
@@ -434,7 +446,8 @@ pub struct ParkedFrame {
     /// The call site, where sites are told apart.
     pub site: u64,
     pub function: u32,
-    pub reserved: u32,
+    /// 1: the call is not timed.
+    pub untimed: u32,
 }
 
 /// How many activations a block holds.
@@ -478,7 +491,8 @@ pub struct Waits {
     /// Part of `ticks`: for a terminal's input.
     pub terminal: u64,
     pub times: u64,
-    pub reserved: u64,
+    /// Of the context's calls, those that were counted without a clock.
+    pub untimed: u64,
 }
 
 pub const WAITS_SIZE: u64 = 32;
@@ -703,6 +717,11 @@ pub struct Header {
     pub rules_offset: u64,
     /// With `HEADER_ALLOC`: see `alloc`.
     pub alloc_offset: u64,
+    /// A `ProbeState` for each function.
+    pub states_offset: u64,
+    /// 1: somebody detaches, or has begun to: no text is patched any more.
+    pub leaving: u32,
+    pub reserved: u32,
 }
 
 /// As a gap: one that is never exceeded.
@@ -752,6 +771,7 @@ pub struct Layout {
     pub rules_offset: u64,
     /// 0: allocations are not counted.
     pub alloc_offset: u64,
+    pub states_offset: u64,
     pub shared_size: u64,
 }
 
@@ -774,7 +794,8 @@ impl Layout {
         let nodes_offset = page_up(folded_offset + functions_limit * NODE_SIZE);
         let nodes_len = page_up(node_bytes);
         let waits_offset = waits_offset(nodes_offset, nodes_len);
-        let rules_offset = page_up(waits_offset + waits_place(waits_offset - folded_offset));
+        let states_offset = page_up(waits_offset + waits_place(waits_offset - folded_offset));
+        let rules_offset = page_up(states_offset + functions_limit * PROBE_STATE_SIZE);
         Layout {
             table_entries,
             catalog_offset,
@@ -788,6 +809,7 @@ impl Layout {
             waits_offset,
             rules_offset,
             alloc_offset: 0,
+            states_offset,
             shared_size: page_up(rules_offset + rules::len(functions_limit)),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use thalweg_control::attach;
 use thalweg_control::proc::Pid;
 
@@ -40,6 +41,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.measure.budget.is_some() {
+        bail!(
+            "attach leaves nobody behind who could keep a budget: use `thalweg record -p {} --budget ...`, \
+             or switch functions by hand with `thalweg switch`",
+            args.pid
+        );
+    }
     let mut options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
     options.recording = args.recording.build(Drop::Oldest)?;
     let _interrupts = Interrupts::catch()?;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 
 mod analysis;
+mod budget;
 mod programs;
 mod sampled;
 mod table;
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth)
+    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth, budget)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -94,6 +95,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if "truth".contains(&args.only) {
         bench.truth(&mut table)?;
+    }
+    if "budget".contains(&args.only) {
+        bench.budget(&mut table)?;
     }
     table.print();
     Ok(if args.check && table.missed() > 0 {

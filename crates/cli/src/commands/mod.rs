@@ -20,5 +20,6 @@ pub mod rules;
 pub mod serve;
 pub mod status;
 pub mod summary;
+pub mod switch;
 pub mod threads;
 pub mod top;

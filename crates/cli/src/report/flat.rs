@@ -12,7 +12,7 @@ use super::table::{Align, Cell, Table};
 use super::text::{
     TIME_WIDTH, bytes, count, counted, printable, share, time, time_if, time_inline,
 };
-use super::{LeftOut, Selection, SortKey};
+use super::{LeftOut, Selection, SortKey, state};
 
 /// Columns of the table.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub enum Field {
     Mapped,
     /// Of these, bytes that it had unmapped
     Unmapped,
+    /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off
+    State,
     Module,
     /// Source file and line
     Place,
@@ -187,6 +189,9 @@ pub fn print_rows(
         let behind = fields.len() - 2;
         fields.splice(behind..behind, ALLOCATION);
     }
+    if !chosen && !profile.switched.is_empty() {
+        fields.insert(1, Field::State);
+    }
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
     fields.push(Field::Name);
@@ -262,6 +267,7 @@ impl View<'_> {
             Field::LiveBlocks => table.column("Live blocks", Align::Right),
             Field::Mapped => table.column("Mapped", Align::Right),
             Field::Unmapped => table.column("Unmapped", Align::Right),
+            Field::State => table.column("State", Align::Left),
             Field::Module => table.column("Module", Align::Left).at_most(24),
             Field::Place => table.column("Place", Align::Left).at_most(40),
             Field::Name => table.column("Name", Align::Left),
@@ -303,6 +309,7 @@ impl View<'_> {
             Field::LiveBlocks => counted_metric(row, Metric::LiveObjects),
             Field::Mapped => sized_metric(row, Metric::MapBytes),
             Field::Unmapped => sized_metric(row, Metric::UnmapBytes),
+            Field::State => Cell::new(state::of_row(self.profile, row)),
             Field::Module => Cell::new(printable(
                 &self.profile.modules[function.module as usize].name,
             )),

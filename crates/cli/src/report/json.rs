@@ -9,7 +9,7 @@ use thalweg_model::{Metrics, NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
-use super::{LeftOut, Selection, flat, sites, tree};
+use super::{LeftOut, Selection, flat, sites, state, tree};
 
 pub fn print_summary_json(
     profile: &Profile,
@@ -228,6 +228,14 @@ struct Function<'a> {
     on_stack_at_attach: bool,
     #[serde(skip_serializing_if = "Named::is_empty")]
     metrics: Named,
+    /// What its probes did at the end, for how much of the recording nothing is known of it, and how many of its calls
+    /// were not timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    off: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    untimed: u64,
     callers: Vec<CallerOf<'a>>,
 }
 
@@ -261,6 +269,7 @@ impl<'a> Function<'a> {
     fn of(profile: &'a Profile, callers: &Callers, row: &FunctionTotals) -> Function<'a> {
         let function = &profile.functions[row.function as usize];
         let edges = callers.0.get(&row.function).map_or(&[][..], Vec::as_slice);
+        let switched = state::of_function(profile, row.function);
         Function {
             function: row.function,
             name: &function.name,
@@ -281,6 +290,9 @@ impl<'a> Function<'a> {
             folded_calls: row.folded_calls,
             on_stack_at_attach: row.on_stack_at_attach,
             metrics: Named(row.metrics),
+            state: switched.map(|one| one.state.name()),
+            off: switched.map_or(0, |one| one.off_ns),
+            untimed: row.untimed,
             callers: edges
                 .iter()
                 .map(|edge| {

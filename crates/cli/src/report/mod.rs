@@ -15,6 +15,7 @@ mod output;
 mod overview;
 mod processes;
 mod sites;
+mod state;
 mod style;
 mod summary;
 mod table;

@@ -13,7 +13,7 @@ use super::text::{
     TIME_WIDTH, bytes, command_line, count, counted, cut, nanoseconds, printable, share, time,
     time_inline,
 };
-use super::{Selection, SortKey, flat};
+use super::{Selection, SortKey, flat, state};
 
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
@@ -234,6 +234,9 @@ pub fn print_head(
                 time_inline(total as u64),
             ),
         )?;
+    }
+    if let Some(text) = state::summary(profile) {
+        line("switched", text)?;
     }
     for note in &profile.notes {
         line("note", printable(note).into_owned())?;

@@ -48,6 +48,7 @@ fn sample() -> Profile {
         recursion,
         terminal: 0,
         unwound: 0,
+        untimed: 0,
         flags: NodeFlags::empty(),
         site: None,
         ..Node::default()
@@ -157,6 +158,7 @@ fn sample() -> Profile {
         }],
         sites: vec![],
         recorded: Default::default(),
+        switched: vec![],
         notes: vec!["thread 58 ended before it could be read".into()],
     }
 }

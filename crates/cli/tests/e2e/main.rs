@@ -22,6 +22,7 @@ mod reports;
 mod sites;
 mod stacks;
 mod support;
+mod switched;
 mod threads;
 mod top;
 mod transparent;

@@ -15,6 +15,7 @@ use super::strays::Strays;
 use super::{Common, Reached, exec};
 use crate::accounts;
 use crate::attach::Attached;
+use crate::budget::Governor;
 use crate::clock;
 use crate::detach;
 use crate::error::Result;
@@ -57,6 +58,7 @@ struct Region<'a> {
     looked: Option<Instant>,
     /// What was recorded of single calls.
     drain: Drain,
+    governor: Option<Governor>,
 }
 
 /// Until nobody carries the region any more, or the family is closed. `ready` is called when the gates are served.
@@ -96,7 +98,17 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         checkpoint: None,
         unloaded: Vec::new(),
         drain: Drain::owner(),
+        governor: None,
     };
+    if let Some(budget) = common.options.budget {
+        let governor = shared
+            .try_clone()
+            .and_then(|shared| Governor::new(budget, shared, identity));
+        match governor {
+            Ok(governor) => region.governor = Some(governor),
+            Err(error) => common.lock().failed.push(error),
+        }
+    }
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
     let mut server = Server::start(&shared).ok();
     if shared
@@ -115,6 +127,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         region.serve(&mut server);
         region.look();
         region.drain();
+        region.govern();
         region.answer();
         let living = region.lives.iter().filter(|l| l.end.is_none()).count();
         if let Some((_, count)) = common.lock().regions.get_mut(&number) {
@@ -241,6 +254,16 @@ impl Region<'_> {
             self.common.lock().reached.push_back(reached);
         }
         self.checkpoint = Some(Instant::now());
+    }
+
+    /// Keeps the probes within their budget. What cannot be read or switched this time is the next time.
+    fn govern(&mut self) {
+        let Some(governor) = &mut self.governor else {
+            return;
+        };
+        let living = self.lives.iter().filter(|life| life.end.is_none());
+        let pids: Vec<Pid> = living.map(|life| life.pid).collect();
+        governor.tend(&pids);
     }
 
     /// Says what there is so far, if that was asked for.
@@ -417,6 +440,9 @@ impl Region<'_> {
             profile.recorded = self
                 .drain
                 .recorded(shared, &header, &self.witness, hz, end)?;
+        }
+        if let Some(governor) = &self.governor {
+            profile.notes.push(governor.report());
         }
         if let Some(first) = self.unloaded.first() {
             profile.notes.push(format!(

@@ -209,6 +209,7 @@ impl Trees {
             self.modules.push(Module::default());
         }
         Ok(Profile {
+            switched: Vec::new(),
             meta: self.meta,
             modules: self.modules,
             functions: self.functions,

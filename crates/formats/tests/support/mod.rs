@@ -95,6 +95,7 @@ pub fn profile() -> Profile {
         recorded: Default::default(),
         skipped: vec![],
         notes: vec!["a note".into()],
+        switched: vec![],
     }
 }
 

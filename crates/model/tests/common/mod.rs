@@ -6,7 +6,8 @@ use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
     Call, CallEnd, CallValue, Creator, End, Function, KernelCounts, Meta, Metric, Module, Node,
-    NodeFlags, ProbeCosts, Process, Profile, Rule, Site, SiteId, Skipped, Target, Thread,
+    NodeFlags, ProbeCosts, ProbeState, Process, Profile, Rule, Site, SiteId, Skipped, Switched,
+    Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -24,7 +25,22 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
             )
         })
         .prop_map(|(meta, modules, functions, processes, skipped, notes)| {
+            let states = [
+                ProbeState::Timed,
+                ProbeState::Sampled,
+                ProbeState::Counted,
+                ProbeState::Off,
+            ];
             let mut profile = Profile {
+                switched: (0..functions.len() as u32)
+                    .filter(|function| function % 2 == skipped.len() as u32 % 2)
+                    .map(|function| Switched {
+                        function,
+                        state: states[function as usize % states.len()],
+                        off_ns: u64::from(function) << 33,
+                        changes: function.into(),
+                    })
+                    .collect(),
                 meta,
                 modules,
                 functions,
@@ -159,6 +175,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     false => Vec::new(),
                 },
                 weighed_by: None,
+                estimated: numbers.3,
             },
         )
 }
@@ -275,6 +292,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     recursion,
                     terminal: m.4 % 3,
                     unwound: m.5 % 3,
+                    untimed: m.3 % 3,
                     flags: NodeFlags::from_bits(flags).unwrap(),
                     site: None,
                     ..Node::default()
@@ -344,6 +362,7 @@ pub fn realistic(node_count: usize) -> Profile {
             recursion,
             terminal: 0,
             unwound: 0,
+            untimed: 0,
             flags: NodeFlags::empty(),
             site: None,
             ..Node::default()

@@ -1,0 +1,60 @@
+//! Calls that are counted and not timed, and functions that were switched off: what the slow path has to know of both.
+//!
+//! A frame whose `start` is 0 is that of an untimed call: what its callees took is handed on to the frame below when it ends,
+//! what it took itself is part of its caller's own time. Reports put that right where some calls were timed.
+
+use crate::clock;
+use crate::memory::{Slot, atomic64, header, region};
+use crate::slow::{function_of, in_folded};
+use core::sync::atomic::Ordering::Relaxed;
+use thalweg_shm as shm;
+use thalweg_shm::{Frame, Node, ProbeState};
+
+/// The call that was just pushed is not timed.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn make_untimed(slot: Slot) {
+    // SAFETY: by the caller's promise; every node has its waits, and folded ones are everybody's.
+    unsafe {
+        let top = slot.top();
+        (&raw mut (*top).start).write_volatile(0);
+        if let Some(waits) = clock::waits_of((*top).node as *mut Node) {
+            atomic64(&raw mut (*waits).untimed).fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// The untimed call at `top` ends.
+///
+/// # Safety
+/// `top` must be a frame above the sentinel of a thread that is the running one, or has ended.
+pub unsafe fn settle(top: *mut Frame) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let took = (*top).child;
+        let below = top.sub(1);
+        (*below).child = (*below).child.wrapping_add(took);
+        let node = (*top).node as *mut Node;
+        if !in_folded(node) {
+            (*node).cum = (*node).cum.wrapping_add(took);
+        }
+    }
+}
+
+/// Whether the activation, which is found left behind, may have returned while its function was switched off.
+///
+/// # Safety
+/// `frame` must be one of a thread's, in use.
+pub unsafe fn left_unseen(frame: *const Frame) -> bool {
+    // SAFETY: by the caller's promise; every function has a state.
+    unsafe {
+        let function = function_of((*frame).node as *const Node);
+        if function as u64 >= (*header()).functions_limit {
+            return false;
+        }
+        let states = region() + shm::PRIVATE_SIZE + (*header()).states_offset;
+        let state = (states + function as u64 * shm::PROBE_STATE_SIZE) as *const ProbeState;
+        (&raw const (*state).offs).read_volatile() != 0
+    }
+}

@@ -1,0 +1,124 @@
+//! Times of functions of which not every call was timed.
+//!
+//! ```text
+//!   f, the share of a context's calls that were timed; B, what those took themselves
+//!   E = B / f         what all of them would have taken: the context's own time, and that of untimed calls that it made
+//!   U = E - B         of that, what was measured as its callers' own
+//!   own = E - U of all callees
+//! ```
+//!
+//! So nothing is added and nothing lost: what a context gains its callers lose. Where no call was timed (f is 0) the time is in the
+//! callers' own and stays there. Calls and the counts of callees are exact in any case; minimum and maximum are of timed calls.
+
+use thalweg_model::{Node, Profile};
+
+/// Makes the times of sampled functions those of all their calls. `false`: there is nothing to estimate, or it is done.
+pub fn estimate(profile: &mut Profile) -> bool {
+    if profile.meta.estimated || !profile.meta.timed {
+        return false;
+    }
+    let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    let mut any = false;
+    threads.by_ref().for_each(|thread| {
+        if thread.nodes.iter().any(|node| node.untimed > 0) {
+            estimate_thread(&mut thread.nodes);
+            any = true;
+        }
+    });
+    profile.meta.estimated = any;
+    any
+}
+
+fn estimate_thread(nodes: &mut [Node]) {
+    // Of each context's callees: time that was measured as its own and is not, and how much their cum has grown.
+    let mut not_own = vec![0.0f64; nodes.len()];
+    let mut grown = vec![0.0f64; nodes.len()];
+    for index in (0..nodes.len()).rev() {
+        let node = &mut nodes[index];
+        let measured = node.base as f64;
+        let timed = node.calls.saturating_sub(node.untimed);
+        let all = match (node.untimed, timed) {
+            (0, _) => measured,
+            (_, 0) => measured + not_own[index],
+            _ => measured * node.calls as f64 / timed as f64,
+        };
+        let own = (all - not_own[index]).max(0.0);
+        // What does not fit here was measured further up.
+        let passed_on = not_own[index] + own - measured;
+        node.base = own.round() as u64;
+        let change = own - measured + grown[index];
+        let change_ns = change.round() as i64;
+        node.cum = node.cum.saturating_add_signed(change_ns);
+        node.elapsed = node.elapsed.saturating_add_signed(change_ns);
+        if let Some(parent) = node.parent {
+            not_own[parent as usize] += passed_on;
+            grown[parent as usize] += change;
+        }
+    }
+}
+
+/// How far off the estimated base of a context may be: what the spread of the timed calls allows for, one standard deviation of
+/// their mean. No sample spreads more than half of the way from its least to its most.
+pub fn sampling_error(node: &Node) -> f64 {
+    let timed = node.calls.saturating_sub(node.untimed);
+    if node.untimed == 0 || timed == 0 {
+        return 0.0;
+    }
+    let spread = node.max.saturating_sub(node.min) as f64 / 2.0;
+    node.untimed as f64 * spread / (timed as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, A, B, MAIN};
+
+    fn sampled(calls: u64, timed: u64) -> Profile {
+        // main 1000 -> a 100 -> b 40, as measured; b's other calls are in a's time.
+        let mut profile = fixture::chain(&[(MAIN, 1000), (A, 100), (B, 40)]);
+        profile.meta.timed = true;
+        let b = &mut profile.processes[0].threads[0].nodes[2];
+        (b.calls, b.untimed) = (calls, calls - timed);
+        profile
+    }
+
+    fn bases(profile: &Profile) -> Vec<u64> {
+        let nodes = &profile.processes[0].threads[0].nodes;
+        nodes.iter().map(|node| node.base).collect()
+    }
+
+    #[test]
+    fn what_a_sampled_function_gains_its_caller_loses() {
+        let mut profile = sampled(3, 1);
+        assert!(estimate(&mut profile));
+        assert_eq!(bases(&profile), [1000, 20, 120]);
+        let nodes = &profile.processes[0].threads[0].nodes;
+        let cums: Vec<u64> = nodes.iter().map(|node| node.cum).collect();
+        assert_eq!(cums, [1140, 140, 120]);
+        assert!(!estimate(&mut profile), "once is enough");
+    }
+
+    #[test]
+    fn what_does_not_fit_into_the_caller_is_taken_further_up() {
+        let mut profile = sampled(10, 1);
+        assert!(estimate(&mut profile));
+        assert_eq!(bases(&profile), [740, 0, 400]);
+    }
+
+    #[test]
+    fn a_function_of_which_no_call_was_timed_stays_in_its_callers_time() {
+        let mut profile = sampled(10, 0);
+        profile.processes[0].threads[0].nodes[2].base = 0;
+        assert!(estimate(&mut profile));
+        assert_eq!(bases(&profile), [1000, 100, 0]);
+    }
+
+    #[test]
+    fn an_untimed_function_between_two_sampled_ones_hands_their_time_on() {
+        let mut profile = sampled(4, 1);
+        let nodes = &mut profile.processes[0].threads[0].nodes;
+        (nodes[1].base, nodes[1].calls, nodes[1].untimed) = (0, 4, 4);
+        assert!(estimate(&mut profile));
+        assert_eq!(bases(&profile), [880, 0, 160]);
+    }
+}

@@ -1,0 +1,246 @@
+//! What a budget keeps: four real programs that go on for some seconds, by themselves, fully timed, and with `--budget 5%`.
+//!
+//! Each says itself how much processor time a round of its work takes, after the first second and a half: so neither thalweg's
+//! own work before and after, nor the moments in which it learns what is hot, is in the figures.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::table::{Goal, Table};
+use super::{Bench, find};
+
+const BUDGET: &str = "5%";
+/// How much slower than plain a program may be with it.
+const MOST: f64 = 1.08;
+
+/// A round is one run of the work as the other benchmarks have it; the first argument is the file with it.
+const PYTHON: &str = r#"import io, sys, time
+work = compile(open(sys.argv[1]).read(), sys.argv[1], "exec")
+sys.argv = [sys.argv[1], "1"]
+out, start, rounds, since = sys.stdout, time.process_time(), 0, None
+while True:
+    sys.stdout = io.StringIO()
+    exec(work, {"__name__": "__main__"})
+    now = time.process_time()
+    if since is None and now - start > 1.5:
+        since, rounds = now, 0
+    elif since is not None:
+        rounds += 1
+        if now - since > 1.5:
+            print((now - since) / rounds, file=out)
+            break
+"#;
+const LUA: &str = r#"local work = assert(loadfile(arg[1]))
+local say = print
+print = function() end
+arg = { [0] = arg[1], "1" }
+local start, rounds, since = os.clock(), 0, nil
+while true do
+  work()
+  local now = os.clock()
+  if not since and now - start > 1.5 then
+    since, rounds = now, 0
+  elseif since then
+    rounds = rounds + 1
+    if now - since > 1.5 then say((now - since) / rounds) break end
+  end
+end
+"#;
+/// About as many rounds as take three seconds.
+const SQL_ROUNDS: usize = 400;
+
+#[derive(Clone, Copy)]
+enum Way {
+    Plain,
+    Timed,
+    Budget,
+}
+
+impl Bench {
+    pub(super) fn budget(&self, table: &mut Table) -> anyhow::Result<()> {
+        table.heading(&format!(
+            "--budget {BUDGET}: processor time of a round after the first second and a half"
+        ));
+        let programs: [(&str, &str, Measure); 4] = [
+            ("cpython", "python3.11", Bench::script),
+            ("lua", "lua5.4", Bench::script),
+            ("sqlite", "sqlite3", Bench::sqlite),
+            ("redis", "redis-server", Bench::redis),
+        ];
+        for (name, command, measure) in programs {
+            let Some(path) = find(command) else {
+                eprintln!("{command} is not installed: its rows are left out");
+                continue;
+            };
+            let path = path.to_string_lossy();
+            let mut best = [f64::INFINITY; 3];
+            for _ in 0..self.rounds {
+                for (best, way) in best.iter_mut().zip([Way::Plain, Way::Timed, Way::Budget]) {
+                    *best = best.min(measure(self, &path, way)?);
+                }
+            }
+            let [plain, timed, budget] = best;
+            let us = |seconds: f64| seconds * 1e6;
+            table.row(&format!("{name}, plain (us)"), us(plain), 1.0, 0, None);
+            table.row(
+                &format!("{name}, thalweg (us)"),
+                us(timed),
+                timed / plain,
+                0,
+                None,
+            );
+            let goal = Goal::at_most("x plain", budget / plain, MOST);
+            let name = format!("{name}, thalweg --budget {BUDGET} (us)");
+            table.row(&name, us(budget), budget / plain, 0, Some(goal));
+        }
+        Ok(())
+    }
+
+    fn in_way(&self, way: Way, program: &str) -> Command {
+        let mut command = match way {
+            Way::Plain => return Command::new(program),
+            Way::Timed | Way::Budget => Command::new(&self.thalweg),
+        };
+        command
+            .args(["record", "--no-report", "-q", "-o"])
+            .arg(self.path("profile.thalweg"));
+        if let Way::Budget = way {
+            command.args(["--budget", BUDGET]);
+        }
+        command.args(["--", program]);
+        command
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {name}"))?;
+        Ok(path)
+    }
+
+    /// An interpreter: seconds of a round, as the script says.
+    fn script(&self, program: &str, way: Way) -> anyhow::Result<f64> {
+        let (driver, text, work) = match program.ends_with("lua5.4") {
+            true => ("pace.lua", LUA, "work.lua"),
+            false => ("pace.py", PYTHON, "work.py"),
+        };
+        for known in super::Program::all() {
+            known.write_files(&self.folder)?;
+        }
+        let driver = self.write(driver, text)?;
+        let mut command = self.in_way(way, program);
+        command.arg(driver).arg(self.path(work));
+        let (_, said) = self.execute(command)?;
+        let seconds = said.trim().parse();
+        seconds.with_context(|| format!("{program} says {said:?}"))
+    }
+
+    /// Its own timer says what each statement took.
+    fn sqlite(&self, program: &str, way: Way) -> anyhow::Result<f64> {
+        let work = include_str!("../../../../../tests/targets/real/work.sql");
+        let round = format!(".timer on\n{work}.timer off\n");
+        let input = self.write("pace.sql", &round.repeat(SQL_ROUNDS))?;
+        let mut command = self.in_way(way, program);
+        command.arg(":memory:").stdin(std::fs::File::open(input)?);
+        let (_, said) = self.execute(command)?;
+        // `Run Time: real 0.001 user 0.000987 sys 0.000000`
+        let times: Vec<f64> = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("Run Time: real "))
+            .filter_map(|line| {
+                let words: Vec<f64> = line
+                    .split(' ')
+                    .filter_map(|word| word.parse().ok())
+                    .collect();
+                Some(words.get(1)? + words.get(2)?)
+            })
+            .collect();
+        let mut used = 0.0;
+        let warm = times.iter().position(|time| {
+            used += time;
+            used > 1.5
+        });
+        let rest = &times[warm.unwrap_or(times.len() / 2)..];
+        let statements = times.len() as f64 / SQL_ROUNDS as f64;
+        Ok(rest.iter().sum::<f64>() / rest.len().max(1) as f64 * statements)
+    }
+
+    /// Processor time of the server for a thousand requests, as it says itself.
+    fn redis(&self, program: &str, way: Way) -> anyhow::Result<f64> {
+        let socket = self.path("redis.sock");
+        let _ = std::fs::remove_file(&socket);
+        let mut command = self.in_way(way, program);
+        command
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--unixsocket",
+            ])
+            .arg(&socket)
+            .current_dir(&self.folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let server = Server(command.spawn().context("cannot run redis-server")?);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let ask = |words: &[&str]| {
+            let mut command = Command::new("redis-cli");
+            command.arg("-s").arg(&socket).args(words);
+            let output = command.output().context("cannot run redis-cli")?;
+            anyhow::Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        while ask(&["ping"])?.trim() != "PONG" {
+            if Instant::now() > deadline {
+                bail!("redis-server does not answer");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let load = |requests: &str| {
+            let mut command = Command::new("redis-benchmark");
+            command.arg("-s").arg(&socket);
+            command.args(["-q", "-t", "set,get,lpush,lpop", "-P", "8", "-n", requests]);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            anyhow::Ok(command.status().context("cannot run redis-benchmark")?)
+        };
+        let used = || {
+            let said = ask(&["info", "cpu"])?;
+            let field = |name: &str| -> f64 {
+                let line = said.lines().find_map(|line| line.strip_prefix(name));
+                line.and_then(|value| value.trim().parse().ok())
+                    .unwrap_or(0.0)
+            };
+            anyhow::Ok(field("used_cpu_user:") + field("used_cpu_sys:"))
+        };
+        while used()? < 1.5 {
+            load("100000")?;
+        }
+        let before = used()?;
+        const REQUESTS: f64 = 4.0 * 300_000.0;
+        load("300000")?;
+        let seconds = (used()? - before) / REQUESTS * 1000.0;
+        ask(&["shutdown", "nosave"])?;
+        drop(server);
+        Ok(seconds)
+    }
+}
+
+type Measure = fn(&Bench, &str, Way) -> anyhow::Result<f64>;
+
+/// Not left behind.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

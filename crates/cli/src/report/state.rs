@@ -1,0 +1,81 @@
+//! Functions whose probes were switched while they were counted: what a report says of each, and of all.
+
+use thalweg_analysis::FunctionTotals;
+use thalweg_model::{ProbeState, Profile, Switched};
+
+use super::text::count;
+
+/// What is known of a function that was switched.
+pub fn of_function(profile: &Profile, function: u32) -> Option<&Switched> {
+    let all = &profile.switched;
+    let index = all.binary_search_by_key(&function, |one| one.function);
+    index.ok().map(|index| &all[index])
+}
+
+/// The share of the recording that a function was off.
+pub fn off_share(profile: &Profile, switched: &Switched) -> f64 {
+    match profile.meta.duration_ns {
+        0 => 0.0,
+        whole => (switched.off_ns as f64 / whole as f64).min(1.0),
+    }
+}
+
+/// `timed`; `sampled, 98% est.`: so much of its time is estimated; `off 87%`: for so much of the recording nothing is known.
+pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
+    let switched = of_function(profile, row.function);
+    let state = switched.map_or(ProbeState::Timed, |one| one.state);
+    let mut text = state.name().to_owned();
+    let off = switched.map_or(0.0, |one| off_share(profile, one));
+    if off > 0.0 {
+        let word = if state == ProbeState::Off {
+            ""
+        } else {
+            ", off"
+        };
+        text.push_str(&format!("{word} {:.0}%", (off * 100.0).max(1.0)));
+    }
+    if row.untimed > 0 {
+        let share = row.untimed as f64 / row.calls.max(1) as f64;
+        let word = match row.untimed < row.calls {
+            true => "est.",
+            false => "untimed",
+        };
+        text.push_str(&format!(", {:.0}% {word}", share * 100.0));
+    }
+    text
+}
+
+/// One line on all of them.
+pub fn summary(profile: &Profile) -> Option<String> {
+    if profile.switched.is_empty() {
+        return None;
+    }
+    let number = |state: ProbeState| {
+        let all = profile.switched.iter();
+        count(all.filter(|one| one.state == state).count() as u64)
+    };
+    let nodes = profile
+        .processes
+        .iter()
+        .flat_map(|process| &process.threads);
+    let nodes = nodes.flat_map(|thread| &thread.nodes);
+    let (calls, untimed) = nodes.fold((0u64, 0u64), |sum, node| {
+        (
+            sum.0.saturating_add(node.calls),
+            sum.1.saturating_add(node.untimed),
+        )
+    });
+    let estimated = match untimed {
+        0 => String::new(),
+        _ => format!(
+            "; {:.1}% of the counted calls were not timed: their time is estimated",
+            untimed as f64 / calls.max(1) as f64 * 100.0
+        ),
+    };
+    Some(format!(
+        "{} functions sampled at the end, {} counted, {} off{estimated}",
+        number(ProbeState::Sampled),
+        number(ProbeState::Counted),
+        number(ProbeState::Off),
+    ))
+}

@@ -1,0 +1,192 @@
+//! Probes that are switched while the target runs: nothing is lost, nothing is invented, and nothing stays behind.
+
+use crate::support::build::Build;
+use crate::support::in_short_or_long;
+use crate::support::live::Live;
+use crate::support::scratch::Scratch;
+use crate::support::text::{assert_patched, assert_restored};
+use crate::support::thalweg::{command, export, refuse, succeed};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Functions that are switched off now and then; all others are counted all the time.
+const SOMETIMES_OFF: [&str; 2] = ["sometimes", "sometimes_landed"];
+
+fn target() -> Live {
+    let program = Build::new("switched")
+        .compiler("g++")
+        .source("switched.cpp")
+        .flag("-O2")
+        .finish();
+    Live::ready(&program.path, &["2"])
+}
+
+/// What the program itself has counted: calls, and how often each function was left by an exception.
+fn own_counts(live: &mut Live) -> BTreeMap<String, (u64, u64)> {
+    live.tell("stop");
+    let mut counts = BTreeMap::new();
+    loop {
+        let line = live.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, calls, unwound] = words[..] else {
+            assert_eq!(line, "end");
+            return counts;
+        };
+        let number = |word: &str| word.parse().expect("a number");
+        counts.insert(name.to_owned(), (number(calls), number(unwound)));
+    }
+}
+
+fn recorded(file: &Path) -> BTreeMap<String, (u64, u64)> {
+    let profile = export(file);
+    let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for node in profile.threads.iter().flat_map(|thread| &thread.nodes) {
+        let name = profile.functions[node.function].name.clone();
+        let sum = counts.entry(name).or_default();
+        sum.0 += node.calls;
+        sum.1 += node.unwound;
+    }
+    counts
+}
+
+#[track_caller]
+fn assert_exact(live: &mut Live, file: &Path) {
+    let own = own_counts(live);
+    succeed(&["detach", &live.id(), "-o", file.to_str().expect("UTF-8")]);
+    let seen = recorded(file);
+    for (name, counts) in &own {
+        let got = seen.get(name).copied().unwrap_or_default();
+        if SOMETIMES_OFF.contains(&name.as_str()) {
+            assert!(got.0 <= counts.0, "{name}: {got:?} of {counts:?}");
+        } else {
+            assert_eq!(got, *counts, "calls and exceptions of {name}");
+        }
+    }
+}
+
+/// A simple generator: the same orders on every run.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn counts_are_exact_through_hundreds_of_switches() {
+    let mut live = target();
+    let scratch = Scratch::new();
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    live.tell("go");
+    let all = [
+        "leaf|middle",
+        "short_one|jumper",
+        "landed",
+        "by_pointer",
+        "fib",
+        "thrower|between",
+        "catcher|one_round",
+        "on_tick",
+        "^malloc$|free|cxa",
+    ];
+    let ways = ["--count", "--sample", "--time"];
+    let mut draw = Draw(7);
+    for turn in 0..in_short_or_long(120, 1000) {
+        let mut arguments = vec!["switch".to_owned(), live.id()];
+        for name in SOMETIMES_OFF {
+            let ways = ["--off", "--off", "--count", "--sample", "--time"];
+            let way = ways[draw.below(ways.len() as u64) as usize];
+            arguments.extend([way.to_owned(), format!("^{name}$")]);
+        }
+        for names in all {
+            if draw.below(2) == 0 {
+                let way = ways[draw.below(ways.len() as u64) as usize];
+                arguments.extend([way.to_owned(), names.to_owned()]);
+            }
+        }
+        let said = succeed(&arguments);
+        assert!(said.contains("functions switched"), "turn {turn}: {said}");
+    }
+    live.assert_healthy();
+    assert_patched(&before, &live.text());
+    assert_exact(&mut live, &scratch.join("out.thalweg"));
+    assert_restored(&before, &live.text());
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_function_that_is_off_is_as_it_was_and_comes_back() {
+    let mut live = target();
+    let scratch = Scratch::new();
+    let file = |name: &str| scratch.join(name).to_str().expect("UTF-8").to_owned();
+    let before = live.text();
+    succeed(&["attach", &live.id(), "-F", "^(sometimes|leaf|middle)$"]);
+    live.tell("go");
+    let id = live.id();
+    let calls = |name: &str| {
+        succeed(&["checkpoint", &id, "-o", &file(name), "-q"]);
+        recorded(&scratch.join(name))
+            .get("sometimes")
+            .map_or(0, |c| c.0)
+    };
+    let said = succeed(&["switch", &live.id(), "--off", "^sometimes$"]);
+    assert!(said.contains("1 functions switched, with a stop"), "{said}");
+    let first = calls("a.thalweg");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(calls("b.thalweg"), first, "nothing counts what is off");
+    let listed = succeed(&["switch", &live.id()]);
+    assert!(listed.contains("off      sometimes"), "{listed}");
+    succeed(&["switch", &live.id(), "--sample", "^sometimes$"]);
+    assert_patched(&before, &live.text());
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(calls("c.thalweg") > first, "it counts again");
+    let message = refuse(&["switch", &live.id(), "--off", "no_such_function"]);
+    assert!(message.contains("no_such_function"), "{message}");
+    succeed(&["switch", &live.id(), "--off", "^sometimes$"]);
+    succeed(&["detach", &live.id(), "-o", &file("d.thalweg")]);
+    assert_restored(&before, &live.text());
+    own_counts(&mut live);
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn whoever_is_killed_between_two_switches_leaves_what_a_detach_undoes() {
+    let mut live = target();
+    let before = live.text();
+    let scratch = Scratch::new();
+    succeed(&["attach", &live.id()]);
+    live.tell("go");
+    for turn in 0..in_short_or_long(30, 300) {
+        let way = ["--off", "--time"][turn as usize % 2];
+        let mut child = command()
+            .args(["switch", &live.id(), way, "^[f-s]"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("thalweg starts");
+        std::thread::sleep(Duration::from_micros(turn * 1700 % 40_000));
+        let _ = child.kill();
+        child.wait().expect("it ends");
+        live.assert_healthy();
+    }
+    let file = scratch.join("out.thalweg");
+    succeed(&["detach", &live.id(), "-o", file.to_str().expect("UTF-8")]);
+    assert_restored(&before, &live.text());
+    let own = own_counts(&mut live);
+    assert!(own["leaf"].0 > 0);
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}

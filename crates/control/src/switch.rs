@@ -1,0 +1,492 @@
+//! Switching the probes of single functions while the target runs.
+//!
+//! ```text
+//! timed, sampled, counted   one byte in the function's stub, written while everything runs: see shm/states.rs
+//! off, and on again         a short stop: the function's patches out of the text, or back in; nothing else changes
+//! ```
+//!
+//! Off is the text as it was. The ledger goes on listing the patches: `detach` finds either the original bytes, which it leaves, or
+//! ours, which it takes out, so that a controller killed at any point leaves what every later one understands. Stubs stay, for
+//! threads may be in them: a stub ends with a jump back to the text, whatever that is by then.
+//!
+//! What else hangs on a function that goes off: others that have a springboard in bytes that its patch displaced, or that go on in
+//! it, go with it; probes before jumps to it become exits; and it leaves the table of probed entries. Activations that
+//! began before may end unseen: the agent finds them left behind, and does not count them as unwound.
+//!
+//! Nothing is changed but with the process stopped and not about to be detached, and a stop has one holder.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use thalweg_patch::Patch;
+use thalweg_shm as shm;
+
+use crate::attach::lookup;
+use crate::coroutines;
+use crate::detach;
+use crate::error::{Error, Result};
+use crate::ledger::{Ledger, Switchable};
+use crate::loaded;
+use crate::memory::{self, Identity, Shared};
+use crate::proc::{Pid, RemoteAddr};
+use crate::sigframe;
+use crate::states;
+pub use crate::states::State;
+use crate::text;
+use crate::tracee::Stopped;
+
+/// Who knows how to switch the functions of one target, and of its fork children.
+pub struct Switcher {
+    shared: Shared,
+    identity: Identity,
+    base: u64,
+    ledgers: Vec<Ledger>,
+    /// Where each function is: ledger and index in its list. A module that was loaded again is in several.
+    places: HashMap<u32, Vec<(usize, usize)>>,
+    /// Functions that need others, by those others.
+    dependents: HashMap<u32, Vec<u32>>,
+    /// What the ledgers were read for.
+    loaded: (u32, u64),
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// All that changed, those included that had to go along.
+    pub changed: Vec<(u32, State)>,
+    /// What stays as it is, and why.
+    pub refused: Vec<(u32, &'static str)>,
+    /// The longest that a process stood still.
+    pub stop: Duration,
+}
+
+const FIXED: &str = "it, or a function that hangs on it, has to stay probed: a gate, a switch of stacks, or Go code";
+const NO_MODE: &str = "its calls are either timed or not counted at all";
+const NO_CLOCK: &str = "nothing is timed in this recording";
+const RECORDS: &str = "where single calls are recorded, every call is timed";
+const UNKNOWN: &str = "no such function";
+
+impl Switcher {
+    /// For a process that is attached.
+    pub fn of(pid: Pid) -> Result<Switcher> {
+        let (shared, header) = detach::attached(pid)?;
+        let start = RemoteAddr(header.base + shm::PRIVATE_SIZE);
+        let mapping = memory::mappings(pid)?
+            .into_iter()
+            .find(|mapping| mapping.start == start)
+            .ok_or_else(|| Error::Other(format!("process {pid} is not attached any more")))?;
+        Switcher::new(shared, Identity::of(&mapping))
+    }
+
+    pub(crate) fn new(shared: Shared, identity: Identity) -> Result<Switcher> {
+        let base = shared.header()?.base;
+        let mut switcher = Switcher {
+            shared,
+            identity,
+            base,
+            ledgers: Vec::new(),
+            places: HashMap::new(),
+            dependents: HashMap::new(),
+            loaded: (u32::MAX, 0),
+        };
+        switcher.refresh()?;
+        Ok(switcher)
+    }
+
+    /// Takes in what was loaded since.
+    fn refresh(&mut self) -> Result<shm::Header> {
+        let header = self.shared.header()?;
+        let loaded = (header.loaded, header.growth_used);
+        if loaded == self.loaded {
+            return Ok(header);
+        }
+        self.loaded = loaded;
+        let bytes = self
+            .shared
+            .read_vec(header.ledger_offset, header.ledger_len)?;
+        self.ledgers = vec![Ledger::decode(&bytes)?];
+        self.ledgers.extend(loaded::ledgers(&self.shared, &header)?);
+        self.places.clear();
+        self.dependents.clear();
+        for (number, ledger) in self.ledgers.iter().enumerate() {
+            for (index, one) in ledger.switchable.iter().enumerate() {
+                let places = self.places.entry(one.function).or_default();
+                places.push((number, index));
+                for &other in &one.needs {
+                    let dependents = self.dependents.entry(other).or_default();
+                    dependents.push(one.function);
+                }
+            }
+        }
+        Ok(header)
+    }
+
+    fn instances(&self, function: u32) -> impl Iterator<Item = &Switchable> {
+        let places = self.places.get(&function).into_iter().flatten();
+        places.map(|&(ledger, index)| &self.ledgers[ledger].switchable[index])
+    }
+
+    /// Whether a function can be switched off.
+    pub fn can_be_off(&self, function: u32) -> bool {
+        let known = self.places.contains_key(&function);
+        known
+            && !self
+                .with_dependents(function)
+                .iter()
+                .any(|&f| self.is_fixed(f))
+    }
+
+    fn is_fixed(&self, function: u32) -> bool {
+        self.instances(function).any(|one| one.fixed)
+    }
+
+    /// The function and all that cannot stay probed without it.
+    fn with_dependents(&self, function: u32) -> Vec<u32> {
+        self.closure(function, |f| self.dependents.get(&f).cloned())
+    }
+
+    /// The function and all that it cannot be probed without.
+    fn with_needs(&self, function: u32) -> Vec<u32> {
+        self.closure(function, |f| {
+            Some(
+                self.instances(f)
+                    .flat_map(|one| one.needs.clone())
+                    .collect(),
+            )
+        })
+    }
+
+    fn closure(&self, function: u32, next: impl Fn(u32) -> Option<Vec<u32>>) -> Vec<u32> {
+        let mut all = vec![function];
+        let mut done = 0;
+        while done < all.len() {
+            let more = next(all[done]).unwrap_or_default();
+            done += 1;
+            for other in more {
+                if !all.contains(&other) {
+                    all.push(other);
+                }
+            }
+        }
+        all
+    }
+
+    /// Brings functions into the states that are wanted, in the target and in its fork children.
+    pub fn switch(&mut self, wanted: &[(u32, State)]) -> Result<Outcome> {
+        let carriers = memory::carriers(self.identity);
+        self.switch_in(&carriers, wanted)
+    }
+
+    /// The same where it is known who carries the memory.
+    pub(crate) fn switch_in(&mut self, pids: &[Pid], wanted: &[(u32, State)]) -> Result<Outcome> {
+        let header = self.refresh()?;
+        let known = states::of_all(&self.shared, &header)?;
+        let mut outcome = Outcome::default();
+        let mut next: HashMap<u32, State> = HashMap::new();
+        let now = |f: u32| State::of(known.get(f as usize).map_or(0, |state| state.state));
+        for &(function, state) in wanted {
+            if !self.places.contains_key(&function) {
+                outcome.refused.push((function, UNKNOWN));
+                continue;
+            }
+            let refusal = match state {
+                State::Off if !self.can_be_off(function) => Some(FIXED),
+                State::Sampled | State::Counted if header.flags & shm::HEADER_TIMED == 0 => {
+                    Some(NO_CLOCK)
+                }
+                State::Sampled | State::Counted if header.flags & shm::HEADER_RECORDS != 0 => {
+                    Some(RECORDS)
+                }
+                State::Sampled | State::Counted
+                    if self.instances(function).any(|one| one.mode_at == 0) =>
+                {
+                    Some(NO_MODE)
+                }
+                _ => None,
+            };
+            if let Some(why) = refusal {
+                outcome.refused.push((function, why));
+                continue;
+            }
+            match state {
+                State::Off => {
+                    for other in self.with_dependents(function) {
+                        next.insert(other, State::Off);
+                    }
+                }
+                _ => {
+                    for other in self.with_needs(function) {
+                        if next.get(&other).copied().unwrap_or(now(other)) == State::Off {
+                            next.insert(other, State::Timed);
+                        }
+                    }
+                    next.insert(function, state);
+                }
+            }
+        }
+        next.retain(|&function, state| now(function) != *state);
+        let is_off = |f: &u32| now(*f) == State::Off;
+        let off: HashSet<u32> = next
+            .iter()
+            .filter(|(_, state)| **state == State::Off)
+            .map(|(f, _)| *f)
+            .collect();
+        let on: HashSet<u32> = next
+            .iter()
+            .filter(|(f, state)| is_off(f) && **state != State::Off)
+            .map(|(f, _)| *f)
+            .collect();
+        // A function that comes back is in its mode before its first event.
+        for &pid in pids {
+            self.write_modes(pid, &next)?;
+        }
+        for (&function, &state) in &next {
+            if !off.contains(&function) && !on.contains(&function) {
+                states::set(&self.shared, &header, function, state)?;
+            }
+        }
+        if !off.is_empty() || !on.is_empty() {
+            let change = Change::new(&self.ledgers, off, on);
+            for &pid in pids {
+                let stop = self.change(pid, &change, &next);
+                match stop {
+                    Ok(time) => outcome.stop = outcome.stop.max(time),
+                    // Ended, or another program by now.
+                    Err(_) if !self.carries(pid) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        outcome.changed = next.into_iter().collect();
+        outcome
+            .changed
+            .sort_unstable_by_key(|(function, _)| *function);
+        Ok(outcome)
+    }
+
+    fn carries(&self, pid: Pid) -> bool {
+        let start = RemoteAddr(self.base + shm::PRIVATE_SIZE);
+        memory::carries(pid, self.identity, start)
+    }
+
+    /// The probes read the byte as data, and as a part of an instruction it means nothing: no thread need stand still.
+    fn write_modes(&self, pid: Pid, next: &HashMap<u32, State>) -> Result<()> {
+        let Ok(memory) = File::options().write(true).open(format!("/proc/{pid}/mem")) else {
+            return Ok(());
+        };
+        for (&function, state) in next {
+            for one in self.instances(function) {
+                if one.mode_at != 0 {
+                    let word = function & shm::MODE_FUNCTION | state.mode();
+                    let byte = word.to_le_bytes()[shm::MODE_BYTE as usize];
+                    // Where the stubs are not mapped there is nothing to switch.
+                    let _ = memory.write_all_at(&[byte], one.mode_at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self, pid: Pid, change: &Change, next: &HashMap<u32, State>) -> Result<Duration> {
+        if !self.carries(pid) {
+            return Ok(Duration::ZERO);
+        }
+        let mut stopped = Stopped::stop(pid)?;
+        let header = self.shared.header()?;
+        if header.state != shm::STATE_ATTACHED || header.leaving != 0 || !self.carries(pid) {
+            return Err(Error::Other(format!(
+                "process {pid} is being detached: nothing was switched"
+            )));
+        }
+        let mut threads = Vec::new();
+        for tid in stopped.threads().to_vec() {
+            threads.push((tid, stopped.regs(tid)?));
+        }
+        let ours = |gs: u64| gs.wrapping_sub(self.base) < shm::PRIVATE_SIZE;
+        if !threads.iter().any(|(_, regs)| ours(regs.gs_base)) {
+            // A child from which everything has been taken out, but for the memory.
+            return Ok(Duration::ZERO);
+        }
+        for &function in change.off.iter().chain(&change.on) {
+            states::set(&self.shared, &header, function, next[&function])?;
+            for one in self.instances(function) {
+                self.note_entry(&header, one.low, change.on.contains(&function))?;
+            }
+        }
+        change.write_tails(&mut stopped, |f| change.off.contains(&f), false)?;
+        let maps = stopped.maps()?;
+        for taken in &change.taken {
+            let there = taken.ledger.texts_in(&maps);
+            text::put_back(&mut stopped, &taken.patches, &there)?;
+        }
+        self.move_threads(&mut stopped, &header, &change.boards)?;
+        self.move_threads(&mut stopped, &header, &change.moves)?;
+        for put in &change.put {
+            let there = put.ledger.texts_in(&maps);
+            text::put_in(&mut stopped, &put.patches, &there)?;
+        }
+        change.write_tails(&mut stopped, |f| change.on.contains(&f), true)?;
+        let time = stopped.stop_time();
+        stopped.release()?;
+        Ok(time)
+    }
+
+    /// Threads, and handlers that will return, that stand where `pairs` says that they cannot stay.
+    fn move_threads(
+        &self,
+        stopped: &mut Stopped,
+        header: &shm::Header,
+        pairs: &[(u64, u64)],
+    ) -> Result<()> {
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let mut frames = sigframe::Frames::of(stopped)?;
+        let mut stacks = Vec::new();
+        for tid in stopped.threads().to_vec() {
+            let mut regs = stopped.regs(tid)?;
+            if let Some(moved) = lookup(pairs, regs.rip) {
+                regs.rip = moved;
+                stopped.set_regs(tid, regs)?;
+            }
+            stacks.push(regs.rsp);
+            if let Some(running) = coroutines::running(&self.shared, header, regs.gs_base) {
+                frames.add_end(running.end);
+                stacks.push(running.own);
+            }
+        }
+        for stack in coroutines::parked(&self.shared, header) {
+            frames.add_end(stack.end);
+            stacks.push(stack.start);
+        }
+        for rsp in stacks {
+            frames.translate(stopped, rsp, pairs)?;
+        }
+        stopped.flush()
+    }
+
+    /// Takes a function's entry out of the table of probed ones, or puts it back to its place there.
+    fn note_entry(&self, header: &shm::Header, address: u64, probed: bool) -> Result<()> {
+        const AWAY: u64 = 1 << 63;
+        let mask = header.table_mask;
+        let mut index = shm::table_index(address, mask);
+        for _ in 0..=mask {
+            let at = shm::TABLE_OFFSET + index * 8;
+            let mut word = [0; 8];
+            self.shared.read_bytes(at, &mut word)?;
+            let word = u64::from_le_bytes(word);
+            if word == 0 {
+                break;
+            }
+            if word & !AWAY == address {
+                let word = if probed { address } else { address | AWAY };
+                return self.shared.write(at, &word.to_le_bytes());
+            }
+            index = (index + 1) & mask;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that a stop is for, made before it.
+struct Change<'a> {
+    off: HashSet<u32>,
+    on: HashSet<u32>,
+    /// Patches that go, in the order in which they have to.
+    taken: Vec<Patches<'a>>,
+    put: Vec<Patches<'a>>,
+    /// Springboards that go: a thread that stands on one has yet to leave for the stub.
+    boards: Vec<(u64, u64)>,
+    /// Instructions that will run in a stub again.
+    moves: Vec<(u64, u64)>,
+    /// Address, and what is there while the target is probed and while it is not.
+    tails: Vec<(u32, u64, [u8; 4], [u8; 4])>,
+}
+
+/// Patches of one ledger.
+struct Patches<'a> {
+    ledger: &'a Ledger,
+    patches: Vec<&'a Patch>,
+}
+
+impl<'a> Change<'a> {
+    fn new(ledgers: &'a [Ledger], off: HashSet<u32>, on: HashSet<u32>) -> Change<'a> {
+        let mut change = Change {
+            off,
+            on,
+            taken: Vec::new(),
+            put: Vec::new(),
+            boards: Vec::new(),
+            moves: Vec::new(),
+            tails: Vec::new(),
+        };
+        for ledger in ledgers {
+            let of = |functions: &HashSet<u32>| -> Vec<&Patch> {
+                let owned = ledger.patches.iter().zip(&ledger.owners);
+                owned
+                    .filter(|(_, owner)| functions.contains(owner))
+                    .map(|(patch, _)| patch)
+                    .collect()
+            };
+            let (mut taken, put) = (of(&change.off), of(&change.on));
+            taken.reverse();
+            let boards = taken.iter().map(|patch| patch.address);
+            let boards = boards.filter_map(|at| Some((at, lookup(&ledger.back, at)?)));
+            change.boards.extend(boards);
+            for one in &ledger.switchable {
+                if change.on.contains(&one.function) {
+                    let from = ledger.moves.partition_point(|pair| pair.0 < one.low);
+                    let to = ledger.moves.partition_point(|pair| pair.0 < one.high);
+                    change.moves.extend(&ledger.moves[from..to]);
+                }
+            }
+            for tail in &ledger.tails {
+                if change.off.contains(&tail.target) || change.on.contains(&tail.target) {
+                    change
+                        .tails
+                        .push((tail.target, tail.address, tail.probed, tail.unprobed));
+                }
+            }
+            if !taken.is_empty() {
+                change.taken.push(Patches {
+                    ledger,
+                    patches: taken,
+                });
+            }
+            if !put.is_empty() {
+                change.put.push(Patches {
+                    ledger,
+                    patches: put,
+                });
+            }
+        }
+        change.boards.sort_unstable();
+        change.moves.sort_unstable();
+        change
+    }
+
+    fn write_tails(
+        &self,
+        stopped: &mut Stopped,
+        chosen: impl Fn(u32) -> bool,
+        is_probed: bool,
+    ) -> Result<()> {
+        for &(target, address, probed, unprobed) in &self.tails {
+            if !chosen(target) {
+                continue;
+            }
+            let (old, new) = match is_probed {
+                true => (unprobed, probed),
+                false => (probed, unprobed),
+            };
+            let mut now = [0; 4];
+            // Stubs of a module that is not there any more may be another's by now.
+            if stopped.read(RemoteAddr(address), &mut now).is_ok() && now == old {
+                stopped.write(RemoteAddr(address), &new)?;
+            }
+        }
+        Ok(())
+    }
+}
