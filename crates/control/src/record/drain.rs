@@ -193,7 +193,8 @@ impl Drain {
             }
             places[index] = recorded.calls.len() as u32;
             let mut made = model::Call {
-                id: u64::from(self.slots[index]) << 48 | call.position,
+                // Below 2^53, so that readers of JSON that have no other numbers keep them apart.
+                id: u64::from(self.slots[index]) << 40 | call.position,
                 parent: call.parent.map(|parent| places[parent as usize]),
                 function: call.function,
                 rule: call

@@ -415,8 +415,19 @@ fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
     Ok(named.map(|(_, function)| function).collect())
 }
 
-/// What the rules of a target are.
+/// What the rules of a target are. Somebody may be changing them: then a moment later.
 pub fn about(shared: &Shared, header: &shm::Header) -> Result<About> {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        if let Ok(about) = read_about(shared, header) {
+            return Ok(about);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    read_about(shared, header)
+}
+
+fn read_about(shared: &Shared, header: &shm::Header) -> Result<About> {
     let head: rules::Head = shared.read(header.rules_offset)?;
     let about = header
         .rules_offset
