@@ -102,7 +102,7 @@ impl Head {
 
     /// As it is written at `position` of a ring of `size` words.
     pub const fn at(self, position: u64, size: u64) -> Head {
-        Head(self.0 & !(15 << 44) | (position / size & 15) << 44)
+        Head(self.0 & !(15 << 44) | ((position / size) & 15) << 44)
     }
 
     /// Whether it was written there.
