@@ -54,8 +54,6 @@ fn main() {
             "-Clto=fat",
             &shm,
             &bytecode,
-            // Functions of another crate would be called through a table that the loader fills.
-            "-Clto=fat",
             &script,
             "-Clink-arg=-nostdlib",
             "-Clink-arg=-nostartfiles",
