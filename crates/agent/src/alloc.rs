@@ -15,7 +15,7 @@
 //! is allocated enters it at the exit.
 
 use crate::clock;
-use crate::memory::{Slot, atomic64, gs_base, header, region, thread_pointer, ticks};
+use crate::memory::{Slot, atomic32, atomic64, gs_base, header, region, thread_pointer, ticks};
 use crate::{totals, tree};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
@@ -349,7 +349,51 @@ unsafe fn add_own(node: u64, field: fn(*mut Allocated) -> *mut u64, by: u64) {
         if crate::slow::in_folded(node as *const shm::Node) {
             count(field, by);
         } else {
+            let flags = atomic32(&raw mut (*(node as *mut shm::Node)).flags);
+            if flags.load(Relaxed) & shm::NODE_ALLOCATED == 0 {
+                flags.fetch_or(shm::NODE_ALLOCATED, Relaxed);
+            }
             core::arch::asm!("add qword ptr [{}], {}", in(reg) field, in(reg) by, options(nostack));
+        }
+    }
+}
+
+/// Whether there are blocks that this context has allocated: whoever frees them will come back to it.
+///
+/// # Safety
+/// `node` must be a node of this thread's tree.
+pub unsafe fn has_live(node: *const shm::Node) -> bool {
+    // SAFETY: every node has its figures.
+    unsafe {
+        (*node).flags & shm::NODE_ALLOCATED != 0
+            && figures(place_of(node as u64)).is_some_and(|figures| {
+                let live = |field: *mut u64| atomic64(field).load(Acquire) != 0;
+                live(&raw mut (*figures).live_objects) || live(&raw mut (*figures).live_bytes)
+            })
+    }
+}
+
+/// Moves the figures of a context that is cut, and has nothing live, to a folded one.
+///
+/// # Safety
+/// `node` must be a node of this thread's tree, `into` a folded one.
+pub unsafe fn move_figures(node: *const shm::Node, into: *const shm::Node) {
+    let (Some(from), Some(to)) = (
+        figures(place_of(node as u64)),
+        figures(place_of(into as u64)),
+    ) else {
+        return;
+    };
+    // SAFETY: both are integers throughout; folded ones are everybody's.
+    unsafe {
+        let words = shm::alloc::ALLOCATED_SIZE as usize / 8;
+        let (from, to): (*mut u64, *mut u64) = (from.cast(), to.cast());
+        for index in 0..words {
+            let moved = from.add(index).read_volatile();
+            if moved != 0 {
+                from.add(index).write_volatile(0);
+                count(to.add(index), moved);
+            }
         }
     }
 }

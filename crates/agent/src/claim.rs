@@ -8,7 +8,7 @@ use crate::memory::{
     Slot, atomic32, atomic64, flags, getpid, getppid, gettid, gs_base, header, region, set_gs_base,
     thread_name, thread_pointer, ticks, undisturbed,
 };
-use crate::tree::Callee;
+use crate::tree::{Callee, Room};
 use crate::{birth, clock, record, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
@@ -310,7 +310,10 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
                 return;
             }
             let callee = Callee::of(node as *const shm::Node);
-            if callee.function >= (*header()).functions {
+            let still = (&raw const (*above).key).read_volatile() == key
+                && (&raw const (*above).node).read_volatile() == node;
+            if callee.function >= (*header()).functions || !still {
+                // Left, and perhaps cut and another context by now.
                 return;
             }
             let context = tree::child(
@@ -318,6 +321,7 @@ unsafe fn inherit_stack(slot: Slot, from: Slot, sp: u64) {
                 (*top).node as *mut shm::Node,
                 callee,
                 shm::NODE_AT_ATTACH,
+                Room::All,
             );
             if context.is_null() {
                 return;

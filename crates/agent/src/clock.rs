@@ -12,7 +12,7 @@
 //!
 //! Everything that is measured with this clock is processor time: base, cum, min and max. Elapsed is that and the waits.
 
-use crate::memory::{Slot, atomic64, flags, header, region, syscall, ticks};
+use crate::memory::{Slot, atomic32, atomic64, flags, header, region, syscall, ticks};
 use crate::tree;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -100,6 +100,27 @@ pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
         (*shared).uncharged = (*shared).uncharged.max(-limit).min(limit);
         atomic64(&raw mut (*shared).off).fetch_add(took, Relaxed);
         atomic64(&raw mut (*shared).slow_ticks).fetch_add(took.wrapping_sub(waited), Relaxed);
+    }
+}
+
+/// Takes the time since the counter value `began` out of the thread's clock, whatever it was spent on, and tells how long that was.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn skip(slot: Slot, began: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let shared = slot.shared();
+        let timed = flags() & shm::HEADER_TIMED != 0;
+        if timed {
+            read(slot);
+        }
+        let took = ticks().wrapping_sub(began);
+        if timed {
+            atomic64(&raw mut (*shared).off).fetch_add(took, Relaxed);
+            atomic64(&raw mut (*shared).slow_ticks).fetch_add(took, Relaxed);
+        }
+        took
     }
 }
 
@@ -259,11 +280,30 @@ unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
     };
     // SAFETY: every node has its waits. Folded ones are everybody's.
     unsafe {
+        atomic32(&raw mut (*node).flags).fetch_or(shm::NODE_WAITED, Relaxed);
         atomic64(&raw mut (*waits).ticks).fetch_add(waited, Relaxed);
         atomic64(&raw mut (*waits).times).fetch_add(1, Relaxed);
         if terminal {
             atomic64(&raw mut (*waits).terminal).fetch_add(waited, Relaxed);
         }
+    }
+}
+
+/// Moves what is kept beside `node` to a folded node.
+///
+/// # Safety
+/// Both must be nodes, the first of this thread's tree.
+pub unsafe fn move_waits(node: *mut Node, into: *mut Node) {
+    let (Some(from), Some(to)) = (waits_of(node), waits_of(into)) else {
+        return;
+    };
+    // SAFETY: every node has its waits. Folded ones are everybody's.
+    unsafe {
+        atomic64(&raw mut (*to).ticks).fetch_add((*from).ticks, Relaxed);
+        atomic64(&raw mut (*to).times).fetch_add((*from).times, Relaxed);
+        atomic64(&raw mut (*to).terminal).fetch_add((*from).terminal, Relaxed);
+        atomic64(&raw mut (*to).untimed).fetch_add((*from).untimed, Relaxed);
+        from.write_volatile(shm::Waits::default());
     }
 }
 

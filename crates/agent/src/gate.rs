@@ -13,7 +13,7 @@
 use crate::memory::{
     Slot, atomic32, getpid, gettid, gs_base, header, region, syscall, thread_pointer, ticks,
 };
-use crate::{birth, clock, record};
+use crate::{birth, clock, record, sweep};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
 
@@ -50,6 +50,7 @@ fn confine(kind: u32, args: &[u64; 6]) {
     if call == SECCOMP || call == PRCTL && operation == PR_SET_SECCOMP {
         clock::stop_asking();
         record::stop_reading();
+        sweep::stop(shm::PRUNING_CONFINED);
     }
 }
 

@@ -3,7 +3,8 @@
 //! copies beside the stubs; all its memory is the region described in `thalweg_shm`.
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
-//! behind by exceptions and longjmp, folding. clock.rs tells working from waiting. stacks.rs follows threads to other
+//! behind by exceptions and longjmp, folding. sweep.rs cuts contexts when memory gets short.
+//! clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
 //! controller. alloc.rs counts what is allocated, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
@@ -15,8 +16,10 @@ mod alloc;
 mod birth;
 mod claim;
 mod clock;
+mod free;
 mod gate;
 mod goroutines;
+mod interrupted;
 mod memory;
 mod parked;
 mod probes;
@@ -25,6 +28,7 @@ mod reuse;
 mod slow;
 mod stacks;
 mod states;
+mod sweep;
 mod totals;
 mod tree;
 mod values;

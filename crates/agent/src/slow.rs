@@ -7,7 +7,8 @@ use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, tic
 use crate::record::{self, Registers};
 use crate::stacks::{drop_base, own_stack_encloses};
 use crate::states;
-use crate::tree::{self, Callee};
+use crate::sweep;
+use crate::tree::{self, Callee, Room};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, frame_key, frame_sp};
@@ -278,15 +279,25 @@ pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
                 (*slot.shared()).resyncs += 1;
             }
             if key != 0 && !unseen {
-                let unwound = atomic32(&raw mut (*((*top).node as *mut Node)).unwound);
-                if unwound.load(Relaxed) < u32::MAX {
-                    unwound.fetch_add(1, Relaxed);
-                }
+                add_unwound((*top).node as *mut Node, 1);
             }
             record::ends(slot, now, shm::record::HOW_UNWOUND, None);
             // One that was reached by a tail jump has left together with the frame below.
             unseen &= key & shm::KEY_TAIL != 0;
             pop(slot, now);
+        }
+    }
+}
+
+/// # Safety
+/// `node` must be one of this thread's tree or a folded one.
+pub unsafe fn add_unwound(node: *mut Node, times: u32) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let unwound = atomic32(&raw mut (*node).unwound);
+        let room = u32::MAX - unwound.load(Relaxed);
+        if room > 0 {
+            unwound.fetch_add(times.min(room), Relaxed);
         }
     }
 }
@@ -314,7 +325,7 @@ pub unsafe fn push(
     // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
-        let (node, folded) = node_below(slot, caller, callee);
+        let (node, folded) = node_below(slot, caller, callee, sp, now);
         let mark = tail | folded;
         atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
         if folded != 0 {
@@ -325,6 +336,11 @@ pub unsafe fn push(
             atomic64(&raw mut (*header()).deep_calls).fetch_add(1, Relaxed);
             return false;
         }
+        // Of a handler that ran meanwhile this one has none.
+        let now = match flags() & shm::HEADER_TIMED {
+            0 => now,
+            _ => now.max((&raw const (*slot.shared()).last).read_volatile()),
+        };
         let frame = top.add(1);
         (&raw mut (*frame).key).write_volatile(frame_key(sp, mark));
         (&raw mut (*frame).node).write_volatile(node as u64);
@@ -338,18 +354,38 @@ pub unsafe fn push(
     }
 }
 
-/// The context of `callee` when the activation at `caller` calls it, and how its frame is marked.
-pub unsafe fn node_below(slot: Slot, caller: *mut Frame, callee: Callee) -> (*mut Node, u64) {
+/// The context of `callee` when the activation at `caller` calls it with the return address at `sp`, and how its frame is marked.
+pub unsafe fn node_below(
+    slot: Slot,
+    caller: *mut Frame,
+    callee: Callee,
+    sp: u64,
+    now: u64,
+) -> (*mut Node, u64) {
     // SAFETY: `caller` is a frame of this thread.
     unsafe {
         let parent = (*caller).node as *mut Node;
         if caller == slot.sentinel() || !in_folded(parent) {
-            let node = tree::child(slot, parent, callee, 0);
+            let mut node = tree::child(slot, parent, callee, 0, Room::Limited);
+            if node.is_null() {
+                sweep::make_room(slot, sp, now);
+                node = tree::child(slot, parent, callee, 0, Room::All);
+            }
             if !node.is_null() {
                 return (node, 0);
             }
         }
-        let function = callee.function;
+        (folded(slot, callee.function), shm::KEY_CLOSER)
+    }
+}
+
+/// The process-wide node of `function`, made ready.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn folded(slot: Slot, function: u32) -> *mut Node {
+    // SAFETY: all threads write the same.
+    unsafe {
         let node = tree::folded(function);
         if (&raw const (*node).children[0]).read_volatile() == 0 {
             // The hot path follows a child slot without asking whether it is empty: the first one, by which other
@@ -359,7 +395,7 @@ pub unsafe fn node_below(slot: Slot, caller: *mut Frame, callee: Callee) -> (*mu
                 (&raw mut *child).write_volatile((*slot.shared()).root);
             }
         }
-        (node, shm::KEY_CLOSER)
+        node
     }
 }
 
@@ -425,11 +461,7 @@ unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
         let node = (*top).node as *mut Node;
         let function = function_of(node);
         atomic64(&raw mut (*node).base).fetch_add(own as u64, Relaxed);
-        let min = atomic64((&raw mut (*node).min).cast());
-        // A folded node starts as zeros; `i64::MAX - value` is kept, so that zero means "none yet".
-        let inverted = i64::MAX as u64 - own.max(0) as u64;
-        min.fetch_max(inverted, Relaxed);
-        atomic64((&raw mut (*node).max).cast()).fetch_max(own.max(0) as u64, Relaxed);
+        widen(node, own, own);
         let mut frame = top.sub(1);
         while frame > slot.sentinel() {
             if function_of((*frame).node as *const Node) == function {
@@ -438,5 +470,19 @@ unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
             frame = frame.sub(1);
         }
         atomic64(&raw mut (*node).cum).fetch_add(took, Relaxed);
+    }
+}
+
+/// Self times between `min` and `max` belong to the folded `node`, too.
+///
+/// # Safety
+/// `node` must be a folded one.
+pub unsafe fn widen(node: *mut Node, min: i64, max: i64) {
+    // A folded node starts as zeros; `i64::MAX - value` is kept, so that zero means "none yet".
+    let inverted = i64::MAX as u64 - min.max(0) as u64;
+    // SAFETY: folded nodes are process-wide and only touched atomically.
+    unsafe {
+        atomic64((&raw mut (*node).min).cast()).fetch_max(inverted, Relaxed);
+        atomic64((&raw mut (*node).max).cast()).fetch_max(max.max(0) as u64, Relaxed);
     }
 }

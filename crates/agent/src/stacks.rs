@@ -27,6 +27,7 @@ use crate::memory::{Slot, atomic64, flags, ticks};
 use crate::parked::{self, Chain, Parking};
 use crate::record;
 use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below};
+use crate::sweep;
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -148,6 +149,7 @@ unsafe fn enter(slot: Slot, sp: u64, now: u64) -> bool {
     unsafe {
         let shared = slot.shared();
         let mut base = slot.base();
+        sweep::stop(shm::PRUNING_STACKS);
         if base.is_null() {
             let caller = slot.top();
             if slot.0 + (*slot.private()).limit <= caller as u64 {
@@ -333,6 +335,8 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
                     function: parked.function,
                     site: parked.site,
                 },
+                frame_sp(parked.key),
+                now,
             );
             if timed {
                 add_own(node, parked.own.wrapping_neg());

@@ -49,12 +49,24 @@ pub unsafe fn settle(top: *mut Frame) {
 pub unsafe fn left_unseen(frame: *const Frame) -> bool {
     // SAFETY: by the caller's promise; every function has a state.
     unsafe {
-        let function = function_of((*frame).node as *const Node);
-        if function as u64 >= (*header()).functions_limit {
-            return false;
-        }
-        let states = region() + shm::PRIVATE_SIZE + (*header()).states_offset;
-        let state = (states + function as u64 * shm::PROBE_STATE_SIZE) as *const ProbeState;
-        (&raw const (*state).offs).read_volatile() != 0
+        let state = state_of(function_of((*frame).node as *const Node));
+        state.is_some_and(|state| (&raw const (*state).offs).read_volatile() != 0)
     }
+}
+
+/// Whether some calls of `function` may not have been timed.
+pub fn was_switched(function: u32) -> bool {
+    // SAFETY: every function has a state.
+    unsafe {
+        let state = state_of(function);
+        state.is_some_and(|state| (&raw const (*state).changes).read_volatile() != 0)
+    }
+}
+
+fn state_of(function: u32) -> Option<*const ProbeState> {
+    // SAFETY: the header is mapped.
+    let (limit, offset) = unsafe { ((*header()).functions_limit, (*header()).states_offset) };
+    let states = region() + shm::PRIVATE_SIZE + offset;
+    let place = states + function as u64 * shm::PROBE_STATE_SIZE;
+    ((function as u64) < limit).then_some(place as *const ProbeState)
 }

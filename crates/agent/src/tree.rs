@@ -1,5 +1,7 @@
-//! The calling-context tree of one thread: finding and making nodes.
+//! The calling-context tree of one thread: finding and making nodes, and taking them out again. What is taken out, and why,
+//! is sweep.rs's choice.
 
+use crate::free;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, region};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -10,7 +12,7 @@ pub fn nodes_base() -> u64 {
     region() + shm::PRIVATE_SIZE + unsafe { (*header()).nodes_offset }
 }
 
-fn from_link(link: u32) -> *mut Node {
+pub fn from_link(link: u32) -> *mut Node {
     if link == 0 {
         core::ptr::null_mut()
     } else {
@@ -18,8 +20,14 @@ fn from_link(link: u32) -> *mut Node {
     }
 }
 
-fn to_link(node: *mut Node) -> u32 {
+pub fn to_link(node: *mut Node) -> u32 {
     ((node as u64 - nodes_base()) / shm::NODE_SIZE + 1) as u32
+}
+
+/// As opposed to a folded node, and to a root that found no room.
+pub fn is_in_arena(node: *const Node) -> bool {
+    // SAFETY: the header is mapped.
+    (node as u64).wrapping_sub(nodes_base()) < unsafe { (*header()).nodes_len }
 }
 
 /// What tells the callees of one context apart.
@@ -75,28 +83,59 @@ const NOBODY: Callee = Callee {
 const RUN: u64 = shm::CHUNK_NODES * shm::NODE_SIZE;
 const _: () = assert!(RUN == shm::PAGE && shm::EXTENSION_NODES < shm::CHUNK_NODES);
 
-/// `count` fresh nodes in a row, less than a run of them, or null when the arena is full. Bumps before it hands out.
+/// How much of the arena may be used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// As much as there may be before contexts are cut.
+    Limited,
+    All,
+}
+
+impl Room {
+    unsafe fn bytes(self) -> u64 {
+        // SAFETY: the header is mapped.
+        unsafe {
+            let all = (*header()).nodes_len;
+            match self {
+                Room::Limited => all.min((*header()).prune.limit),
+                Room::All => all,
+            }
+        }
+    }
+}
+
+/// `count` nodes in a row, less than a run of them, from the thread's own run; null when that has not so many left. Bumps
+/// before it hands out.
 ///
 /// A handler may take nodes between any two instructions, so one word says it all: `chunk_next`, whose run ends at the
 /// next multiple of its size; a multiple itself means that the run is used up.
-fn allocate(slot: Slot, count: u64) -> *mut Node {
+fn from_run(slot: Slot, count: u64) -> *mut Node {
     let bytes = count * shm::NODE_SIZE;
     // SAFETY: the slot is this thread's own; its run of nodes lies in the arena.
     unsafe {
         let next = atomic64(&raw mut (*slot.shared()).chunk_next);
         loop {
             let at = next.load(Relaxed);
-            if at % RUN != 0 && at % RUN + bytes <= RUN {
-                if next
-                    .compare_exchange(at, at + bytes, Relaxed, Relaxed)
-                    .is_ok()
-                {
-                    return at as *mut Node;
-                }
-                continue;
+            if at % RUN == 0 || at % RUN + bytes > RUN {
+                return core::ptr::null_mut();
             }
-            let used = atomic64(&raw mut (*header()).nodes_used);
-            let limit = (*header()).nodes_len;
+            if next
+                .compare_exchange(at, at + bytes, Relaxed, Relaxed)
+                .is_ok()
+            {
+                return at as *mut Node;
+            }
+        }
+    }
+}
+
+/// The first `count` nodes of a fresh run, or null when so much of the arena is used. The rest is the thread's run from then on.
+fn from_arena(slot: Slot, count: u64, room: Room) -> *mut Node {
+    // SAFETY: as in from_run.
+    unsafe {
+        let used = atomic64(&raw mut (*header()).nodes_used);
+        let limit = room.bytes();
+        loop {
             let start = used.load(Relaxed);
             if start + RUN > limit {
                 return core::ptr::null_mut();
@@ -106,18 +145,37 @@ fn allocate(slot: Slot, count: u64) -> *mut Node {
                 .is_ok()
             {
                 let fresh = nodes_base() + start;
-                next.store(fresh + bytes, Relaxed);
+                let next = atomic64(&raw mut (*slot.shared()).chunk_next);
+                next.store(fresh + count * shm::NODE_SIZE, Relaxed);
                 return fresh as *mut Node;
             }
         }
     }
 }
 
-/// A new node that is nobody's child yet.
-fn make(slot: Slot, callee: Callee, flags: u32) -> *mut Node {
-    let node = allocate(slot, 1);
+/// An empty table of children, or null.
+fn make_table(slot: Slot, room: Room) -> *mut u64 {
+    let mut table = free::take_table();
+    if table.is_null() {
+        table = from_run(slot, shm::EXTENSION_NODES).cast();
+    }
+    if table.is_null() {
+        table = from_arena(slot, shm::EXTENSION_NODES, room).cast();
+    }
+    table
+}
+
+/// A new node that is nobody's child yet, or null.
+fn make(slot: Slot, callee: Callee, flags: u32, room: Room) -> *mut Node {
+    let mut node = from_run(slot, 1);
+    if node.is_null() {
+        node = free::take_node();
+    }
+    if node.is_null() {
+        node = from_arena(slot, 1, room);
+    }
     if !node.is_null() {
-        // SAFETY: `node` is fresh memory of the arena, zeroed by the kernel, and known to nobody else.
+        // SAFETY: `node` is known to nobody else.
         unsafe { initialise(slot, node, callee, flags) };
     }
     node
@@ -125,18 +183,22 @@ fn make(slot: Slot, callee: Callee, flags: u32) -> *mut Node {
 
 /// A thread's root. Where the arena is full it is one that no node can be linked to: everything of the thread is folded.
 pub fn make_root(slot: Slot) -> *mut Node {
-    let node = make(slot, NOBODY, 0);
+    let node = make(slot, NOBODY, 0, Room::All);
     if !node.is_null() {
         return node;
     }
-    let spare = (slot.shared() as u64 + shm::SPARE_ROOT) as *mut Node;
+    let spare = spare_root(slot);
     // SAFETY: that part of the slot's page is used by nothing else.
     unsafe { initialise(slot, spare, NOBODY, 0) };
     spare
 }
 
+fn spare_root(slot: Slot) -> *mut Node {
+    (slot.shared() as u64 + shm::SPARE_ROOT) as *mut Node
+}
+
 /// # Safety
-/// `node` must be zeroed memory for a node that only the caller knows.
+/// `node` must be memory for a node that only the caller knows. It may have been another context once.
 unsafe fn initialise(slot: Slot, node: *mut Node, callee: Callee, flags: u32) {
     // SAFETY: by the caller's promise.
     unsafe {
@@ -145,25 +207,42 @@ unsafe fn initialise(slot: Slot, node: *mut Node, callee: Callee, flags: u32) {
             0 => node as u64,
             root => root,
         };
-        (*node).function = callee.function;
-        (*node).flags = flags;
+        (*node).calls = 0;
+        (*node).cum = 0;
+        (*node).base = 0;
         (*node).min = i64::MAX;
+        (*node).max = 0;
+        (*node).flags = flags;
+        (*node).unwound = 0;
+        (*node).first_child = 0;
+        (*node).sibling = 0;
+        (*node).extension = 0;
         for child in &mut (*node).children {
             *child = root;
         }
         if with_sites() {
             (*node).children[shm::SITE_SLOT] = callee.site;
         }
+        (&raw mut (*node).function).write_volatile(callee.function);
     }
 }
 
-/// The child of `parent` for `callee`, made if there is none; null when the arena is full.
+/// The child of `parent` for `callee`, made if there is none; null when there is no room.
 ///
 /// # Safety
 /// `parent` must be a node of this thread's tree.
-pub unsafe fn child(slot: Slot, parent: *mut Node, callee: Callee, flags: u32) -> *mut Node {
+pub unsafe fn child(
+    slot: Slot,
+    parent: *mut Node,
+    callee: Callee,
+    flags: u32,
+    room: Room,
+) -> *mut Node {
     // SAFETY: by the caller's promise all links lead to nodes of this thread's tree.
     unsafe {
+        if parent == spare_root(slot) {
+            return core::ptr::null_mut();
+        }
         let table = from_link((*parent).extension) as *mut u64;
         let mut walked = 0;
         let mut known = core::ptr::null_mut();
@@ -175,22 +254,27 @@ pub unsafe fn child(slot: Slot, parent: *mut Node, callee: Callee, flags: u32) -
             (known, walked) = among_siblings(parent, callee);
         }
         if known.is_null() {
-            known = make(slot, callee, flags);
+            known = make(slot, callee, flags, room);
             if known.is_null() {
                 return known;
             }
             link(parent, known);
             if !table.is_null() && !enter_in(slot, table, known) {
-                (*parent).flags |= shm::NODE_PARTLY_EXTENDED;
+                atomic32(&raw mut (*parent).flags).fetch_or(shm::NODE_PARTLY_EXTENDED, Relaxed);
             }
         } else {
-            (*parent).flags = (*parent).flags.wrapping_add(1 << shm::NODE_MISSES_SHIFT);
+            atomic32(&raw mut (*parent).flags).fetch_add(1 << shm::NODE_MISSES_SHIFT, Relaxed);
         }
         let misses = (*parent).flags >> shm::NODE_MISSES_SHIFT;
         if table.is_null()
             && (misses > shm::MISSES_FOR_EXTENSION || walked > shm::MISSES_FOR_EXTENSION)
         {
-            extend(slot, parent);
+            // A table is as large as sixteen contexts: where memory is short only those get one that need it most.
+            let room = match misses > shm::MISSES_FOR_EXTENSION * 64 {
+                true => Room::All,
+                false => Room::Limited,
+            };
+            extend(slot, parent, room);
         }
         remember(slot, parent, known, misses);
         known
@@ -300,7 +384,7 @@ unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
                 if shift == LAST_SHIFT {
                     return false;
                 }
-                let deeper = allocate(slot, shm::EXTENSION_NODES) as *mut u64;
+                let deeper = make_table(slot, Room::All);
                 if deeper.is_null() {
                     return false;
                 }
@@ -313,10 +397,10 @@ unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
 }
 
 /// Gives `parent` its table, with all its children in it.
-unsafe fn extend(slot: Slot, parent: *mut Node) {
-    // SAFETY: as in child; the table is fresh, zeroed memory.
+unsafe fn extend(slot: Slot, parent: *mut Node, room: Room) {
+    // SAFETY: as in child; the table is empty.
     unsafe {
-        let table = allocate(slot, shm::EXTENSION_NODES) as *mut u64;
+        let table = make_table(slot, room);
         if table.is_null() {
             return;
         }
@@ -335,12 +419,67 @@ unsafe fn extend(slot: Slot, parent: *mut Node) {
             (&raw mut (*parent).extension).write_volatile(to_link(table.cast()));
         }
         if !complete {
-            (*parent).flags |= shm::NODE_PARTLY_EXTENDED;
+            atomic32(&raw mut (*parent).flags).fetch_or(shm::NODE_PARTLY_EXTENDED, Relaxed);
         }
     }
 }
 
-/// The process-wide node that stands for all contexts of `function` that found no room.
+/// Takes `node`, which has no children, out of its parent: `previous` is the sibling before it, or null. Nothing leads there afterwards.
+///
+/// # Safety
+/// Both must be nodes of this thread's tree, and signals blocked; `node` must be on no shadow stack.
+pub unsafe fn unlink(slot: Slot, parent: *mut Node, previous: *mut Node, node: *mut Node) {
+    // SAFETY: by the caller's promise nobody else is at these nodes.
+    unsafe {
+        let rest = (*node).sibling;
+        if previous.is_null() {
+            (*parent).first_child = rest;
+        } else {
+            (*previous).sibling = rest;
+        }
+        let places = match with_sites() {
+            true => shm::SITE_SLOT,
+            false => shm::CHILD_SLOTS as usize,
+        };
+        for child in (*parent).children.iter_mut().take(places) {
+            if *child == node as u64 {
+                *child = (*slot.shared()).root;
+            }
+        }
+        let mut table = from_link((*parent).extension) as *mut u64;
+        let mut rest = Callee::of(node).bits();
+        while !table.is_null() {
+            let place = table.add((rest & 255) as usize);
+            let word = place.read_volatile();
+            if word == node as u64 {
+                place.write_volatile(0);
+            }
+            if word & 1 == 0 {
+                break;
+            }
+            table = (word - 1) as *mut u64;
+            rest >>= 8;
+        }
+    }
+}
+
+/// Gives back what a node that is nobody's child any more has besides itself.
+///
+/// # Safety
+/// As for `unlink`, which must have been done.
+pub unsafe fn strip(node: *mut Node) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        (*node).function = shm::NO_FUNCTION;
+        let table = from_link((*node).extension) as *mut u64;
+        (*node).extension = 0;
+        if !table.is_null() {
+            free::give_tables(table);
+        }
+    }
+}
+
+/// The process-wide node that stands for all contexts of `function` that found no room or were cut.
 pub fn folded(function: u32) -> *mut Node {
     // SAFETY: the header is mapped; the table has a node for each function.
     let offset = unsafe { (*header()).folded_offset };

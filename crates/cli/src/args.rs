@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use thalweg_analysis::{Thresholds, compensate, estimate};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
+use thalweg_control::pruning::{PruneFrom, Pruning};
 use thalweg_model::{Metric, Profile};
 
 use crate::commands::{
@@ -93,9 +94,17 @@ impl FilterArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Measuring")]
 pub struct MeasureArgs {
-    /// Memory for the calling-context trees in the target; when it is full, further contexts are folded
+    /// Memory for the calling-context trees in the target; when it is full and nothing can be pruned, further contexts are folded
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub memory: u64,
+
+    /// Cut small contexts out of the trees when they have this much memory [default: seven eighths of --memory]
+    #[arg(long, value_name = "SIZE|never", value_parser = parse_prune_from)]
+    pub prune_at: Option<PruneFrom>,
+
+    /// First those with less than this share of their caller's time
+    #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
+    pub prune_below: f64,
 
     /// Count calls without timing them: several times cheaper
     #[arg(long)]
@@ -113,6 +122,15 @@ pub struct MeasureArgs {
     /// switched off while it runs (5%)
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "no_clock")]
     pub budget: Option<f64>,
+}
+
+impl MeasureArgs {
+    pub fn pruning(&self) -> Pruning {
+        Pruning {
+            from: self.prune_at.unwrap_or(PruneFrom::NearlyFull),
+            below: self.prune_below / 100.0,
+        }
+    }
 }
 
 /// What does not matter is left out.
@@ -220,6 +238,14 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| "not a share: write a number from 0 to 100".to_string())
+}
+
+/// A size, or `never`.
+fn parse_prune_from(text: &str) -> Result<PruneFrom, String> {
+    match text {
+        "never" => Ok(PruneFrom::Never),
+        size => parse_size(size).map(PruneFrom::Bytes),
+    }
 }
 
 /// `500ms`, `10s`, `2m`, `1h`, `1.5s`; a bare number is seconds.

@@ -38,6 +38,7 @@ pub fn options(
         alloc,
         memory: measure.memory,
         budget: measure.budget.map(calibration::budget),
+        pruning: measure.pruning(),
         follow,
         gates_suffice: false,
         recording: None,

@@ -28,6 +28,7 @@ use crate::memory::{self, Shared, bytes_of};
 use crate::place;
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
+use crate::pruning::Pruning;
 use crate::record::Recording;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
@@ -49,6 +50,7 @@ pub struct Options {
     pub memory: u64,
     /// How much the probes may cost.
     pub budget: Option<Budget>,
+    pub pruning: Pruning,
     /// Count fork children too, and where a controller lives, the programs that they become.
     pub follow: bool,
     /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
@@ -194,6 +196,7 @@ fn measure(options: &Options, launched: bool) -> Measure {
         sites: options.sites,
         alloc: options.alloc,
         memory: options.memory,
+        pruning: options.pruning,
         launched,
         chosen: !options.threads.is_empty(),
         follow: options.follow,
@@ -344,6 +347,9 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     let mut header = build.header(pid, base.0);
     if !stopped.may_ask_processor_time() {
         header.gap_least = shm::NO_GAP;
+    }
+    if !stopped.may_ask_what_is_readable() {
+        header.prune.off |= shm::PRUNING_CONFINED;
     }
     let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
     let result = (|| {

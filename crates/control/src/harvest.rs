@@ -14,6 +14,7 @@ use crate::handed_on;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid, Tid};
+use crate::pruning;
 use crate::record;
 use crate::sites::Resolver;
 use crate::states::{self, State};
@@ -30,6 +31,8 @@ pub struct Totals {
     pub contexts: u64,
     pub memory: u64,
     pub folded: u64,
+    /// Contexts that were cut when memory got short, and their calls.
+    pub pruned: model::Pruned,
     /// Events that the hot path handed to the slow path, and frames that were found left behind: how healthy the probes are.
     pub slow_events: u64,
     pub resyncs: u64,
@@ -43,6 +46,7 @@ impl Totals {
             contexts: self.contexts + other.contexts,
             memory: self.memory + other.memory,
             folded: self.folded + other.folded,
+            pruned: self.pruned.plus(other.pruned),
             slow_events: self.slow_events + other.slow_events,
             resyncs: self.resyncs + other.resyncs,
             ended: self.ended + other.ended,
@@ -52,12 +56,17 @@ impl Totals {
 
 /// Sums over all trees, read while they grow.
 pub fn totals(shared: &Shared) -> Result<Totals> {
+    pruning::undisturbed(shared, || read_totals(shared))
+}
+
+fn read_totals(shared: &Shared) -> Result<Totals> {
     let header = shared.header()?;
     let used = header.nodes_used.min(header.nodes_len);
     let nodes = Nodes::read(shared, &header)?;
     let mut totals = Totals {
         folded: header.folded_calls,
-        calls: header.folded_calls,
+        pruned: pruned(&header),
+        calls: header.folded_calls + header.prune.cut_calls,
         ..Totals::default()
     };
     let mut processes = HashSet::from([header.pid]);
@@ -96,20 +105,32 @@ pub(crate) struct FunctionSum {
 
 /// By function number, read while the trees grow; and what all threads have spent in the slow path, in nanoseconds.
 pub(crate) fn by_function(shared: &Shared) -> Result<(Vec<FunctionSum>, f64)> {
+    pruning::undisturbed(shared, || read_by_function(shared))
+}
+
+fn read_by_function(shared: &Shared) -> Result<(Vec<FunctionSum>, f64)> {
     let header = shared.header()?;
     let nodes = Nodes::read(shared, &header)?;
     let waits = Waits::read(shared, &header)?;
     let clock = Clock::new(&header, Moment::now());
     let mut sums = vec![FunctionSum::default(); header.functions.min(MOST_FUNCTIONS) as usize];
+    let mut add = |function: u32, node: &shm::Node, waits: shm::Waits| {
+        if let Some(sum) = sums.get_mut(function as usize) {
+            sum.calls = sum.calls.saturating_add(node.calls);
+            sum.untimed = sum.untimed.saturating_add(waits.untimed);
+            sum.own_ns += clock.signed_ns(node.base as i64) as f64;
+            sum.unwound += u64::from(node.unwound);
+        }
+    };
     for account in accounts::all(shared)? {
         nodes.walk(account.root, |number, node, _| {
-            if let Some(sum) = sums.get_mut(node.function as usize) {
-                sum.calls = sum.calls.saturating_add(node.calls);
-                sum.untimed = sum.untimed.saturating_add(waits.of(number).untimed);
-                sum.own_ns += clock.signed_ns(node.base as i64) as f64;
-                sum.unwound += u64::from(node.unwound);
-            }
+            add(node.function, node, waits.of(number));
         })?;
+    }
+    if has_folded(&header) {
+        for function in 0..header.functions.min(MOST_FUNCTIONS) {
+            add(function, &nodes.folded(function)?, waits.folded(function));
+        }
     }
     let mut slow = 0;
     for slot in accounts::slots(shared, &header) {
@@ -125,6 +146,8 @@ const MOST_FUNCTIONS: u32 = 1 << 24;
 struct Nodes {
     start: u64,
     bytes: Vec<u8>,
+    /// Those of contexts that found no room or were cut, by function; empty where there are none.
+    folded: Vec<u8>,
     functions: u32,
     sites: bool,
 }
@@ -132,21 +155,33 @@ struct Nodes {
 impl Nodes {
     fn read(shared: &Shared, header: &shm::Header) -> Result<Nodes> {
         let used = header.nodes_used.min(header.nodes_len);
+        let folded = match has_folded(header) {
+            true => u64::from(header.functions) * shm::NODE_SIZE,
+            false => 0,
+        };
         Ok(Nodes {
             start: header
                 .base
                 .wrapping_add(shm::PRIVATE_SIZE)
                 .wrapping_add(header.nodes_offset),
             bytes: shared.read_vec(header.nodes_offset, used)?,
+            folded: shared.read_vec(header.folded_offset, folded)?,
             functions: header.functions,
             sites: header.flags & shm::HEADER_SITES != 0,
         })
     }
 
     fn at(&self, number: u64) -> Result<shm::Node> {
+        self.decode(&self.bytes, number)
+    }
+
+    fn folded(&self, function: u32) -> Result<shm::Node> {
+        self.decode(&self.folded, function.into())
+    }
+
+    fn decode(&self, bytes: &[u8], number: u64) -> Result<shm::Node> {
         let from = (number * shm::NODE_SIZE) as usize;
-        let bytes = self
-            .bytes
+        let bytes = bytes
             .get(from..from + shm::NODE_SIZE as usize)
             .ok_or_else(damaged)?;
         let word =
@@ -207,8 +242,19 @@ impl Nodes {
     }
 }
 
+fn has_folded(header: &shm::Header) -> bool {
+    header.folded_calls > 0 || header.prune.cut_contexts > 0
+}
+
 fn damaged() -> Error {
     Error::Other("the trees that the target carries are damaged".into())
+}
+
+fn pruned(header: &shm::Header) -> model::Pruned {
+    model::Pruned {
+        contexts: header.prune.cut_contexts,
+        calls: header.prune.cut_calls,
+    }
 }
 
 /// Names and places of everything that is counted, with no figures.
@@ -223,6 +269,10 @@ pub fn catalog(shared: &Shared) -> Result<model::Profile> {
 
 /// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
 pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
+    pruning::undisturbed(shared, || read_profile(shared, witness, ended))
+}
+
+fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
     let mut header = shared.header()?;
     let now = Moment::now();
     let mut profile = catalog(shared)?;
@@ -238,6 +288,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     profile.meta.clock_hz = clock.hz;
     profile.meta.overhead_ns_per_call = clock::probe_cost_ns(profile.meta.timed);
     profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
+    profile.meta.pruned = pruned(&header);
 
     // As the kernel names a process: the file's name, cut to 15 bytes.
     let program = profile
@@ -264,6 +315,7 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         end_ticks,
         command_name,
         alive: HashMap::new(),
+        half_cut: pruning::half_cut(shared, &header)?,
         sites: match nodes.sites {
             true => Some(Resolver::new(shared, &header)?),
             false => None,
@@ -305,6 +357,8 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
         profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
     }
     add_notes(&mut profile, &header);
+    let per_ns = clock.hz / 1e9;
+    profile.notes.extend(pruning::notes(&header, per_ns));
     alloc::add_notes(&mut profile, shared, &header)?;
     profile.switched = switched(shared, &header, end_ticks, &clock)?;
     if header.inner_pid != header.pid && unseen > 0 {
@@ -415,6 +469,8 @@ struct Reader<'a> {
     command_name: String,
     /// Threads that live now, by process.
     alive: HashMap<u32, HashSet<u32>>,
+    /// Nodes that a killed thread was cutting: whether they were met in a tree all the same.
+    half_cut: HashMap<u64, bool>,
     /// Where call sites are told apart.
     sites: Option<Resolver>,
 }
@@ -475,6 +531,7 @@ impl Reader<'_> {
         let clock = self.clock;
         let mut sites = Vec::new();
         let mut waits: Vec<u64> = Vec::new();
+        let half_cut = &mut self.half_cut;
         self.nodes.walk(account.root, |number, node, parent| {
             let waited = self.waits.of(number);
             let mut figures = Figures {
@@ -490,6 +547,9 @@ impl Reader<'_> {
                 flags: NodeFlags::empty(),
                 metrics: self.allocations.of(number),
             };
+            if let Some(met) = half_cut.get_mut(&number) {
+                *met = true;
+            }
             sites.push(node.children[shm::SITE_SLOT]);
             if node.flags & shm::NODE_AT_ATTACH != 0 {
                 figures.flags |= NodeFlags::ON_STACK_AT_ATTACH;
@@ -527,7 +587,7 @@ impl Reader<'_> {
                 thread.nodes[index].site = resolver.site(profile, address, caller);
             }
         }
-        if self.header.folded_calls == 0 {
+        if !has_folded(self.header) {
             add_up(&mut thread.nodes);
         }
         add_waits(&mut thread.nodes, waits);
@@ -717,9 +777,9 @@ impl Reader<'_> {
         )
     }
 
-    /// Contexts that found no room: one node per function, kept with the process's first thread.
+    /// Contexts that found no room or were cut: one node per function, kept with the process's first thread.
     fn add_folded(&self, profile: &mut model::Profile) -> Result<()> {
-        if self.header.folded_calls == 0 {
+        if !has_folded(self.header) {
             return Ok(());
         }
         let Some(thread) = profile
@@ -731,9 +791,9 @@ impl Reader<'_> {
         };
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         for function in 0..self.header.functions {
-            let offset = self.header.folded_offset + u64::from(function) * shm::NODE_SIZE;
-            let node: shm::Node = self.shared.read(offset)?;
-            if node.calls == 0 {
+            let mut node = self.nodes.folded(function)?;
+            self.add_half_cut(function, &mut node)?;
+            if node.calls == 0 && node.base == 0 && node.cum == 0 {
                 continue;
             }
             let figures = Figures {
@@ -754,6 +814,19 @@ impl Reader<'_> {
             let mut node = convert(&figures, function, None, &[], self.clock, timed);
             node.elapsed = node.cum.saturating_add(self.clock.ns(figures.waited));
             thread.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// What a thread that was killed while it cut a context of `function` had not yet moved to `folded`.
+    fn add_half_cut(&self, function: u32, folded: &mut shm::Node) -> Result<()> {
+        for number in self.half_cut.iter().filter(|(_, met)| !**met) {
+            let node = self.nodes.at(*number.0)?;
+            if node.function == function {
+                folded.calls = folded.calls.wrapping_add(node.calls);
+                folded.cum = folded.cum.wrapping_add(node.cum);
+                folded.base = folded.base.wrapping_add(node.base);
+            }
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ pub mod memory;
 mod place;
 mod prepare;
 pub mod proc;
+pub mod pruning;
 pub mod record;
 mod sigframe;
 mod sites;

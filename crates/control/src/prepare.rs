@@ -15,6 +15,7 @@ use crate::ledger::{Home, Ledger, Switches};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::pruning::Pruning;
 use crate::record::Recording;
 use crate::record::tables::Tables;
 use crate::survey::{Survey, Surveyed};
@@ -32,6 +33,7 @@ pub struct Measure {
     pub alloc: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
+    pub pruning: Pruning,
     pub launched: bool,
     /// Only some threads are reported.
     pub chosen: bool,
@@ -329,6 +331,10 @@ impl Build {
         header.rules_offset = self.layout.rules_offset;
         header.alloc_offset = self.layout.alloc_offset;
         header.states_offset = self.layout.states_offset;
+        let nodes_len = header.nodes_len;
+        self.measure
+            .pruning
+            .for_header(nodes_len, &mut header.prune);
         for (place, region) in header.code.iter_mut().zip(&self.code) {
             *place = shm::CodeRegion {
                 start: region.start,

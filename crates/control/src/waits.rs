@@ -16,7 +16,7 @@ impl Waits {
         let start = shm::waits_offset(header.nodes_offset, header.nodes_len);
         let first_node = shm::waits_place(header.nodes_offset.saturating_sub(header.folded_offset));
         let used = shm::waits_place(header.nodes_used.min(header.nodes_len));
-        let folded = match header.folded_calls {
+        let folded = match header.folded_calls + header.prune.cut_contexts {
             0 => 0,
             _ => u64::from(header.functions) * shm::WAITS_SIZE,
         };

@@ -8,6 +8,7 @@ use thalweg_control::detach;
 use thalweg_control::error::Error;
 use thalweg_control::filter::Filter;
 use thalweg_control::harvest::{self, Witness};
+use thalweg_control::pruning::Pruning;
 use thalweg_model::Profile;
 
 const MAIN: &str = r#"
@@ -35,6 +36,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         sites: false,
         alloc: false,
         memory,
+        pruning: Pruning::default(),
         follow: false,
         budget: None,
         gates_suffice: false,

@@ -73,6 +73,8 @@ struct Meta<'a> {
     overhead_ns_per_call: f64,
     memory_bytes: u64,
     memory_limit: u64,
+    pruned_contexts: u64,
+    pruned_calls: u64,
 }
 
 impl Meta<'_> {
@@ -89,6 +91,8 @@ impl Meta<'_> {
             overhead_ns_per_call: meta.overhead_ns_per_call,
             memory_bytes: meta.memory_bytes,
             memory_limit: meta.memory_limit,
+            pruned_contexts: meta.pruned.contexts,
+            pruned_calls: meta.pruned.calls,
         }
     }
 }

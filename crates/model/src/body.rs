@@ -6,7 +6,7 @@ use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::metrics::Metric;
 use crate::profile::{
-    Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
+    Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
     Skipped, Thread,
 };
 use crate::{calls, nodes, sites, switched};
@@ -30,6 +30,7 @@ mod tag {
     pub const KERNEL: u64 = 41;
     pub const UNTIMED: u64 = 50;
     pub const SWITCHED: u64 = 51;
+    pub const PRUNED: u64 = 24;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -92,6 +93,12 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             switched::encode(&profile.switched, profile.meta.estimated, out)
         });
     }
+    if profile.meta.pruned != Pruned::default() {
+        section(&mut out, tag::PRUNED, |out| {
+            out.number(profile.meta.pruned.contexts);
+            out.number(profile.meta.pruned.calls);
+        });
+    }
     out.into_bytes()
 }
 
@@ -132,6 +139,12 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             )?,
             tag::SWITCHED => {
                 (profile.switched, profile.meta.estimated) = switched::decode(section)?;
+            }
+            tag::PRUNED => {
+                profile.meta.pruned = Pruned {
+                    contexts: section.number()?,
+                    calls: section.number()?,
+                }
             }
             _ => continue,
         }
@@ -184,6 +197,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         overhead_ns_per_call: input.float()?,
         memory_bytes: input.number()?,
         memory_limit: input.number()?,
+        pruned: Pruned::default(),
         costs: None,
         metrics: Vec::new(),
         weighed_by: None,

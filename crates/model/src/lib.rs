@@ -29,7 +29,7 @@ pub use merge::Merger;
 pub use metrics::{Metric, Metrics, Unit};
 pub use profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
-    Profile, Site, SiteId, Skipped, Target, Thread,
+    Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
 };
 pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;

@@ -81,6 +81,7 @@ impl Merger {
         }
         let ours = &mut self.profile.meta;
         let memory_bytes = ours.memory_bytes.saturating_add(other.meta.memory_bytes);
+        let pruned = ours.pruned.plus(other.meta.pruned);
         let end = later_ns.saturating_add(other.meta.duration_ns);
         let duration_ns = ours.duration_ns.max(end);
         let mut metrics = std::mem::take(&mut ours.metrics);
@@ -92,6 +93,7 @@ impl Merger {
             self.first_ns = Some(later_ns);
         }
         ours.memory_bytes = memory_bytes;
+        ours.pruned = pruned;
         ours.duration_ns = duration_ns;
         ours.metrics = metrics;
     }

@@ -44,11 +44,29 @@ pub struct Meta {
     pub metrics: Vec<Metric>,
     /// The figures that are called times are none, but those of this metric. Never so in a file.
     pub weighed_by: Option<Metric>,
+    pub pruned: Pruned,
     /// What the probes cost on the machine that recorded, where it was calibrated.
     pub costs: Option<ProbeCosts>,
     /// The times of functions of which not every call was timed are estimates for all calls, as opposed to sums over those
     /// that were timed.
     pub estimated: bool,
+}
+
+/// Contexts that were cut out of the trees while the target ran, because memory got short. Their figures are in the `FOLDED` nodes of
+/// their functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub contexts: u64,
+    pub calls: u64,
+}
+
+impl Pruned {
+    pub fn plus(self, other: Pruned) -> Pruned {
+        Pruned {
+            contexts: self.contexts.saturating_add(other.contexts),
+            calls: self.calls.saturating_add(other.calls),
+        }
+    }
 }
 
 /// What a probed call adds to the figures, in nanoseconds, beyond what the call itself costs.

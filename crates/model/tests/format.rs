@@ -201,6 +201,9 @@ proptest! {
         old.meta.costs = profile.meta.costs;
         old.recorded.clone_from(&profile.recorded);
         old.meta.metrics.clone_from(&profile.meta.metrics);
+        old.meta.pruned = profile.meta.pruned;
+        old.meta.estimated = profile.meta.estimated;
+        old.switched.clone_from(&profile.switched);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);
             old.clone_from(new);
@@ -213,6 +216,7 @@ proptest! {
                     old.site = new.site;
                     old.terminal = new.terminal;
                     old.metrics = new.metrics;
+                    old.untimed = new.untimed;
                 }
             }
         }

@@ -16,17 +16,19 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+mod prune;
 pub mod record;
 pub mod rules;
 mod states;
 pub mod totals;
 
+pub use prune::*;
 pub use states::*;
 
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -246,6 +248,7 @@ pub struct SharedSlot {
     pub resumers: u32,
     /// Coroutines that have resumed one another, down to the one that runs.
     pub resumed_by: [Resumer; RESUMERS],
+    pub sweep: Sweeping,
 }
 
 /// A coroutine that waits for the one that it has resumed.
@@ -424,6 +427,12 @@ pub const NODE_AT_ATTACH: u32 = 1;
 pub const NODE_PARTLY_EXTENDED: u32 = 2;
 /// `Node::flags`: was running when its thread ended.
 pub const NODE_OPEN_AT_END: u32 = 4;
+/// `Node::flags`: some of its time was waited: only then are there waits beside it.
+pub const NODE_WAITED: u32 = 8;
+/// `Node::flags`: while its thread cuts contexts: it is active.
+pub const NODE_HELD: u32 = 16;
+/// `Node::flags`: it has allocated or freed: only then are there figures of that.
+pub const NODE_ALLOCATED: u32 = 32;
 /// `Node::flags`: from this bit on, how often a child was there but in none of its places.
 pub const NODE_MISSES_SHIFT: u32 = 8;
 /// That often, or that many children, and the node gets its extension.
@@ -581,6 +590,9 @@ pub mod calls {
     /// Only in Go code, whose runtime makes it as well.
     pub const SCHED_YIELD: u64 = 24;
     pub const SIG_SETMASK: u64 = 2;
+    /// As a first argument of `RT_SIGPROCMASK` refused, but only after the kernel has read the set: so a sweep asks whether memory can be
+    /// read. Can be done without: where a filter forbids it, contexts are not cut but folded.
+    pub const NO_SIG_PURPOSE: u64 = 99;
     pub const GETPID: u64 = 39;
     pub const GETPPID: u64 = 110;
     pub const PRCTL: u64 = 157;
@@ -665,7 +677,7 @@ pub struct Header {
     pub ledger_offset: u64,
     pub ledger_len: u64,
     pub frames_offset: u64,
-    /// Per function one node for contexts that no longer fit.
+    /// Per function one node for contexts that no longer fit, or were cut.
     pub folded_offset: u64,
     pub nodes_offset: u64,
     pub nodes_len: u64,
@@ -722,6 +734,7 @@ pub struct Header {
     /// 1: somebody detaches, or has begun to: no text is patched any more.
     pub leaving: u32,
     pub reserved: u32,
+    pub prune: Pruning,
 }
 
 /// As a gap: one that is never exceeded.

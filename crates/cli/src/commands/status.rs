@@ -35,6 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         calls: totals.calls,
         contexts: totals.contexts,
         folded_calls: totals.folded,
+        pruned_contexts: totals.pruned.contexts,
+        pruned_calls: totals.pruned.calls,
         slow_events: totals.slow_events,
         resyncs: totals.resyncs,
         memory_bytes: totals.memory,
@@ -62,6 +64,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     )?;
     writeln!(out, "  calls      {}", count(status.calls))?;
     writeln!(out, "  contexts   {}", count(status.contexts))?;
+    if status.pruned_contexts > 0 {
+        writeln!(
+            out,
+            "  pruned     {} contexts with {} calls",
+            count(status.pruned_contexts),
+            count(status.pruned_calls)
+        )?;
+    }
     if status.folded_calls > 0 {
         writeln!(
             out,
@@ -101,6 +111,8 @@ struct Status {
     calls: u64,
     contexts: u64,
     folded_calls: u64,
+    pruned_contexts: u64,
+    pruned_calls: u64,
     slow_events: u64,
     resyncs: u64,
     memory_bytes: u64,

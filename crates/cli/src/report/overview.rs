@@ -297,6 +297,8 @@ pub fn print_overview_json(
         contexts: u64,
         deepest: u64,
         folded_calls: u64,
+        pruned_contexts: u64,
+        pruned_calls: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
         direct_calls: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -387,6 +389,8 @@ pub fn print_overview_json(
             contexts: figures.contexts,
             deepest: figures.deepest,
             folded_calls: figures.folded_calls,
+            pruned_contexts: profile.meta.pruned.contexts,
+            pruned_calls: profile.meta.pruned.calls,
             direct_calls: made.map(|made| made.direct),
             indirect_calls: made.map(|made| made.indirect),
             call_sites: made.map(|made| made.sites),

@@ -197,12 +197,24 @@ pub fn print_head(
             counted(figures.deepest, "level", "levels"),
         ),
     )?;
-    if figures.folded_calls > 0 {
+    let pruned = meta.pruned;
+    if pruned.contexts > 0 {
+        line(
+            "pruned",
+            format!(
+                "{} with {}, to stay within the memory: totals are exact, callers unknown (more room: --memory)",
+                counted(pruned.contexts, "small context", "small contexts"),
+                counted(pruned.calls, "call", "calls"),
+            ),
+        )?;
+    }
+    let folded = figures.folded_calls.saturating_sub(pruned.calls);
+    if folded > 0 {
         line(
             "folded",
             format!(
                 "{} found no room in the tree: totals are exact, callers unknown (more room: --memory)",
-                counted(figures.folded_calls, "call", "calls"),
+                counted(folded, "call", "calls"),
             ),
         )?;
     }

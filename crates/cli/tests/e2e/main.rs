@@ -16,6 +16,7 @@ mod live_reports;
 mod loaded;
 mod pictures;
 mod processes;
+mod pruning;
 mod real;
 mod references;
 mod reports;

@@ -70,6 +70,15 @@ impl Stopped {
         Ok(())
     }
 
+    /// Whether all threads may ask which memory can be read, without which no contexts are cut.
+    pub fn may_ask_what_is_readable(&mut self) -> bool {
+        let ask = [shm::calls::NO_SIG_PURPOSE, 0, 0, 0, 0, 0];
+        self.threads.clone().into_iter().all(|tid| {
+            self.check_system_call(tid, shm::calls::RT_SIGPROCMASK as i64, ask)
+                .is_ok()
+        })
+    }
+
     /// Whether all threads may ask for their processor time, without which waiting is not told from working.
     pub fn may_ask_processor_time(&mut self) -> bool {
         let clock = [shm::calls::CLOCK_THREAD_CPUTIME_ID, 0, 0, 0, 0, 0];

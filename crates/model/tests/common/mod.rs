@@ -6,8 +6,8 @@ use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
     Call, CallEnd, CallValue, Creator, End, Function, KernelCounts, Meta, Metric, Module, Node,
-    NodeFlags, ProbeCosts, ProbeState, Process, Profile, Rule, Site, SiteId, Skipped, Switched,
-    Target, Thread,
+    NodeFlags, ProbeCosts, ProbeState, Process, Profile, Pruned, Rule, Site, SiteId, Skipped,
+    Switched, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -160,6 +160,10 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                 overhead_ns_per_call,
                 memory_bytes: numbers.4,
                 memory_limit: numbers.5,
+                pruned: Pruned {
+                    contexts: numbers.0,
+                    calls: numbers.4,
+                },
                 costs: numbers.2.then_some(ProbeCosts {
                     inner_ns: overhead_ns_per_call,
                     outer_ns: clock_hz,

@@ -53,6 +53,9 @@ pub struct Profile {
     pub functions: Vec<Function>,
     pub threads: Vec<Thread>,
     pub skipped: Vec<Skipped>,
+    pub memory_bytes: u64,
+    pub pruned_contexts: u64,
+    pub pruned_calls: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -85,6 +88,9 @@ impl Profile {
             functions,
             threads,
             skipped,
+            memory_bytes: number(&json["meta"]["memory_bytes"]),
+            pruned_contexts: number(&json["meta"]["pruned_contexts"]),
+            pruned_calls: number(&json["meta"]["pruned_calls"]),
         }
     }
 
