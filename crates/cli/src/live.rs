@@ -14,7 +14,7 @@ use thalweg_analysis::{compensate, estimate, rolled_up};
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
-use thalweg_control::proc::{Pid, Tid};
+use thalweg_control::proc::{self, Pid, Tid};
 use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
@@ -86,10 +86,13 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// From here on SIGINT, SIGTERM and SIGHUP are noted and never end this process by themselves: a patched target must
-    /// not be left behind.
+    /// not be left behind. What is ignored (`nohup`) stays so, for the programs that we start, too.
     pub fn catch() -> anyhow::Result<Interrupts> {
         let ends = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let own = Pid(std::process::id() as i32);
+        let ignored = proc::status(own, own.into()).map_or(0, |status| status.ignored);
+        let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard) {
             signal_hook::flag::register_usize(signal, ends.clone(), signal as usize)
                 .context("cannot catch signals")?;
         }

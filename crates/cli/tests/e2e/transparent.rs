@@ -79,6 +79,7 @@ fn the_target_sees_no_tracer_and_a_clean_environment() {
     let script = "grep TracerPid /proc/self/status; ls /proc/self/fd | wc -l; env | grep -c -i thalweg; cat /proc/self/oom_score_adj; trap; ulimit -a";
     let plain = Command::new("bash")
         .args(["-c", script])
+        .env("THALWEG_NO_CALIBRATE", "1")
         .stdin(Stdio::null())
         .output()
         .expect("bash");
@@ -95,6 +96,25 @@ fn the_target_sees_no_tracer_and_a_clean_environment() {
         "{}",
         text(&output)
     );
+}
+
+#[test]
+fn what_nohup_ignores_stays_ignored_in_the_target() {
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let ours = command();
+    let output = Command::new("bash")
+        .args(["-c", "trap '' HUP INT; exec \"$@\"", "bash"])
+        .arg(ours.get_program())
+        .args(["record", "--no-report", "-q", "-o"])
+        .arg(&file)
+        .args(["--", "bash", "-c", "trap"])
+        .output()
+        .expect("bash");
+    let said = String::from_utf8_lossy(&output.stdout);
+    for signal in ["SIGHUP", "SIGINT"] {
+        assert!(said.contains(signal), "{}", text(&output));
+    }
 }
 
 #[test]
