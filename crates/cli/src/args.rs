@@ -205,15 +205,7 @@ impl InputArgs {
     }
 
     pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
-        let mut profile = self.read_raw()?;
-        if let Some(metric) = self.by {
-            return metric::weigh(profile, metric);
-        }
-        if !self.raw {
-            compensate(&mut profile);
-            estimate(&mut profile);
-        }
-        Ok(profile)
+        as_shown(self.read_raw()?, self.by, self.raw)
     }
 
     fn read_raw(&self) -> anyhow::Result<Profile> {
@@ -229,6 +221,19 @@ impl InputArgs {
         }
         Ok(thalweg_model::read_file(path)?)
     }
+}
+
+/// The figures that reports show of a profile: a metric in the place of time, or times, without what the probes cost unless
+/// `raw`.
+pub fn as_shown(mut profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::Result<Profile> {
+    if let Some(metric) = by {
+        return metric::weigh(profile, metric);
+    }
+    if !raw {
+        compensate(&mut profile);
+        estimate(&mut profile);
+    }
+    Ok(profile)
 }
 
 /// A share in percent, with or without the sign.

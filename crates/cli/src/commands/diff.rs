@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use thalweg_analysis::{diff, rolled_up};
 use thalweg_model::{Metric, Profile, read_file};
 
-use crate::args::FilterArgs;
+use crate::args::{FilterArgs, as_shown};
 use crate::metric;
 use crate::report::{self, OutputArgs, Sides};
 
@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "METRIC", value_parser = metric::parse)]
     pub by: Option<Metric>,
 
+    /// Times as they were measured, with what the probes cost
+    #[arg(long)]
+    pub raw: bool,
+
     #[command(flatten)]
     pub filter: FilterArgs,
 
@@ -65,13 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
         files
             .iter()
-            .map(|file| {
-                let profile = read_file(file)?;
-                Ok(rolled_up(match args.by {
-                    Some(metric) => metric::weigh(profile, metric)?,
-                    None => profile,
-                }))
-            })
+            .map(|file| as_shown(read_file(file)?, args.by, args.raw).map(rolled_up))
             .collect()
     };
     let (before, after) = (read(&before)?, read(&after)?);

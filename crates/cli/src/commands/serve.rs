@@ -8,7 +8,7 @@ use thalweg_analysis::rolled_up;
 use thalweg_control::proc::Pid;
 use thalweg_control::{attach, detach};
 
-use crate::args::{FilterArgs, InputArgs, MeasureArgs};
+use crate::args::{FilterArgs, InputArgs, MeasureArgs, as_shown};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::metric;
 use crate::page::Subject;
@@ -66,7 +66,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut subject =
             Subject::new(args.input.read_with_sites()?, args.input.origin()).with_sources();
         if let Some(before) = &args.before {
-            subject = subject.compared_with(rolled_up(thalweg_model::read_file(before)?));
+            let before = as_shown(thalweg_model::read_file(before)?, None, args.input.raw)?;
+            subject = subject.compared_with(rolled_up(before));
         }
         serve::run(subject, None, args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);
