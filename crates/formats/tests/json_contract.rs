@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Site, SiteId, Skipped,
-    Target, Thread,
+    Creator, Function, Meta, Metric, Module, Node, NodeFlags, Process, Profile, Site, SiteId,
+    Skipped, Target, Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -213,6 +213,7 @@ fn the_documented_fields_are_those_that_are_written() {
     let node = &mut profile.processes[0].threads[1].nodes[0];
     node.unwound = 1;
     node.untimed = 1;
+    node.metrics.set(Metric::AllocCalls, 1);
     node.terminal = 1;
     node.flags |= NodeFlags::FOLDED;
     let targets = [Target::Direct, Target::Indirect];
