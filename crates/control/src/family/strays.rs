@@ -19,6 +19,8 @@ const ON_ITS_OWN: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Strays {
     seen: HashMap<Kin, (Instant, String)>,
+    /// Asking the kernel about every thread of a large program takes time: no more than a twentieth of all.
+    due: Option<Instant>,
 }
 
 /// A process for good: numbers are given again.
@@ -48,6 +50,15 @@ impl Strays {
 
     /// Joins those children of `lives` that are not among them and that nobody has spoken for by now.
     pub(super) fn look(&mut self, common: &Arc<Common>, lives: &[Life]) {
+        let began = Instant::now();
+        if self.due.is_some_and(|due| began < due) {
+            return;
+        }
+        self.join_new(common, lives);
+        self.due = Some(began + began.elapsed() * 20);
+    }
+
+    fn join_new(&mut self, common: &Arc<Common>, lives: &[Life]) {
         let living = lives.iter().filter(|life| life.end.is_none());
         let children = living.flat_map(|life| proc::children(life.pid));
         let strange = children.filter(|child| !lives.iter().any(|life| life.pid == *child));
