@@ -287,10 +287,10 @@ struct Node<'a> {
 }
 
 /// Metrics by their names, those that are not 0.
-struct Named(Metrics);
+pub struct Named(pub Metrics);
 
 impl Named {
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

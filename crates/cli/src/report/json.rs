@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary, threads};
+use thalweg_formats::json::Named;
 use thalweg_model::{Metrics, NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
@@ -241,21 +242,6 @@ struct Function<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     untimed: u64,
     callers: Vec<CallerOf<'a>>,
-}
-
-/// Metrics by their names, those that are not 0.
-struct Named(Metrics);
-
-impl Named {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl Serialize for Named {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(metric, value)| (metric.name(), value)))
-    }
 }
 
 #[derive(Serialize)]
