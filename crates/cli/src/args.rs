@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use thalweg_analysis::{Thresholds, compensate, estimate};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
-use thalweg_control::pruning::{PruneFrom, Pruning};
+use thalweg_control::pruning::Pruning;
 use thalweg_model::{Metric, Profile};
 
 use crate::commands::{
@@ -98,9 +98,9 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub memory: u64,
 
-    /// Cut small contexts out of the trees when they have this much memory [default: seven eighths of --memory]
-    #[arg(long, value_name = "SIZE|never", value_parser = parse_prune_from)]
-    pub prune_at: Option<PruneFrom>,
+    /// Cut small contexts out of the trees when they have this much memory, instead of folding new ones when it is full
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub prune_at: Option<u64>,
 
     /// First those with less than this share of their caller's time
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_percent)]
@@ -127,7 +127,7 @@ pub struct MeasureArgs {
 impl MeasureArgs {
     pub fn pruning(&self) -> Pruning {
         Pruning {
-            from: self.prune_at.unwrap_or(PruneFrom::NearlyFull),
+            from: self.prune_at,
             below: self.prune_below / 100.0,
         }
     }
@@ -243,14 +243,6 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| "not a share: write a number from 0 to 100".to_string())
-}
-
-/// A size, or `never`.
-fn parse_prune_from(text: &str) -> Result<PruneFrom, String> {
-    match text {
-        "never" => Ok(PruneFrom::Never),
-        size => parse_size(size).map(PruneFrom::Bytes),
-    }
 }
 
 /// `500ms`, `10s`, `2m`, `1h`, `1.5s`; a bare number is seconds.

@@ -229,7 +229,7 @@ fn threads_that_still_wait_are_shown_with_their_ancestors() {
 #[test]
 fn folding_keeps_totals_exact_and_memory_bounded() {
     let program = Build::simple("contexts.c");
-    let options = ["--memory", "16M", "--prune-at", "never"];
+    let options = ["--memory", "16M"];
     let recorded = record(&options, &program, &["3000000"]);
     let stdout = String::from_utf8_lossy(&recorded.stdout).into_owned();
     let calls = recorded.profile.calls_by_name();
