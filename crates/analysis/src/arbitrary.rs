@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use thalweg_model::{Creator, Function, Module, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, Function, Metric, Module, Node, NodeFlags, Process, Profile, Thread};
 
 const FUNCTIONS: u32 = 6;
 
@@ -77,6 +77,10 @@ fn build(threads: Vec<RandomThread>) -> Profile {
                 flags: NodeFlags::FOLDED,
                 ..Node::default()
             });
+        }
+        // As much as time, so that what happens to one must happen to the other.
+        for (index, node) in (0..).zip(&thread.nodes) {
+            thread.metrics.set(index, Metric::AllocBytes, node.base);
         }
         let maker = (!made.is_empty()).then(|| made[random.maker.index(made.len())]);
         if let Some((process, place)) = maker.filter(|_| random.creator_known) {

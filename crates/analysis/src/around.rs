@@ -12,7 +12,7 @@
 //! In the callers' tree each context carries the figures of the *function's* calls that came that way, and where sites are
 //! told apart, the place from which it called the one before it in the chain.
 
-use thalweg_model::{Node, NodeFlags, Profile, SiteId, Thread};
+use thalweg_model::{Metrics, Node, NodeFlags, NodeMetrics, Profile, SiteId, Thread};
 
 use crate::pairs::PairTable;
 use crate::sites::Callees;
@@ -27,19 +27,21 @@ pub fn callers(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
     let depth = depth.unwrap_or(LONGEST_CHAIN).min(LONGEST_CHAIN);
     let mut around = Around::new(function);
     for (_, thread) in threads(profile) {
-        for node in thread.nodes.iter().filter(|n| n.function == function) {
+        let nodes = (0..).zip(&thread.nodes);
+        for (index, node) in nodes.filter(|(_, n)| n.function == function) {
+            let metrics = thread.metrics.of(index);
             let figures = Node {
                 cum: outermost_cum(node),
                 ..*node
             };
-            around.add(0, &figures);
+            around.add(0, &figures, metrics);
             let mut at = 0;
             let mut below = node;
             for _ in 0..depth {
                 let Some(parent) = below.parent else { break };
                 let caller = &thread.nodes[parent as usize];
                 at = around.place(at, caller.function, below.site);
-                around.add(at, &figures);
+                around.add(at, &figures, metrics);
                 below = caller;
             }
         }
@@ -74,7 +76,7 @@ pub fn callees(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
                     .map(|above| around.place(above, node.function, node.site)),
             };
             if let Some(place) = place {
-                around.add(place, node);
+                around.add(place, node, thread.metrics.of(index));
             }
             path.push(place);
         });
@@ -84,6 +86,7 @@ pub fn callees(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
 
 struct Around {
     nodes: Vec<Node>,
+    metrics: NodeMetrics,
     extremes: Vec<Extremes>,
     table: PairTable,
     callees: Callees,
@@ -96,6 +99,7 @@ impl Around {
                 function,
                 ..Node::default()
             }],
+            metrics: NodeMetrics::default(),
             extremes: vec![Extremes::default()],
             table: PairTable::new(),
             callees: Callees::default(),
@@ -124,7 +128,7 @@ impl Around {
         place
     }
 
-    fn add(&mut self, place: u32, node: &Node) {
+    fn add(&mut self, place: u32, node: &Node, metrics: &Metrics) {
         let sum = &mut self.nodes[place as usize];
         sum.calls = sum.calls.saturating_add(node.calls);
         sum.base = sum.base.saturating_add(node.base);
@@ -132,7 +136,7 @@ impl Around {
         sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
         sum.terminal = sum.terminal.saturating_add(node.terminal);
         sum.unwound = sum.unwound.saturating_add(node.unwound);
-        sum.metrics.add(&node.metrics);
+        self.metrics.add(place, metrics);
         sum.untimed = sum.untimed.saturating_add(node.untimed);
         if node.flags.contains(NodeFlags::OPEN) {
             sum.flags |= NodeFlags::OPEN;
@@ -146,6 +150,7 @@ impl Around {
         }
         Thread {
             nodes: self.nodes,
+            metrics: self.metrics,
             ..Thread::default()
         }
     }

@@ -144,24 +144,12 @@ impl Layers {
         let callees = &mut self.callees;
         // The table is made for the second thread: most classes have one.
         let table = self.table.get_or_insert_with(|| {
-            let nodes = std::mem::take(&mut whole.nodes);
+            let first = take_tree(whole);
             let mut table = PairTable::new();
-            lay(
-                &mut whole.nodes,
-                &mut self.extremes,
-                &mut table,
-                callees,
-                &nodes,
-            );
+            lay(whole, &mut self.extremes, &mut table, callees, &first);
             table
         });
-        lay(
-            &mut whole.nodes,
-            &mut self.extremes,
-            table,
-            callees,
-            &thread.nodes,
-        );
+        lay(whole, &mut self.extremes, table, callees, &thread);
     }
 
     /// An empty thread when none was added.
@@ -174,37 +162,46 @@ impl Layers {
     }
 }
 
+/// The contexts of a thread, which then has none.
+pub(crate) fn take_tree(thread: &mut Thread) -> Thread {
+    Thread {
+        nodes: std::mem::take(&mut thread.nodes),
+        metrics: std::mem::take(&mut thread.metrics),
+        ..Thread::default()
+    }
+}
+
 /// Adds a tree to one that `table` knows the places of.
 pub(crate) fn lay(
-    whole: &mut Vec<Node>,
+    whole: &mut Thread,
     extremes: &mut Vec<Extremes>,
     table: &mut PairTable,
     callees: &mut Callees,
-    tree: &[Node],
+    tree: &Thread,
 ) {
-    let mut place = Vec::with_capacity(tree.len());
-    for node in tree {
+    let mut place = Vec::with_capacity(tree.nodes.len());
+    for (index, node) in (0..).zip(&tree.nodes) {
         let parent = node.parent.map(|parent| place[parent as usize]);
         let above = match parent {
             Some(parent) => parent,
             None if node.flags.contains(NodeFlags::FOLDED) => FOLDED_ROOT,
             None => ROOT,
         };
-        let next = whole.len() as u32;
+        let next = whole.nodes.len() as u32;
         let at = table.get_or_insert(above, callees.number(node.function, node.site), next);
         place.push(at);
+        whole.metrics.add(at, tree.metrics.of(index));
         if at == next {
-            whole.push(Node { parent, ..*node });
+            whole.nodes.push(Node { parent, ..*node });
             extremes.push(Extremes::default());
         } else {
-            let sum = &mut whole[at as usize];
+            let sum = &mut whole.nodes[at as usize];
             sum.calls = sum.calls.saturating_add(node.calls);
             sum.base = sum.base.saturating_add(node.base);
             sum.cum = sum.cum.saturating_add(node.cum);
             sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
-            sum.metrics.add(&node.metrics);
             sum.untimed = sum.untimed.saturating_add(node.untimed);
             sum.flags |= node.flags;
         }

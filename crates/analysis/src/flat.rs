@@ -50,6 +50,10 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     let mut last_thread = vec![0u32; profile.functions.len()];
 
     for (number, (_, thread)) in (1..).zip(threads(profile)) {
+        for (node, metrics) in thread.metrics.iter() {
+            let function = thread.nodes[node as usize].function;
+            rows[function as usize].metrics.add(metrics);
+        }
         let own_waits = own_waits(&thread.nodes);
         let errors = errors(profile, &thread.nodes);
         for ((node, waited), (error, cum_error)) in thread.nodes.iter().zip(own_waits).zip(errors) {
@@ -67,7 +71,6 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             row.waited = row.waited.saturating_add(waited);
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
-            row.metrics.add(&node.metrics);
             row.untimed = row.untimed.saturating_add(node.untimed);
             sampling[function] += sampling_error(node).powi(2);
             row.contexts += 1;

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use thalweg_model::{Node, Process, Profile, Thread};
+use thalweg_model::{Node, NodeMetrics, Process, Profile, Thread};
 
 use crate::combine::Layers;
 use crate::lineage::{Lineage, ThreadNumber};
@@ -59,13 +59,14 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         for thread in &process.threads {
             let chosen = wanted.is_empty() || wanted.contains(&number);
             number += 1;
-            let nodes = match (chosen, part.root) {
-                (false, _) => Vec::new(),
-                (true, None) => thread.nodes.clone(),
+            let (nodes, metrics) = match (chosen, part.root) {
+                (false, _) => Default::default(),
+                (true, None) => (thread.nodes.clone(), thread.metrics.clone()),
                 (true, Some(root)) => below(thread, root, profile.functions.len()),
             };
             own.threads.push(Thread {
                 nodes,
+                metrics,
                 name: thread.name.clone(),
                 ..*thread
             });
@@ -75,11 +76,12 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
     Cow::Owned(narrowed)
 }
 
-fn below(thread: &Thread, root: u32, functions: usize) -> Vec<Node> {
+fn below(thread: &Thread, root: u32, functions: usize) -> (Vec<Node>, NodeMetrics) {
     const OUTSIDE: u32 = u32::MAX;
     let mut places = Vec::with_capacity(thread.nodes.len());
     let mut kept: Vec<Node> = Vec::new();
-    for node in &thread.nodes {
+    let mut metrics = NodeMetrics::default();
+    for (index, node) in (0..).zip(&thread.nodes) {
         let parent = node.parent.map(|parent| places[parent as usize]);
         let parent = parent.filter(|&place| place != OUTSIDE);
         if parent.is_none() && node.function != root {
@@ -87,10 +89,11 @@ fn below(thread: &Thread, root: u32, functions: usize) -> Vec<Node> {
             continue;
         }
         places.push(kept.len() as u32);
+        metrics.add(kept.len() as u32, thread.metrics.of(index));
         kept.push(Node { parent, ..*node });
     }
     count_recursion(&mut kept, functions);
-    kept
+    (kept, metrics)
 }
 
 /// Depth first, with the number of activations of each function on the way.

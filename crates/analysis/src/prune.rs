@@ -8,7 +8,7 @@
 //!              -> log     =>       -> [pruned]   calls and base of glue and log
 //! ```
 
-use thalweg_model::{Function, Module, Node, NodeFlags, Profile, Thread};
+use thalweg_model::{Function, Module, Node, NodeFlags, NodeMetrics, Profile, Thread};
 
 use crate::graph::{Graph, GraphEdge, Link, Source};
 use crate::waiting::own_waits;
@@ -88,6 +88,8 @@ pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
 fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mut [u32]) {
     const NONE: u32 = u32::MAX;
     let old = std::mem::take(&mut thread.nodes);
+    let had = std::mem::take(&mut thread.metrics);
+    let mut metrics = NodeMetrics::default();
     let recursion = recursion_among_kept(&old, keep, seen_above);
     let own_waits = own_waits(&old);
     let mut nodes: Vec<Node> = Vec::new();
@@ -98,6 +100,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
         let above = node.parent.map_or(NONE, |parent| stands[parent as usize]);
         if keep[index] {
             stands.push(nodes.len() as u32);
+            metrics.add(nodes.len() as u32, had.of(index as u32));
             nodes.push(Node {
                 parent: (above != NONE).then_some(above),
                 recursion: recursion[index],
@@ -124,7 +127,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
             sum.base = sum.base.saturating_add(node.base);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
-            sum.metrics.add(&node.metrics);
+            metrics.add(nodes.len() as u32, had.of(index));
             sum.untimed = sum.untimed.saturating_add(node.untimed);
             waited = waited.saturating_add(own_waits[index as usize]);
             if node.flags.contains(NodeFlags::OPEN) {
@@ -137,6 +140,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
         nodes.push(sum);
     }
     thread.nodes = nodes;
+    thread.metrics = metrics;
 }
 
 /// How often the same function stands above, counting only what stays.

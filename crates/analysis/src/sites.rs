@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use thalweg_model::{Node, Profile, SiteId, Target};
 
 use crate::Extremes;
-use crate::combine::lay;
+use crate::combine::{lay, take_tree};
 use crate::pairs::PairTable;
 
 /// Of calls whose site is known, how many named what they called.
@@ -68,17 +68,11 @@ pub fn rolled_up(mut profile: Profile) -> Profile {
             for node in &mut thread.nodes {
                 node.site = None;
             }
-            let nodes = std::mem::take(&mut thread.nodes);
+            let with_sites = take_tree(thread);
             let mut extremes: Vec<Extremes> = Vec::new();
             let mut table = PairTable::new();
             let mut callees = Callees::default();
-            lay(
-                &mut thread.nodes,
-                &mut extremes,
-                &mut table,
-                &mut callees,
-                &nodes,
-            );
+            lay(thread, &mut extremes, &mut table, &mut callees, &with_sites);
             for (node, extremes) in thread.nodes.iter_mut().zip(&extremes) {
                 (node.min, node.max) = (extremes.min.unwrap_or(0), extremes.max);
             }

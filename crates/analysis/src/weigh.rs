@@ -8,8 +8,8 @@ pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     for thread in threads {
         let nodes = &mut thread.nodes;
-        for node in nodes.iter_mut() {
-            node.base = node.metrics.get(metric);
+        for (index, node) in (0..).zip(nodes.iter_mut()) {
+            node.base = thread.metrics.of(index).get(metric);
             node.cum = node.base;
             (node.min, node.max, node.terminal) = (0, 0, 0);
         }
@@ -34,14 +34,18 @@ pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
 mod tests {
     use super::*;
     use crate::fixture::{self, A, B, MAIN};
-    use crate::flat;
+    use crate::{
+        Part, Thresholds, arbitrary, callees, callers, combine, flat, narrow, prune, threads,
+    };
+    use proptest::prelude::*;
+    use thalweg_model::Thread;
 
     #[test]
     fn a_metric_adds_up_over_callees_and_counts_once_under_recursion() {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5), (A, 20)]);
-        let nodes = &mut profile.processes[0].threads[0].nodes;
-        for (node, bytes) in nodes.iter_mut().zip([0, 100, 30, 7]) {
-            node.metrics.set(Metric::AllocBytes, bytes);
+        let metrics = &mut profile.processes[0].threads[0].metrics;
+        for (node, bytes) in (0..).zip([0, 100, 30, 7]) {
+            metrics.set(node, Metric::AllocBytes, bytes);
         }
         let weighed = weigh(profile, Metric::AllocBytes);
         let rows = flat(&weighed);
@@ -51,5 +55,27 @@ mod tests {
             .collect();
         assert_eq!(figures, [(MAIN, 0, 137), (A, 107, 137), (B, 30, 37)]);
         assert_eq!(weighed.validate(), Ok(()));
+    }
+
+    fn figures_are_with_their_contexts(thread: &Thread) -> bool {
+        let mut nodes = (0..).zip(&thread.nodes);
+        nodes.all(|(index, node)| thread.metrics.of(index).get(Metric::AllocBytes) == node.base)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn metrics_go_where_their_contexts_go(profile in arbitrary::program(), function in 0..4u32, time in 0..200u64) {
+            let at = Thresholds { time, ..Thresholds::default() };
+            let part = Part { root: Some(function), ..Part::default() };
+            for changed in [combine(profile.clone()), prune(profile.clone(), &at), narrow(&profile, &part).into_owned()] {
+                prop_assert_eq!(changed.validate(), Ok(()));
+                prop_assert!(threads(&changed).all(|(_, thread)| figures_are_with_their_contexts(thread)));
+            }
+            prop_assert!(figures_are_with_their_contexts(&callers(&profile, function, None)));
+            prop_assert!(figures_are_with_their_contexts(&callees(&profile, function, None)));
+            prop_assert!(flat(&profile).iter().all(|row| row.metrics.get(Metric::AllocBytes) == row.base));
+        }
     }
 }

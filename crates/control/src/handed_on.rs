@@ -20,13 +20,14 @@ fn merge(into: &mut model::Thread, from: model::Thread) {
         .map(|(index, node)| ((node.parent, node.function, node.site), index))
         .collect();
     let mut places: Vec<u32> = Vec::with_capacity(from.nodes.len());
-    for node in from.nodes {
+    for (index, node) in (0..).zip(from.nodes) {
         let parent = node.parent.map(|parent| places[parent as usize]);
         let fresh = into.nodes.len() as u32;
         let place = *known
             .entry((parent, node.function, node.site))
             .or_insert(fresh);
         places.push(place);
+        into.metrics.add(place, from.metrics.of(index));
         if place == fresh {
             into.nodes.push(model::Node { parent, ..node });
         } else {
@@ -56,7 +57,6 @@ fn add_figures(into: &mut model::Node, from: &model::Node) {
     into.elapsed = into.elapsed.saturating_add(from.elapsed);
     into.terminal = into.terminal.saturating_add(from.terminal);
     into.unwound = into.unwound.saturating_add(from.unwound);
-    into.metrics.add(&from.metrics);
     into.untimed = into.untimed.saturating_add(from.untimed);
     into.flags |= from.flags;
 }

@@ -489,7 +489,6 @@ struct Figures {
     unwound: u32,
     untimed: u64,
     flags: NodeFlags,
-    metrics: model::Metrics,
 }
 
 impl Reader<'_> {
@@ -524,6 +523,7 @@ impl Reader<'_> {
             start_ns: since_attach(account.start),
             end_ns: since_attach(end),
             nodes: Vec::new(),
+            metrics: model::NodeMetrics::default(),
             folded_calls: 0,
             others: account.threads - 1,
             kernel: self.kernel_counts(account, pid, tid),
@@ -545,7 +545,6 @@ impl Reader<'_> {
                 unwound: node.unwound,
                 untimed: waited.untimed,
                 flags: NodeFlags::empty(),
-                metrics: self.allocations.of(number),
             };
             if let Some(met) = half_cut.get_mut(&number) {
                 *met = true;
@@ -570,7 +569,9 @@ impl Reader<'_> {
             }
             waits.push(clock.ns(figures.waited));
             let parent = parent.and_then(|p| places.get(&p).copied());
-            places.insert(number, thread.nodes.len() as u32);
+            let place = thread.nodes.len() as u32;
+            places.insert(number, place);
+            thread.metrics.add(place, &self.allocations.of(number));
             thread.nodes.push(convert(
                 &figures,
                 node.function,
@@ -808,11 +809,14 @@ impl Reader<'_> {
                 unwound: node.unwound,
                 untimed: self.waits.folded(function).untimed,
                 flags: NodeFlags::FOLDED,
-                metrics: self.allocations.folded(function),
             };
             thread.folded_calls += node.calls;
             let mut node = convert(&figures, function, None, &[], self.clock, timed);
             node.elapsed = node.cum.saturating_add(self.clock.ns(figures.waited));
+            let place = thread.nodes.len() as u32;
+            thread
+                .metrics
+                .add(place, &self.allocations.folded(function));
             thread.nodes.push(node);
         }
         Ok(())
@@ -914,6 +918,5 @@ fn convert(
         untimed: figures.untimed.min(figures.calls),
         flags: figures.flags,
         site: None,
-        metrics: figures.metrics,
     }
 }

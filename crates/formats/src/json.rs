@@ -223,7 +223,7 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         nodes: Each(move || {
             (0..)
                 .zip(&thread.nodes)
-                .map(|(id, node)| Node::of(profile, id, node))
+                .map(|(id, node)| Node::of(profile, id, node, thread.metrics.of(id)))
         }),
     }
 }
@@ -302,7 +302,12 @@ impl Serialize for Named {
 }
 
 impl<'a> Node<'a> {
-    fn of(profile: &'a Profile, id: u32, node: &thalweg_model::Node) -> Node<'a> {
+    fn of(
+        profile: &'a Profile,
+        id: u32,
+        node: &thalweg_model::Node,
+        metrics: &Metrics,
+    ) -> Node<'a> {
         let site = node.site.map(|site| &profile.sites[site.index() as usize]);
         let made = |target| {
             site.filter(|site| site.target == target)
@@ -331,7 +336,7 @@ impl<'a> Node<'a> {
             direct: made(Target::Direct),
             indirect: made(Target::Indirect),
             tail: site.is_some_and(|site| site.jump),
-            metrics: Named(node.metrics),
+            metrics: Named(*metrics),
         }
     }
 }

@@ -217,8 +217,9 @@ impl<W: Write> Writer<W> {
     fn samples(&mut self, profile: &Profile, pid: u32, thread: &Thread) -> io::Result<()> {
         let (pid_key, tid_key) = (self.string("pid")?, self.string("tid")?);
         let (name_key, name) = (self.string("thread")?, self.string(&thread.name)?);
-        for node in &thread.nodes {
-            if node.calls == 0 && node.base == 0 && node.metrics.is_empty() {
+        for (index, node) in (0..).zip(&thread.nodes) {
+            let metrics = thread.metrics.of(index);
+            if node.calls == 0 && node.base == 0 && metrics.is_empty() {
                 continue;
             }
             let locations = self.locations(profile, thread, node)?;
@@ -226,7 +227,7 @@ impl<W: Write> Writer<W> {
                 message.message(field::SAMPLE, |sample| {
                     sample.numbers(1, locations.iter().copied());
                     let time = profile.meta.timed.then_some(node.base);
-                    let others = beside(profile).map(|metric| node.metrics.get(metric));
+                    let others = beside(profile).map(|metric| metrics.get(metric));
                     sample.numbers(2, std::iter::once(node.calls).chain(time).chain(others));
                     for (key, number) in [(pid_key, pid), (tid_key, thread.tid)] {
                         sample.message(3, |label| {

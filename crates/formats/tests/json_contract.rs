@@ -210,10 +210,11 @@ fn documented() -> BTreeSet<String> {
 #[test]
 fn the_documented_fields_are_those_that_are_written() {
     let mut profile = fib();
-    let node = &mut profile.processes[0].threads[1].nodes[0];
+    let thread = &mut profile.processes[0].threads[1];
+    thread.metrics.set(0, Metric::AllocCalls, 1);
+    let node = &mut thread.nodes[0];
     node.unwound = 1;
     node.untimed = 1;
-    node.metrics.set(Metric::AllocCalls, 1);
     node.terminal = 1;
     node.flags |= NodeFlags::FOLDED;
     let targets = [Target::Direct, Target::Indirect];

@@ -4,7 +4,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
-use crate::metrics::Metric;
+use crate::metrics::{Metric, NodeMetrics};
 use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
     Skipped, Thread,
@@ -401,6 +401,7 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         end_ns: input.number()?,
         folded_calls: input.number()?,
         nodes: nodes::decode(input)?,
+        metrics: NodeMetrics::default(),
         others: 0,
         kernel: None,
     })
@@ -424,7 +425,13 @@ fn encode_terminal(profile: &Profile, out: &mut Encoder) {
 fn encode_metrics(profile: &Profile, out: &mut Encoder) {
     for &metric in &profile.meta.metrics {
         let mut column = Encoder::default();
-        encode_few(profile, |node| node.metrics.get(metric), &mut column);
+        let threads = threads_of(profile);
+        let nodes =
+            threads.flat_map(|thread| (0..thread.nodes.len() as u32).map(move |n| (thread, n)));
+        encode_values(
+            nodes.map(|(thread, node)| thread.metrics.of(node).get(metric)),
+            &mut column,
+        );
         let column = column.into_bytes();
         out.text(metric.name());
         out.number(column.len() as u64);
@@ -447,22 +454,42 @@ fn decode_metrics(profile: &mut Profile, input: &mut Decoder) -> Result<(), Read
             return Err(ReadError::Corrupt("a metric is there twice"));
         }
         metrics.push(metric);
-        let figure = |node: &mut Node, value| node.metrics.set(metric, value);
-        decode_into(profile, missing, figure, &mut column)?;
+        let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+        let mut thread = threads.next();
+        let mut node = 0u64;
+        while !column.is_at_end() {
+            let passed = column.number()?;
+            node = node.saturating_add(passed);
+            let own = loop {
+                let Some(own) = thread.as_deref_mut() else {
+                    return Err(ReadError::Corrupt(missing));
+                };
+                match node.checked_sub(own.nodes.len() as u64) {
+                    None => break own,
+                    Some(beyond) => (node, thread) = (beyond, threads.next()),
+                }
+            };
+            own.metrics.set(node as u32, metric, column.number()?);
+            node += 1;
+        }
     }
     Ok(())
 }
 
 /// Only the nodes that have the figure are named, by how many were passed over.
 fn encode_few(profile: &Profile, figure: impl Fn(&Node) -> u64, out: &mut Encoder) {
+    encode_values(nodes_of(profile).map(figure), out);
+}
+
+fn encode_values(values: impl Iterator<Item = u64>, out: &mut Encoder) {
     let mut passed = 0;
-    for node in nodes_of(profile) {
-        if figure(node) == 0 {
+    for value in values {
+        if value == 0 {
             passed += 1;
             continue;
         }
         out.number(passed);
-        out.number(figure(node));
+        out.number(value);
         passed = 0;
     }
 }
@@ -484,15 +511,6 @@ fn decode_few(
     figure: impl Fn(&mut Node) -> &mut u64,
     input: &mut Decoder,
 ) -> Result<(), ReadError> {
-    decode_into(profile, missing, |node, value| *figure(node) = value, input)
-}
-
-fn decode_into(
-    profile: &mut Profile,
-    missing: &'static str,
-    set: impl Fn(&mut Node, u64),
-    input: &mut Decoder,
-) -> Result<(), ReadError> {
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     let mut nodes = threads.flat_map(|thread| &mut thread.nodes);
     while !input.is_at_end() {
@@ -500,7 +518,7 @@ fn decode_into(
             .ok()
             .and_then(|passed| nodes.nth(passed))
             .ok_or(ReadError::Corrupt(missing))?;
-        set(node, input.number()?);
+        *figure(node) = input.number()?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use merge::Merger;
-pub use metrics::{Metric, Metrics, Unit};
+pub use metrics::{Metric, Metrics, NodeMetrics, Unit};
 pub use profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
     Profile, Pruned, Site, SiteId, Skipped, Target, Thread,

@@ -1,4 +1,5 @@
-//! What was measured beside calls and time: named figures with a unit, for each context what it did itself.
+//! What was measured beside calls and time: named figures with a unit, for each context what it did itself. Most contexts of
+//! most profiles have none, so that the figures stand beside the nodes, not in them.
 
 /// One thing that was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,5 +112,100 @@ impl Metrics {
     pub fn iter(&self) -> impl Iterator<Item = (Metric, u64)> {
         let all = Metric::ALL.into_iter().zip(self.0);
         all.filter(|(_, value)| *value > 0)
+    }
+}
+
+/// The figures of a thread's contexts, by the number of the node. Only contexts that have any take room.
+#[derive(Clone, Debug, Default)]
+pub struct NodeMetrics {
+    /// Of each node its place in `figures` plus one, or 0; as long as the last node that has figures.
+    places: Vec<u32>,
+    figures: Vec<Metrics>,
+}
+
+impl NodeMetrics {
+    pub fn of(&self, node: u32) -> &Metrics {
+        const NONE: Metrics = Metrics([0; COUNT]);
+        match self.places.get(node as usize) {
+            None | Some(0) => &NONE,
+            Some(place) => &self.figures[*place as usize - 1],
+        }
+    }
+
+    pub fn set(&mut self, node: u32, metric: Metric, value: u64) {
+        if value != self.of(node).get(metric) {
+            self.at(node).set(metric, value);
+        }
+    }
+
+    pub fn add(&mut self, node: u32, metrics: &Metrics) {
+        if !metrics.is_empty() {
+            self.at(node).add(metrics);
+        }
+    }
+
+    fn at(&mut self, node: u32) -> &mut Metrics {
+        let node = node as usize;
+        if self.places.len() <= node {
+            self.places.resize(node + 1, 0);
+        }
+        if self.places[node] == 0 {
+            self.figures.push(Metrics::default());
+            self.places[node] = self.figures.len() as u32;
+        }
+        &mut self.figures[self.places[node] as usize - 1]
+    }
+
+    /// In the order of the nodes, those that have figures.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Metrics)> {
+        let all = (0..).zip(&self.places);
+        all.filter(|(_, place)| **place > 0)
+            .map(|(node, place)| (node, &self.figures[*place as usize - 1]))
+            .filter(|(_, metrics)| !metrics.is_empty())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub fn total(&self) -> Metrics {
+        Metrics::total(&self.figures)
+    }
+
+    /// One more than the number of the last node that may have figures.
+    pub(crate) fn reach(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// How the figures came to be there makes no difference.
+impl PartialEq for NodeMetrics {
+    fn eq(&self, other: &NodeMetrics) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for NodeMetrics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_those_of_their_node_in_whatever_order_they_come() {
+        let mut forth = NodeMetrics::default();
+        forth.set(1, Metric::AllocBytes, 10);
+        forth.set(7, Metric::FreeCalls, 2);
+        let mut back = NodeMetrics::default();
+        back.set(7, Metric::FreeCalls, 2);
+        back.add(9, &Metrics::default());
+        back.add(1, forth.of(1));
+        assert_eq!(forth, back);
+        assert_eq!(back.of(7).get(Metric::FreeCalls), 2);
+        assert!(back.of(0).is_empty() && back.of(9).is_empty() && back.of(u32::MAX).is_empty());
+        back.set(7, Metric::FreeCalls, 0);
+        assert_ne!(forth, back);
+        assert_eq!(back.iter().count(), 1);
+        assert_eq!(back.total(), *forth.of(1));
     }
 }

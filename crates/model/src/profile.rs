@@ -1,7 +1,7 @@
 //! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
 
 use crate::calls::Recorded;
-use crate::metrics::{Metric, Metrics};
+use crate::metrics::{Metric, Metrics, NodeMetrics};
 use crate::switched::Switched;
 
 /// Everything one recording found out.
@@ -22,6 +22,15 @@ pub struct Profile {
     pub switched: Vec<Switched>,
     /// What the reader of a report must know about how the figures came about, one sentence each.
     pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// What all contexts of all threads did.
+    pub fn total_metrics(&self) -> Metrics {
+        let threads = self.processes.iter().flat_map(|process| &process.threads);
+        let totals: Vec<Metrics> = threads.map(|thread| thread.metrics.total()).collect();
+        Metrics::total(&totals)
+    }
 }
 
 /// How and when the recording was made.
@@ -174,6 +183,8 @@ pub struct Thread {
     pub end_ns: u64,
     /// The calling-context tree, parents before children.
     pub nodes: Vec<Node>,
+    /// What else the contexts did themselves, without their callees.
+    pub metrics: NodeMetrics,
     /// Calls that found no room in the tree and went to one node per function instead.
     pub folded_calls: u64,
     /// How many other threads, all but the last of them ended, the account stands for as well: beyond a bound ended
@@ -231,8 +242,6 @@ pub struct Node {
     pub flags: NodeFlags,
     /// Where the calls were made, if that was recorded and is known.
     pub site: Option<SiteId>,
-    /// What else it did itself, without its callees.
-    pub metrics: Metrics,
 }
 
 /// A number of [`Profile::sites`].

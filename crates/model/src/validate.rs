@@ -49,6 +49,9 @@ pub enum Invalid {
         sites: usize,
     },
 
+    #[error("a node of thread {tid} beyond its {nodes} has metrics")]
+    NodeOfMetrics { tid: u32, nodes: usize },
+
     #[error("a recorded call refers to something that is not there")]
     RecordedCall,
 
@@ -126,6 +129,12 @@ impl Thread {
                 tid,
                 function,
                 functions,
+            });
+        }
+        if self.metrics.reach() > self.nodes.len() {
+            return Err(Invalid::NodeOfMetrics {
+                tid,
+                nodes: self.nodes.len(),
             });
         }
         for (index, node) in self.nodes.iter().enumerate() {

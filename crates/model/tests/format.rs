@@ -211,11 +211,11 @@ proptest! {
             for (old, new) in old.threads.iter_mut().zip(&new.threads) {
                 old.others = new.others;
                 old.kernel = new.kernel;
+                old.metrics.clone_from(&new.metrics);
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
                     old.site = new.site;
                     old.terminal = new.terminal;
-                    old.metrics = new.metrics;
                     old.untimed = new.untimed;
                 }
             }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary, threads};
+use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
 use thalweg_formats::json::Named;
-use thalweg_model::{Metrics, NodeFlags, Profile, SiteId, Target};
+use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
@@ -92,9 +92,7 @@ pub fn print_summary_json(
             memory_limit: meta.memory_limit,
             overhead_ns_per_call: meta.overhead_ns_per_call,
             notes: &profile.notes,
-            metrics: Named(Metrics::total(
-                threads(profile).flat_map(|(_, thread)| thread.nodes.iter().map(|n| &n.metrics)),
-            )),
+            metrics: Named(profile.total_metrics()),
             hottest: rows
                 .iter()
                 .map(|row| Function::of(profile, &callers, row))
@@ -410,7 +408,7 @@ impl Serialize for RowsReport<'_> {
                 on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
                 folded: node.flags.contains(NodeFlags::FOLDED),
                 open: node.flags.contains(NodeFlags::OPEN),
-                metrics: Named(node.metrics),
+                metrics: Named(*rows.thread.metrics.of(row.node)),
             }
         }))
     }

@@ -3,10 +3,9 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{
-    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, threads, total_cost,
-    waits,
+    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost, waits,
 };
-use thalweg_model::{Metric, Metrics, Profile};
+use thalweg_model::{Metric, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{
@@ -63,8 +62,7 @@ pub fn print_summary_of(
 }
 
 fn allocated(profile: &Profile) -> String {
-    let nodes = threads(profile).flat_map(|(_, thread)| &thread.nodes);
-    let all = Metrics::total(nodes.map(|node| &node.metrics));
+    let all = profile.total_metrics();
     let mut text = format!(
         "{} in {}; {} of {} freed; {} in {} live",
         bytes(all.get(Metric::AllocBytes)),

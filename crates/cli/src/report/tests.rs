@@ -51,7 +51,6 @@ fn sample() -> Profile {
         untimed: 0,
         flags: NodeFlags::empty(),
         site: None,
-        ..Node::default()
     };
     let mut worker_root = node(None, WORKER, 0, 300_000, 30_800_000, 0);
     worker_root.flags = NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN;

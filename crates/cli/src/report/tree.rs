@@ -6,7 +6,7 @@ use std::cmp::{Ordering, Reverse};
 use std::io::{self, Write};
 
 use thalweg_analysis::{Tree, Weight, summary, threads};
-use thalweg_model::{Metric, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Metric, Node, NodeFlags, NodeMetrics, Process, Profile, Thread};
 
 use super::sites::at_site;
 use super::style::{Paint, Style};
@@ -85,7 +85,8 @@ pub fn rows_of<'a>(profile: &'a Profile, selection: &Selection, whole: u64) -> R
             .zip(shown)
             .filter(|(_, shown)| **shown == Shown::No);
         hidden.for_each(|(node, _)| left_out.add(node.calls, node.base));
-        let order = tree.depth_first(|&a, &b| order(profile, selection.sort, tree, a, b));
+        let order =
+            tree.depth_first(|&a, &b| order(profile, selection.sort, tree, &thread.metrics, a, b));
         let rows = order
             .into_iter()
             .filter(|&node| shown[node as usize] != Shown::No)
@@ -148,7 +149,14 @@ fn choose(profile: &Profile, selection: &Selection, trees: &[Tree], whole: u64) 
     shown
 }
 
-fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Ordering {
+fn order(
+    profile: &Profile,
+    key: SortKey,
+    tree: &Tree,
+    metrics: &NodeMetrics,
+    a: u32,
+    b: u32,
+) -> Ordering {
     let (left, right) = (&tree.nodes[a as usize], &tree.nodes[b as usize]);
     let name = |node: &Node| profile.functions[node.function as usize].name.as_str();
     match key {
@@ -162,8 +170,8 @@ fn order(profile: &Profile, key: SortKey, tree: &Tree, a: u32, b: u32) -> Orderi
         SortKey::Recursion => right.recursion.cmp(&left.recursion),
         SortKey::Allocs | SortKey::Allocated | SortKey::Freed | SortKey::Live => {
             let metric = key.metric();
-            let figure = |node: &Node| metric.map_or(0, |metric| node.metrics.get(metric));
-            figure(right).cmp(&figure(left))
+            let figure = |node| metric.map_or(0, |metric| metrics.of(node).get(metric));
+            figure(b).cmp(&figure(a))
         }
         // What only whole functions have.
         SortKey::Waited
@@ -339,7 +347,7 @@ fn print_row(
     }
     if widths.alloc {
         for metric in [Metric::AllocBytes, Metric::LiveBytes] {
-            let size = match node.metrics.get(metric) {
+            let size = match thread.metrics.of(row.node).get(metric) {
                 0 => String::new(),
                 size => bytes(size),
             };

@@ -6,8 +6,8 @@ use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
     Call, CallEnd, CallValue, Creator, End, Function, KernelCounts, Meta, Metric, Module, Node,
-    NodeFlags, ProbeCosts, ProbeState, Process, Profile, Pruned, Rule, Site, SiteId, Skipped,
-    Switched, Target, Thread,
+    NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile, Pruned, Rule, Site, SiteId,
+    Skipped, Switched, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -112,10 +112,12 @@ fn index_before(index: u32) -> Option<u32> {
 fn add_metrics(profile: &mut Profile) {
     let metrics = profile.meta.metrics.clone();
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
-    for node in threads.flat_map(|thread| &mut thread.nodes) {
-        for (shift, &metric) in metrics.iter().enumerate() {
-            if node.calls >> shift & 1 != 0 {
-                node.metrics.set(metric, node.base >> shift);
+    for thread in threads {
+        for (index, node) in (0..).zip(&thread.nodes) {
+            for (shift, &metric) in metrics.iter().enumerate() {
+                if node.calls >> shift & 1 != 0 {
+                    thread.metrics.set(index, metric, node.base >> shift);
+                }
             }
         }
     }
@@ -271,6 +273,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
             }),
             start_ns: numbers.1,
             end_ns: numbers.2,
+            metrics: NodeMetrics::default(),
             folded_calls: numbers.3,
             others: numbers.3 & 3,
             kernel: (numbers.1 & 1 == 1).then_some(KernelCounts {
