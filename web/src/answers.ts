@@ -37,8 +37,17 @@ export interface Functions {
   contexts: number[];
   recursion: number[];
   unwound: number[];
+  /** What the probes did, where they were or can be switched: `sampled, 98% est.` */
+  state?: string[];
   rate_calls?: number[];
   rate_base?: number[];
+}
+
+export interface SwitchedFunction {
+  function: number;
+  name: string;
+  module: string;
+  state: string;
 }
 
 export interface ArcRow {

@@ -1,7 +1,7 @@
 // Questions and their answers: from the server, or from the answers that came with the page.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { current, notify, State } from "./store";
-import type { Functions, Meta } from "./answers";
+import type { Functions, Meta, SwitchedFunction } from "./answers";
 
 const held = document.getElementById("answers");
 const token = document.querySelector<HTMLMetaElement>('meta[name="thalweg-token"]')?.content ?? "";
@@ -129,10 +129,20 @@ function learn(functions: Functions): void {
   });
 }
 
+async function learnAll(): Promise<void> {
+  learn(await ask("functions"));
+  if (!meta.live) return;
+  // Those that were switched before their first call.
+  for (const one of (await ask("switched")) as SwitchedFunction[]) {
+    names[one.function] ??= one.name;
+    modules[one.function] ??= one.module;
+  }
+}
+
 export async function load(): Promise<void> {
   await open();
   meta = await ask("meta");
-  learn(await ask("functions"));
+  await learnAll();
   if (meta.live) watch();
 }
 
@@ -146,7 +156,7 @@ function watch(): void {
       meta = now;
       kept = new Map([["meta", Promise.resolve(now)]]);
       reading = now.live!.reading;
-      learn(await ask("functions"));
+      await learnAll();
       notify();
     } finally {
       if (!meta.live!.ended) setTimeout(look, 1000);

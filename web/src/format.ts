@@ -59,3 +59,14 @@ export function matcher(pattern: string): ((name: string) => boolean) | null {
     return (name) => name.toLowerCase().includes(text);
   }
 }
+
+/** The same test as the server's language of patterns has it. */
+export function rustPattern(pattern: string): string {
+  let text = pattern;
+  try {
+    new RegExp(pattern);
+  } catch {
+    text = pattern.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  }
+  return /[A-Z]/.test(pattern) ? text : `(?i)${text}`;
+}

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { ArcRow, OneFunction } from "./answers";
 import { meta, nameOf, part, question, useAnswer, useWhole } from "./api";
 import { count, percent, short, time } from "./format";
+import { Probes } from "./probes";
 import { link, set, useStore } from "./store";
 
 export function Inspector({ actions }: { actions?: ComponentChildren }) {
@@ -25,6 +26,7 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
       </h2>
       {error && <p class="empty">{error}</p>}
       {actions}
+      <Probes f={state.sel} name={nameOf(state.sel)} />
       {shown && (
         <>
           <p class="muted module">{shown.module}</p>

@@ -166,6 +166,7 @@ const KEYS: [string, string][] = [
   ["Flame: arrows, Enter, Backspace, 0", "move, zoom in, zoom out, whole"],
   ["Threads: space", "choose"],
   ["Live: space", "freeze"],
+  ["Live: t, s, c, o", "probes of the selected function: timed, sampled, counted, off"],
 ];
 
 function Help({ close }: { close: () => void }) {

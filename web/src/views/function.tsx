@@ -4,6 +4,7 @@ import { isFile, meta, nameOf, part, question, useAnswer, useWhole } from "../ap
 import { Failure, Tile } from "../controls";
 import { count, percent, time } from "../format";
 import { ArcName, FunctionLink } from "../inspector";
+import { Probes } from "../probes";
 import { set, useStore } from "../store";
 import { Bar } from "../table";
 
@@ -20,7 +21,16 @@ export function Function() {
         <button onClick={() => set({ view: "functions" })}>Choose one from the list</button>
       </div>
     );
-  if (error) return <Failure text={error} />;
+  if (error)
+    return (
+      <div class="function scroll">
+        <header>
+          <h2>{nameOf(state.sel)}</h2>
+          <Probes f={state.sel} name={nameOf(state.sel)} />
+        </header>
+        <Failure text={error} />
+      </div>
+    );
   if (!data || data.function !== state.sel) return <div class="blank" />;
   const sum = (pick: (arc: ArcRow) => number) => data.children.reduce((n, arc) => n + pick(arc), 0);
   return (
@@ -38,6 +48,7 @@ export function Function() {
             {state.root === state.sel ? "Leave root" : "Make root"}
           </button>
         </div>
+        <Probes f={state.sel} name={data.name} />
       </header>
       <div class="tiles">
         {meta.timed && (

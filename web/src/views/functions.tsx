@@ -91,7 +91,7 @@ export function Functions() {
 
 function usual(data: Answer | null): string[] {
   const timed = meta.timed ? USUAL : ["calls", "name", "module", "threads", "contexts"];
-  return data?.rate_calls ? [...timed, "rate"] : timed;
+  return [...timed, ...(data?.state ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
 }
 
 function value(data: Answer, row: Row, column: string): number | string {
@@ -108,6 +108,8 @@ function value(data: Answer, row: Row, column: string): number | string {
       return data.calls[row.i] ? data.base[row.i] / data.calls[row.i] : 0;
     case "rate":
       return data.rate_calls?.[row.i] ?? 0;
+    case "state":
+      return data.state?.[row.i] ?? "";
     case "load":
       return data.rate_base?.[row.i] ?? 0;
     default:
@@ -152,6 +154,7 @@ function columnsOf(data: Answer): Column<Row>[] {
     counts("contexts", "Contexts", "Ways in which it was reached", "80px"),
     counts("recursion", "Rec.", "Deepest recursion", "60px"),
     counts("unwound", "Unwound", "Calls that ended without a return", "78px"),
+    ...(data.state ? [{ id: "state", title: "State", hint: "What its probes do, and how much of its time is estimated", width: "148px", cell: (row: Row) => <span title={data.state![row.i]}>{data.state![row.i]}</span> }] : []),
     ...(data.rate_calls
       ? [
           { id: "rate", title: "Calls/s", hint: "Calls per second now", width: "86px", right: true, number: true, cell: (row: Row) => short(data.rate_calls![row.i]) },

@@ -1,19 +1,38 @@
-// A process while it runs: what it does now, freeze, checkpoint, detach.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { act, meta, nameOf, reading, useFunctions } from "../api";
+// A process while it runs: what it does now; its probes are switched, it is frozen, saved, let go.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Functions, SwitchedFunction } from "../answers";
+import { act, meta, reading, useAnswer } from "../api";
 import { palette } from "../canvas/colours";
 import { Tile, Toggle } from "../controls";
-import { count, percent, short, time } from "../format";
-import { FunctionLink, Inspector } from "../inspector";
+import { count, matcher, percent, rustPattern, short, time } from "../format";
+import { Inspector } from "../inspector";
+import { Answer, Said, StateButtons, stateWord, STATES, switchProbes } from "../probes";
 import { set, useStore } from "../store";
-import { Bar } from "../table";
+import { Bar, Column, sortRows, Table } from "../table";
 
 /** Calls per second of the last readings; kept while other views are shown. */
 const past: { reading: number; rate: number }[] = [];
 
+interface Row {
+  f: number;
+  name: string;
+  module: string;
+  calls: number;
+  rate: number;
+  now: number;
+  state: string;
+}
+
 export function Live() {
   const state = useStore();
-  const { data } = useFunctions();
+  // The whole process, whatever the other views are narrowed to.
+  const { data } = useAnswer<Functions>("functions");
+  const switched = useAnswer<SwitchedFunction[]>(meta.live ? "switched" : null).data;
+  const [sort, setSort] = useState(meta.timed ? "-now" : "-rate");
+  const [switchSaid, saySwitched] = useState<Said | null>(null);
+  const match = useMemo(() => matcher(state.q), [state.q]);
+  const all = useMemo(() => (data ? rowsOf(data, switched ?? []) : []), [data, switched]);
+  const rows = useMemo(() => sortRows(match ? all.filter((row) => match(row.name)) : all, sort, (row, column) => row[column as keyof Row]), [all, match, sort]);
   const [said, say] = useState<{ text: string; bad: boolean } | null>(null);
   const [sure, setSure] = useState(false);
   const chart = useRef<HTMLCanvasElement>(null);
@@ -36,11 +55,16 @@ export function Live() {
       (text) => say({ text, bad: false }),
       (error) => say({ text: error.message, bad: true }),
     );
-  const hot = data ? data.function.map((f, i) => ({ f, calls: data.rate_calls?.[i] ?? 0, base: data.rate_base?.[i] ?? 0 })).filter((row) => row.calls > 0 || row.base > 0) : [];
-  hot.sort((a, b) => (meta.timed ? b.base - a.base : 0) || b.calls - a.calls);
+  const change = (which: { f: number } | { match: string }, to: string) => void switchProbes(which, to).then(saySwitched);
+  const onKey = (key: string, row: Row): boolean => {
+    const to = STATES.find(([id]) => id[0] === key);
+    if (!to || !meta.live || meta.live.ended) return false;
+    change({ f: row.f }, to[0]);
+    return true;
+  };
   return (
     <div class="split">
-      <div class="main live scroll">
+      <div class="main live">
         <div class="tools" role="toolbar" aria-label="Live">
           <Toggle label={state.frozen ? "Frozen" : "Freeze"} hint="Keep this picture; the process goes on (space)" on={state.frozen} change={(frozen) => set({ frozen }, true)} />
           <button onClick={() => run("checkpoint")} title="Save what was counted so far; it goes on counting">
@@ -70,29 +94,71 @@ export function Live() {
           <Tile name="Threads" value={count(meta.threads)} note={`process ${meta.live.pid}`} />
           <Tile name="Reading" value={count(meta.live.reading)} note={state.frozen ? "frozen" : meta.live.ended ? "the last" : "every second"} />
         </div>
-        <section class="now">
+        <div class="now">
           <h3>Calls per second</h3>
           <canvas class="chart" ref={chart} role="img" aria-label={`Calls per second, now ${short(rate)}`} />
-        </section>
-        <section class="now">
-          <h3>Now</h3>
-          <div class="list">
-            {hot.length === 0 && <p class="empty">Nothing was called between the last two readings.</p>}
-            {hot.slice(0, 40).map((row) => (
-              <div class="line" key={row.f} title={nameOf(row.f)}>
-                <FunctionLink f={row.f} />
-                <span class="calls">{short(row.calls)} calls/s</span>
-                {meta.timed && <Bar share={row.base / 1e9} text={percent(row.base / 1e9)} kind="base" />}
-              </div>
-            ))}
-          </div>
-        </section>
+        </div>
+        <div class="tools switch" role="toolbar" aria-label="Probes">
+          <span class="muted" data-count>
+            {match ? `${count(rows.length)} of ${count(all.length)} functions` : `${count(rows.length)} functions`}
+          </span>
+          {match ? (
+            <>
+              <span>
+                Probes of all that match <b>{state.q}</b>:
+              </span>
+              <StateButtons of={`all that match ${state.q}`} choose={(to) => change({ match: rustPattern(state.q) }, to)} disabled={meta.live.ended} />
+            </>
+          ) : (
+            <span class="muted">Filter by name (/) to switch several; t, s, c, o switch the selected one.</span>
+          )}
+          <Answer said={switchSaid} />
+        </div>
+        <Table
+          label="Functions now"
+          columns={COLUMNS.filter((column) => column.id !== "now" || meta.timed)}
+          rows={rows}
+          rowKey={(row) => row.f}
+          selected={(row) => row.f === state.sel}
+          sort={sort}
+          onSort={setSort}
+          onSelect={(row) => set({ sel: row.f }, true)}
+          onOpen={(row) => set({ sel: row.f, view: "function" })}
+          onKey={onKey}
+          rowClass={(row) => (stateWord(row.state) === "off" ? "faint" : "")}
+          empty={match ? "No function has such a name." : "No function was called yet."}
+        />
       </div>
       <aside class="side">
         <Inspector />
       </aside>
     </div>
   );
+}
+
+const COLUMNS: Column<Row>[] = [
+  { id: "name", title: "Name", width: "minmax(160px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
+  { id: "module", title: "Module", width: "110px", cell: (row) => <span class="muted">{row.module}</span> },
+  { id: "calls", title: "Calls", width: "112px", right: true, number: true, cell: (row) => count(row.calls) },
+  { id: "rate", title: "Calls/s", hint: "Calls per second now", width: "84px", right: true, number: true, cell: (row) => short(row.rate) },
+  { id: "now", title: "Now", hint: "Share of one processor now", width: "92px", right: true, number: true, cell: (row) => <Bar share={row.now / 1e9} text={percent(row.now / 1e9)} kind="base" /> },
+  { id: "state", title: "State", hint: "What its probes do, and how much of its time is estimated", width: "156px", cell: (row) => <span class={`state ${stateWord(row.state)}`} title={row.state}>{row.state}</span> },
+];
+
+/** What was called, and what was switched before it was. */
+function rowsOf(data: Functions, switched: SwitchedFunction[]): Row[] {
+  const rows = data.function.map((f, i) => ({
+    f,
+    name: data.name[i],
+    module: data.modules[data.module[i]],
+    calls: data.calls[i],
+    rate: data.rate_calls?.[i] ?? 0,
+    now: data.rate_base?.[i] ?? 0,
+    state: data.state?.[i] ?? "timed",
+  }));
+  const seen = new Set(data.function);
+  for (const one of switched) if (!seen.has(one.function)) rows.push({ f: one.function, name: one.name, module: one.module, calls: 0, rate: 0, now: 0, state: one.state });
+  return rows;
 }
 
 function draw(canvas: HTMLCanvasElement | null): void {

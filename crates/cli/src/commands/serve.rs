@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     if let Ok((shared, _)) = detach::attached(pid) {
-        let watched = Watched::new(pid, shared)?;
+        let watched = Watched::new(pid, shared, args.input.raw)?;
         let first = watched.first()?;
         serve::run(first, Some(watched), args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);
@@ -83,7 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
     let identity = attached.identity;
-    let served = Watched::new(pid, attached.shared).and_then(|watched| {
+    let served = Watched::new(pid, attached.shared, args.input.raw).and_then(|watched| {
         let first = watched.first()?;
         serve::run(first, Some(watched), args.port, &interrupts, announce)
     });

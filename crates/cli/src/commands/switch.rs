@@ -1,5 +1,6 @@
 //! `thalweg switch`: what the probes of single functions of an attached process do, while it runs.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -43,6 +44,12 @@ pub struct Args {
     pub json: bool,
 }
 
+/// A state by its name.
+pub fn state_named(name: &str) -> Option<State> {
+    let all = [State::Timed, State::Sampled, State::Counted, State::Off];
+    all.into_iter().find(|&state| name_of(state) == name)
+}
+
 /// A state as people and files name it.
 pub fn name_of(state: State) -> &'static str {
     match state {
@@ -53,8 +60,9 @@ pub fn name_of(state: State) -> &'static str {
     }
 }
 
-#[derive(Serialize)]
-struct Report {
+/// What was switched, or is not timed.
+#[derive(Serialize, Default)]
+pub struct Report {
     functions: Vec<Line>,
     refused: Vec<Refused>,
     /// How long the target stood still for it.
@@ -82,108 +90,140 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (&args.sample, State::Sampled),
         (&args.time, State::Timed),
     ];
-    let (shared, header) = detach::attached(pid)?;
-    let catalog = harvest::catalog(&shared)?;
-    let name = |function: u32| {
-        let known = catalog.functions.get(function as usize);
-        known.map_or_else(String::new, |function| function.name.clone())
-    };
-    let line = |function: u32, state: State| Line {
-        function: name(function),
-        module: module_of(&catalog, function),
-        state: name_of(state),
-    };
-    let mut report = Report {
-        functions: Vec::new(),
-        refused: Vec::new(),
-        stop_us: 0.0,
-    };
-    if orders.iter().all(|(patterns, _)| patterns.is_empty()) {
-        let states = thalweg_control::states::of_all(&shared, &header)?;
-        for (function, state) in (0..).zip(&states) {
-            if State::of(state.state) != State::Timed {
-                report
-                    .functions
-                    .push(line(function, State::of(state.state)));
-            }
-        }
-        return print(&report, args.json, "not timed");
-    }
-    let mut wanted: Vec<Option<State>> = vec![None; catalog.functions.len()];
-    for (patterns, state) in orders {
-        for pattern in patterns {
-            let matches =
-                Regex::new(pattern).with_context(|| format!("bad pattern '{pattern}'"))?;
-            let mut any = false;
-            for (function, wanted) in catalog.functions.iter().zip(&mut wanted) {
-                if matches.is_match(&function.name) {
-                    (*wanted, any) = (Some(state), true);
-                }
-            }
-            if !any {
-                bail!("no counted function of process {pid} matches '{pattern}'");
-            }
-        }
-    }
-    let wanted: Vec<(u32, State)> = (0..)
-        .zip(wanted)
-        .filter_map(|(function, state)| Some((function, state?)))
+    let orders: Vec<Order> = orders
+        .into_iter()
+        .flat_map(|(patterns, state)| patterns.iter().map(move |p| (Which::Named(p), state)))
         .collect();
-    let outcome = Switcher::of(pid)?.switch(&wanted)?;
-    report.stop_us = outcome.stop.as_secs_f64() * 1e6;
-    for (function, state) in outcome.changed {
-        report.functions.push(line(function, state));
+    let (report, verb) = match orders.is_empty() {
+        true => (not_timed(pid)?, "not timed"),
+        false => (switch(pid, &orders)?, "switched"),
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        report.write(verb, &mut out)?;
     }
-    for (function, reason) in outcome.refused {
-        let function = name(function);
-        report.refused.push(Refused { function, reason });
-    }
-    print(&report, args.json, "switched")
+    Ok(ExitCode::SUCCESS)
 }
 
-fn module_of(catalog: &Profile, function: u32) -> String {
-    let function = catalog.functions.get(function as usize);
-    function
-        .and_then(|function| catalog.modules.get(function.module as usize))
-        .map_or_else(String::new, |module| module.name.clone())
+/// Which functions.
+pub enum Which<'a> {
+    /// By a regular expression.
+    Named(&'a str),
+    /// By their numbers in the process's catalog.
+    Numbered(&'a [u32]),
+}
+
+pub type Order<'a> = (Which<'a>, State);
+
+/// Carries out the orders, the later ones winning.
+pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
+    let (shared, _) = detach::attached(pid)?;
+    let catalog = harvest::catalog(&shared)?;
+    let mut wanted: BTreeMap<u32, State> = BTreeMap::new();
+    for (which, state) in orders {
+        match which {
+            Which::Named(pattern) => {
+                let found = named(&catalog, pattern)?;
+                if found.is_empty() {
+                    bail!("no counted function of process {pid} matches '{pattern}'");
+                }
+                wanted.extend(found.into_iter().map(|function| (function, *state)));
+            }
+            Which::Numbered(functions) => {
+                wanted.extend(functions.iter().map(|&function| (function, *state)));
+            }
+        }
+    }
+    let wanted: Vec<(u32, State)> = wanted.into_iter().collect();
+    let outcome = Switcher::of(pid)?.switch(&wanted)?;
+    let changed = outcome.changed.into_iter();
+    let refused = outcome.refused.into_iter();
+    Ok(Report {
+        functions: changed
+            .map(|(function, state)| Line::of(&catalog, function, state))
+            .collect(),
+        refused: refused
+            .map(|(function, reason)| Refused {
+                function: name(&catalog, function),
+                reason,
+            })
+            .collect(),
+        stop_us: outcome.stop.as_secs_f64() * 1e6,
+    })
+}
+
+fn named(catalog: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
+    let matches = Regex::new(pattern).with_context(|| format!("bad pattern '{pattern}'"))?;
+    let all = (0..).zip(&catalog.functions);
+    let found = all.filter(|(_, function)| matches.is_match(&function.name));
+    Ok(found.map(|(number, _)| number).collect())
+}
+
+fn not_timed(pid: Pid) -> anyhow::Result<Report> {
+    let (shared, header) = detach::attached(pid)?;
+    let catalog = harvest::catalog(&shared)?;
+    let states = thalweg_control::states::of_all(&shared, &header)?;
+    let states = states.iter().map(|state| State::of(state.state));
+    let not_timed = (0..).zip(states).filter(|(_, s)| *s != State::Timed);
+    Ok(Report {
+        functions: not_timed
+            .map(|(function, state)| Line::of(&catalog, function, state))
+            .collect(),
+        ..Report::default()
+    })
+}
+
+fn name(catalog: &Profile, function: u32) -> String {
+    let known = catalog.functions.get(function as usize);
+    known.map_or_else(String::new, |function| function.name.clone())
+}
+
+impl Line {
+    fn of(catalog: &Profile, function: u32, state: State) -> Line {
+        let known = catalog.functions.get(function as usize);
+        let module = known.and_then(|known| catalog.modules.get(known.module as usize));
+        Line {
+            function: name(catalog, function),
+            module: module.map_or_else(String::new, |module| module.name.clone()),
+            state: name_of(state),
+        }
+    }
 }
 
 /// More functions than this are told by their number only.
 const LISTED: usize = 40;
 
-fn print(report: &Report, json: bool, verb: &str) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, report)?;
-        writeln!(out)?;
-        return Ok(ExitCode::SUCCESS);
+impl Report {
+    /// Nothing was done, since all that was wanted is refused.
+    pub fn is_refusal(&self) -> bool {
+        self.functions.is_empty() && !self.refused.is_empty()
     }
-    let stop = match report.stop_us {
-        us if us > 0.0 => format!(", with a stop of {us:.0} us"),
-        _ => String::new(),
-    };
-    let number = report.functions.len();
-    writeln!(out, "{} functions {verb}{stop}", count(number as u64))?;
-    for line in report.functions.iter().take(LISTED) {
-        writeln!(out, "  {:8} {}  {}", line.state, line.function, line.module)?;
+
+    /// As text.
+    pub fn write(&self, verb: &str, out: &mut impl Write) -> std::io::Result<()> {
+        let stop = match self.stop_us {
+            us if us > 0.0 => format!(", with a stop of {us:.0} us"),
+            _ => String::new(),
+        };
+        let number = self.functions.len();
+        writeln!(out, "{} functions {verb}{stop}", count(number as u64))?;
+        for line in self.functions.iter().take(LISTED) {
+            writeln!(out, "  {:8} {}  {}", line.state, line.function, line.module)?;
+        }
+        if number > LISTED {
+            let more = number - LISTED;
+            writeln!(out, "  and {more} more (--json lists them all)")?;
+        }
+        for Refused { function, reason } in self.refused.iter().take(LISTED) {
+            writeln!(out, "  stays as it is: {function}: {reason}")?;
+        }
+        if self.refused.len() > LISTED {
+            let more = self.refused.len() - LISTED;
+            writeln!(out, "  and {more} more that stay as they are")?;
+        }
+        Ok(())
     }
-    if number > LISTED {
-        writeln!(
-            out,
-            "  and {} more (--json lists them all)",
-            number - LISTED
-        )?;
-    }
-    for refused in report.refused.iter().take(LISTED) {
-        writeln!(
-            out,
-            "  stays as it is: {}: {}",
-            refused.function, refused.reason
-        )?;
-    }
-    if report.refused.len() > LISTED {
-        let more = report.refused.len() - LISTED;
-        writeln!(out, "  and {more} more that stay as they are")?;
-    }
-    Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use thalweg_model::Profile;
 
 use super::part::Cut;
 use super::{Reading, Refusal};
+use crate::report::state_of_row;
 
 /// All functions that were seen, column by column.
 #[derive(Serialize, Default)]
@@ -28,6 +29,9 @@ pub struct Functions<'a> {
     contexts: Vec<u64>,
     recursion: Vec<u32>,
     unwound: Vec<u64>,
+    /// What the probes did, where they were or can be switched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    state: Vec<String>,
     /// Per second, of a live process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rate_calls: Vec<f64>,
@@ -60,6 +64,9 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         table.contexts.push(row.contexts);
         table.recursion.push(row.recursion);
         table.unwound.push(row.unwound);
+        if live.is_some() || !profile.switched.is_empty() {
+            table.state.push(state_of_row(profile, row));
+        }
         if let Some(reading) = live {
             let rates = reading.rates.get(row.function as usize).copied();
             let [calls, base, _] = rates.unwrap_or_default();
@@ -68,6 +75,29 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         }
     }
     table
+}
+
+/// A function that was switched. Of those without a call the other tables know nothing.
+#[derive(Serialize)]
+pub struct SwitchedFunction<'a> {
+    function: u32,
+    name: &'a str,
+    module: &'a str,
+    state: &'static str,
+}
+
+pub fn switched(profile: &Profile) -> Vec<SwitchedFunction<'_>> {
+    let all = profile.switched.iter();
+    all.filter_map(|one| {
+        let function = profile.functions.get(one.function as usize)?;
+        Some(SwitchedFunction {
+            function: one.function,
+            name: &function.name,
+            module: &profile.modules.get(function.module as usize)?.name,
+            state: one.state.name(),
+        })
+    })
+    .collect()
 }
 
 #[derive(Serialize)]

@@ -123,6 +123,7 @@ impl Subject {
                 let function = question.function(&self.profile, "f")?;
                 json(&self.sites.around(function))
             }
+            "switched" => json(&functions::switched(&self.profile)),
             "threads" => json(&functions::threads(&self.profile)),
             "summary" => self.summary(&*cut()?),
             "compare" => match &self.before {

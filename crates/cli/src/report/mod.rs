@@ -38,6 +38,7 @@ pub use graph::{print_graph, print_graph_json};
 pub use json::{print_flat_json, print_summary_json, print_tree_json};
 pub use output::OutputArgs;
 pub use overview::{print_overview, print_overview_json};
+pub use state::of_row as state_of_row;
 pub use style::Style;
 pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
 pub use text::{bytes, command_line, count, cut, printable, share, show_in, time};

@@ -1,11 +1,12 @@
-//! A live process behind the page: read again and again while someone looks, saved and let go on request.
+//! A live process behind the page: read again and again while someone looks; on request its probes are switched, and it is saved
+//! and let go.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use thalweg_analysis::flat;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::memory::Shared;
@@ -13,8 +14,11 @@ use thalweg_control::proc::{self, Pid};
 use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
+use crate::args::as_shown;
+use crate::calibration;
+use crate::commands::switch::{self, Which};
 use crate::live::Interrupts;
-use crate::page::{Reading, Subject};
+use crate::page::{Question, Reading, Subject};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -27,19 +31,25 @@ pub struct Watched {
     /// Milliseconds after `started` when a page last asked something.
     looked: AtomicU64,
     detached: AtomicBool,
+    /// Something was changed that the next reading shows.
+    is_due: AtomicBool,
     shared: Mutex<(Shared, Witness)>,
     target: Option<proc::Target>,
+    /// Times as they were measured, with what the probes cost.
+    raw: bool,
 }
 
 impl Watched {
-    pub fn new(pid: Pid, shared: Shared) -> anyhow::Result<Watched> {
+    pub fn new(pid: Pid, shared: Shared, raw: bool) -> anyhow::Result<Watched> {
         Ok(Watched {
             pid,
             started: Instant::now(),
             looked: AtomicU64::new(0),
             detached: AtomicBool::new(false),
+            is_due: AtomicBool::new(false),
             shared: Mutex::new((shared, Witness::default())),
             target: proc::preflight(pid).ok(),
+            raw,
         })
     }
 
@@ -49,7 +59,7 @@ impl Watched {
             number: 1,
             ..Reading::default()
         };
-        Ok(self.subject(self.read()?, reading))
+        Ok(self.subject(self.shown()?, reading))
     }
 
     fn subject(&self, profile: Profile, reading: Reading) -> Subject {
@@ -66,7 +76,14 @@ impl Watched {
             .map_err(|_| anyhow!("an earlier reading failed"))?;
         let (shared, witness) = &mut *shared;
         witness.look(shared)?;
-        Ok(harvest::harvest(shared, witness, None)?)
+        let mut profile = harvest::harvest(shared, witness, None)?;
+        calibration::stamp(&mut profile);
+        Ok(profile)
+    }
+
+    /// With the figures that reports show.
+    fn shown(&self) -> anyhow::Result<Profile> {
+        as_shown(self.read()?, None, self.raw)
     }
 
     pub fn someone_looks(&self) {
@@ -85,8 +102,9 @@ impl Watched {
     }
 
     /// Says what was done.
-    pub fn act(&self, what: &str) -> anyhow::Result<String> {
-        match what {
+    pub fn act(&self, request: &Question) -> anyhow::Result<String> {
+        match request.what.as_str() {
+            "switch" => self.switch(request),
             "checkpoint" => {
                 let path = self.free_name()?;
                 let output = OutputFile::create(&path)?;
@@ -107,7 +125,33 @@ impl Watched {
                     self.pid
                 ))
             }
-            _ => bail!("nothing is called '{what}'"),
+            what => bail!("nothing is called '{what}'"),
+        }
+    }
+
+    /// `state=off&f=12,13` or `state=off&match=REGEX`.
+    fn switch(&self, request: &Question) -> anyhow::Result<String> {
+        if self.has_ended() {
+            bail!("the process has ended, or is no longer attached: nothing can be switched");
+        }
+        let state = request
+            .text("state")
+            .and_then(switch::state_named)
+            .context("'state' is timed, sampled, counted or off")?;
+        let functions = request.numbers("f", u32::MAX)?;
+        let which = match request.text("match") {
+            Some(pattern) => Which::Named(pattern),
+            None if functions.is_empty() => bail!("no function was named"),
+            None => Which::Numbered(&functions),
+        };
+        let report = switch::switch(self.pid, &[(which, state)])?;
+        self.is_due.store(true, Ordering::Relaxed);
+        let mut text = Vec::new();
+        report.write("switched", &mut text)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        match report.is_refusal() {
+            true => bail!("{text}"),
+            false => Ok(text),
         }
     }
 
@@ -131,13 +175,14 @@ pub fn keep_reading(
         let mut last = Instant::now();
         while !interrupts.any() {
             std::thread::sleep(Duration::from_millis(50));
-            if Instant::now() < next || !watched.is_watched() {
+            let is_due = watched.is_due.swap(false, Ordering::Relaxed);
+            if !is_due && (Instant::now() < next || !watched.is_watched()) {
                 continue;
             }
             let begun = Instant::now();
             // The memory outlives the process; what it held at the end is shown.
             let ended = watched.has_ended();
-            let Ok(profile) = watched.read() else { break };
+            let Ok(profile) = watched.shown() else { break };
             let before = subject
                 .read()
                 .unwrap_or_else(|poisoned| poisoned.into_inner())

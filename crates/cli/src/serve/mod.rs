@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! browser -> guard (host, secret, headers) -> question -> page (answer) -> browser
-//!                                          -> live: checkpoint, detach, freeze
+//!                                          -> live: switch, checkpoint, detach
 //! ```
 
 mod guard;
@@ -161,11 +161,16 @@ async fn answer(
 }
 
 /// What changes something: only of a live process.
-async fn act(State(served): State<Served>, Path(what): Path<String>) -> Response {
+async fn act(
+    State(served): State<Served>,
+    Path(what): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let Some(watched) = served.watched.clone() else {
         return (StatusCode::NOT_FOUND, "this is a file, not a process").into_response();
     };
-    let done = tokio::task::spawn_blocking(move || watched.act(&what)).await;
+    let request = Question::new(&what, &query.unwrap_or_default());
+    let done = tokio::task::spawn_blocking(move || watched.act(&request)).await;
     match done {
         Ok(Ok(said)) => typed("text/plain; charset=utf-8", said),
         Ok(Err(error)) => (StatusCode::CONFLICT, format!("{error:#}")).into_response(),

@@ -103,9 +103,9 @@ fn every_interaction_of_the_page_shows_what_the_reports_say() {
 }
 
 #[test]
-fn a_running_process_is_watched_saved_and_let_go() {
+fn a_running_process_is_watched_switched_saved_and_let_go() {
     let scratch = tempfile::tempdir().unwrap();
-    let script = "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do f(12) end";
+    let script = "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do f(12) local t = {} for i = 1, 50 do t[i] = tostring(i) end table.sort(t) end";
     let mut child = Command::new("/usr/bin/lua5.4")
         .args(["-e", script])
         .stdin(Stdio::null())
@@ -113,7 +113,12 @@ fn a_running_process_is_watched_saved_and_let_go() {
         .unwrap();
     let served = Served::start_in(scratch.path(), &["-p", &child.id().to_string()]);
     let config = scratch.path().join("config.json");
-    fs::write(&config, json!({ "live": served.address() }).to_string()).unwrap();
+    let content = json!({
+        "live": served.address(),
+        "pid": child.id(),
+        "thalweg": env!("CARGO_BIN_EXE_thalweg"),
+    });
+    fs::write(&config, content.to_string()).unwrap();
     run_in_browser("live.test.mjs", &config);
     let saved = scratch
         .path()
