@@ -292,6 +292,11 @@ fn split_unit(text: &str) -> (&str, &str) {
     (&text[..digits], text[digits..].trim())
 }
 
+/// The file to write: `-` is standard output, as if none were given.
+pub fn named(output: Option<PathBuf>) -> Option<PathBuf> {
+    output.filter(|path| path.as_os_str() != "-")
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

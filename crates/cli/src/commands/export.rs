@@ -13,7 +13,7 @@ use thalweg_formats::{
 use thalweg_model::{OutputFile, Profile};
 
 use super::graph;
-use crate::args::{InputArgs, PruneArgs};
+use crate::args::{InputArgs, PruneArgs, named};
 
 /// Write a profile in a format that other tools read
 #[derive(clap::Args, Debug)]
@@ -21,7 +21,7 @@ pub struct Args {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Where to write; standard output when not given
+    /// Where to write; standard output when not given, or when it is -
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -65,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let profile = prune(profile, &args.prune.thresholds());
     check(args.format, &profile)?;
-    match args.output {
+    match named(args.output) {
         Some(path) => {
             OutputFile::create(path)?.save_with(|file| write(args.format, &profile, file))?
         }

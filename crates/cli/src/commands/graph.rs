@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use thalweg_formats::graph::{self, Choice, Look, Width};
 use thalweg_model::{OutputFile, Profile};
 
-use crate::args::{InputArgs, PruneArgs, parse_percent};
+use crate::args::{InputArgs, PruneArgs, named, parse_percent};
 use crate::report;
 
 /// Draw the call graph as a river: time flows from the start to where it is spent
@@ -21,7 +21,7 @@ pub struct Args {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Where to write; standard output when not given
+    /// Where to write; standard output when not given, or when it is -
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -106,7 +106,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         args.scale,
     )?;
-    match args.output {
+    match named(args.output) {
         Some(path) => OutputFile::create(path)?.save_with(|file| file.write_all(&picture))?,
         None => {
             if format == Format::Png && io::stdout().is_terminal() {

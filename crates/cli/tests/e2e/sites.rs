@@ -44,7 +44,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 fn exported(file: &Path) -> Value {
-    json(&["export", path(file), "--format", "json"])
+    json(&["export", path(file), "--format", "json", "-o", "-"])
 }
 
 /// Caller, line, callee, and how: "direct", "indirect tail".
