@@ -16,15 +16,15 @@ use crate::args::parse_size;
 pub struct RecordingArgs {
     /// Record the calls that this rule chooses, with all their callers: 'FUNCTIONS: duration > 5ms; record NAME' (may be given several
     /// times)
-    #[arg(long = "rule", value_name = "RULE", conflicts_with = "no_clock")]
+    #[arg(long = "rule", value_name = "RULE", conflicts_with_all = ["no_clock", "budget"])]
     pub rules: Vec<String>,
 
     /// The same with all rules of this file
-    #[arg(long = "rules", value_name = "FILE", conflicts_with = "no_clock")]
+    #[arg(long = "rules", value_name = "FILE", conflicts_with_all = ["no_clock", "budget"])]
     pub files: Vec<PathBuf>,
 
     /// Prepare for rules that come later, by 'thalweg rules'
-    #[arg(long, conflicts_with = "no_clock")]
+    #[arg(long, conflicts_with_all = ["no_clock", "budget"])]
     pub recordable: bool,
 
     /// A call of a function that matches begins a request: what is recorded of it is a tree of its own

@@ -3,18 +3,24 @@
 //! ```text
 //! every so often   calls of each function since the last look x what a call costs in its state   = what the probes cost
 //!                  divided by the processor time of the target less that                         = the share
-//! too much         the functions that tell least for what they cost, the shortest ones, are sampled; if that does not
-//!                  suffice, they are switched off
-//! room to spare    sampled ones are timed again; those that are off are tried again, one by one, ever more rarely if they turn
-//!                  out as hot as they were
+//! too much         the functions that tell least for what they cost are sampled or switched off
+//! room to spare    sampled ones are timed again; those that are off are tried again, ever more rarely if they turn out as hot as
+//!                  they were
 //! ```
 //!
-//! Everything is judged by what was seen since the last look, so that a program that does something else is measured anew.
+//! Which ones is in `choose.rs`. Everything is judged by what was seen since the last look, so that a program that does something
+//! else is measured anew. `keep.rs` is for processes that nobody records.
 
-use std::cmp::Ordering;
+mod choose;
+mod keep;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use thalweg_shm as shm;
+
+use self::choose::Candidate;
+pub use self::keep::{keep, keeper};
 use crate::error::Result;
 use crate::harvest::{self, FunctionSum};
 use crate::memory::{Identity, Shared};
@@ -30,6 +36,8 @@ pub struct Budget {
     /// A timed call, in nanoseconds, and one that is only counted.
     pub timed_ns: f64,
     pub counted_ns: f64,
+    /// Of the former, what is measured as the function's own time.
+    pub own_ns: f64,
 }
 
 impl Budget {
@@ -46,26 +54,35 @@ impl Budget {
 }
 
 /// Aimed at, of the share that is allowed: calls in real programs cost more than calibrated ones, and rates change.
-const AIM: f64 = 0.7;
+const AIM: f64 = 0.65;
 /// One look brings the share down to no less than this part of it.
 const STEP: f64 = 5.0;
 /// With less than this of it used, functions come back.
 const SPARE: f64 = 0.45;
-/// A function that takes less than this part of what is allowed is left as it is.
-const TOO_SMALL: f64 = 0.002;
+/// What the slow path takes is no single function's, and most of it goes with those that are switched: at most this part of
+/// the aim makes room for it at once ...
+const FOR_THE_SLOW_PATH: f64 = 0.5;
+/// ... and where that does not help, after so many looks, the aim is lowered by this factor, ever again.
+const PATIENCE: u32 = 3;
+const SQUEEZE: f64 = 0.7;
+const MOST_SQUEEZED: f64 = 0.05;
 /// The first look, and how often from then on.
 const FIRST_LOOK: Duration = Duration::from_millis(15);
 const LEAST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_millis(500);
-/// A look may take this part of the time between two of them.
+/// A look may take this part of the time between two of them, and this one as long as far too much is spent.
 const LOOKING: u32 = 20;
+const LOOKING_HARD: u32 = 4;
+const FAR_TOO_MUCH: f64 = 2.0;
 /// How long a function that was found too hot stays off, at first and at most.
 const REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(120);
 /// One that has to go again so soon after it came back was tried too early.
 const RELAPSE: Duration = Duration::from_secs(10);
-/// How many functions go or come in one stop: it takes some microseconds for each.
-const AT_ONCE: usize = 256;
+/// How many functions go or come in one stop: each takes some microseconds.
+const IN_ONE_STOP: usize = 48;
+/// Between two stops.
+const BREATH: Duration = Duration::from_millis(2);
 
 /// Keeps one target, and its fork children, within a budget.
 pub struct Governor {
@@ -83,7 +100,15 @@ pub struct Governor {
     /// What was last estimated.
     pub share: f64,
     pub longest_stop: Duration,
+    /// All stops, and those since the last look.
+    stopped: Duration,
+    stopped_lately: Duration,
     looks: u64,
+    /// What was called since the last look: rate, and own time of a call.
+    lately: HashMap<u32, (f64, f64)>,
+    /// In a row, with more than is allowed.
+    over: u32,
+    squeeze: f64,
     /// Why something could not be read or switched, the last time that happened.
     failed: Option<String>,
 }
@@ -98,17 +123,8 @@ struct Memory {
     /// Nanoseconds that a call takes by itself.
     own: f64,
     rest: Duration,
-    /// It cannot be switched off.
-    stays: bool,
-}
-
-/// A function that was called since the last look.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    function: u32,
-    state: State,
-    rate: f64,
-    own: f64,
+    may_be_off: bool,
+    may_be_sampled: bool,
 }
 
 impl Governor {
@@ -127,7 +143,12 @@ impl Governor {
             pause: LEAST,
             share: 0.0,
             longest_stop: Duration::ZERO,
+            stopped: Duration::ZERO,
+            stopped_lately: Duration::ZERO,
             looks: 0,
+            lately: HashMap::new(),
+            over: 0,
+            squeeze: 1.0,
             failed: None,
         })
     }
@@ -150,7 +171,11 @@ impl Governor {
             true => LEAST,
             false => (self.pause * 3 / 2).min(MOST),
         };
-        self.pause = self.pause.max(took * LOOKING);
+        let looking = match self.share > self.budget.share * FAR_TOO_MUCH {
+            true => LOOKING_HARD,
+            false => LOOKING,
+        };
+        self.pause = self.pause.max(took * looking);
         self.next = Instant::now() + self.pause;
     }
 
@@ -164,9 +189,15 @@ impl Governor {
             // It waits: nothing costs anything.
             return Ok(false);
         }
-        let states = states::of_all(&self.shared, &self.shared.header()?)?;
+        let header = self.shared.header()?;
+        let states = states::of_all(&self.shared, &header)?;
+        let can_sample =
+            header.flags & shm::HEADER_TIMED != 0 && header.flags & shm::HEADER_RECORDS == 0;
         let mut candidates = Vec::new();
-        let mut cost = slow;
+        let stopped = std::mem::take(&mut self.stopped_lately);
+        // Nobody works while the process stands.
+        let apart = slow + stopped.as_nanos() as f64;
+        let mut cost = apart;
         for (function, sum) in (0..).zip(&self.seen) {
             let old = before.get(function as usize).copied().unwrap_or_default();
             let calls = sum.calls.saturating_sub(old.calls) as f64;
@@ -179,35 +210,49 @@ impl Governor {
             let timed = sum.calls.saturating_sub(sum.untimed);
             let own = match timed {
                 0 => 0.0,
-                _ => sum.own_ns / timed as f64,
+                _ => (sum.own_ns / timed as f64 - self.budget.own_ns).max(0.0),
             };
+            let known = self.memory.get(&function);
             cost += calls * self.budget.cost(state);
             candidates.push(Candidate {
                 function,
                 state,
                 rate: calls,
                 own,
+                may_be_sampled: can_sample && known.is_none_or(|known| known.may_be_sampled),
+                may_be_off: known.is_none_or(|known| known.may_be_off),
             });
         }
         // What is left of the target's time is its own; probes that take nearly all of it leave at least something.
         let plain = (used - cost).max(used * 0.05);
         self.share = cost / plain;
+        self.lately.clear();
         for candidate in &mut candidates {
             candidate.rate /= plain;
+            let figures = (candidate.rate, candidate.own);
+            self.lately.insert(candidate.function, figures);
             if let Some(known) = self.memory.get_mut(&candidate.function) {
                 known.rate = candidate.rate;
                 known.own = candidate.own;
             }
         }
         let wanted = if self.share > self.budget.share {
-            // Far from the aim, the plain time is known badly: several smaller steps come closer than one. The slow path is
-            // not any one function's; most of it goes with the functions that are switched.
-            let aim = (self.share / STEP).max(self.budget.share * AIM);
-            self.lower(candidates, (aim - slow / plain).max(0.0))
-        } else if self.share < self.budget.share * SPARE {
-            self.raise(&candidates, now)
+            self.over += 1;
+            if self.over > PATIENCE {
+                self.squeeze = (self.squeeze * SQUEEZE).max(MOST_SQUEEZED);
+            }
+            let allowed = self.budget.share * AIM * self.squeeze;
+            let allowed = (allowed - apart / plain).max(allowed * FOR_THE_SLOW_PATH);
+            // Far from the aim, the plain time is known badly: several smaller steps come closer than one.
+            let aim = (self.share / STEP).max(allowed);
+            choose::lower(candidates, &self.budget, aim)
         } else {
-            Vec::new()
+            self.over = 0;
+            self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
+            match self.share < self.budget.share * SPARE {
+                true => self.raise(candidates, now),
+                false => Vec::new(),
+            }
         };
         if wanted.is_empty() {
             return Ok(false);
@@ -222,10 +267,11 @@ impl Governor {
         let failed =
             failed.map_or_else(String::new, |why| format!("; once it could not be: {why}"));
         format!(
-            "the budget of {:.1} % was kept by {} looks, with stops of {:.1} ms at most; the last estimate of what the probes cost is {:.1} %{failed}",
+            "the budget of {:.1} % was kept by {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what the probes cost is {:.1} %{failed}",
             self.budget.share * 100.0,
             self.looks,
             self.longest_stop.as_secs_f64() * 1e3,
+            self.stopped.as_secs_f64() * 1e3,
             self.share * 100.0
         )
     }
@@ -243,89 +289,60 @@ impl Governor {
         sum as f64
     }
 
-    /// The shortest functions first: timing a call that takes no time tells little and costs as much as any.
-    fn lower(&self, mut candidates: Vec<Candidate>, aim: f64) -> Vec<(u32, State)> {
-        let cost = |c: &Candidate, state: State| c.rate * self.budget.cost(state);
-        let mut total: f64 = candidates.iter().map(|c| cost(c, c.state)).sum();
-        let worth_it = |c: &Candidate| cost(c, State::Timed) > aim * TOO_SMALL;
-        candidates.sort_by(|a, b| a.own.partial_cmp(&b.own).unwrap_or(Ordering::Equal));
-        let mut next: HashMap<u32, State> = HashMap::new();
-        let mut gone = 0;
-        for step in [State::Sampled, State::Off] {
-            for candidate in candidates.iter_mut().filter(|c| worth_it(c)) {
-                if total <= aim || gone >= AT_ONCE {
-                    break;
-                }
-                let stays = self
-                    .memory
-                    .get(&candidate.function)
-                    .is_some_and(|m| m.stays);
-                if candidate.state >= step || step == State::Off && stays {
-                    continue;
-                }
-                total += cost(candidate, step) - cost(candidate, candidate.state);
-                candidate.state = step;
-                gone += usize::from(step == State::Off);
-                next.insert(candidate.function, step);
-            }
-        }
-        next.into_iter().collect()
+    /// What may come back.
+    fn raise(&self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<(u32, State)> {
+        let room = (self.budget.share * AIM * self.squeeze - self.share).max(0.0);
+        let off = self.memory.iter().filter(|(_, known)| {
+            known.state == State::Off && now.duration_since(known.since) >= known.rest
+        });
+        candidates.extend(off.map(|(&function, known)| Candidate {
+            function,
+            state: State::Off,
+            rate: known.rate,
+            own: known.own,
+            may_be_sampled: known.may_be_sampled,
+            may_be_off: true,
+        }));
+        choose::raise(candidates, &self.budget, room, |function| {
+            let known = self.memory.get(&function);
+            known.is_some_and(|known| known.rest >= LONGEST_REST / 4)
+        })
     }
 
-    /// What fits: sampled functions to be timed, those that are off to be sampled. The longest first.
-    fn raise(&self, candidates: &[Candidate], now: Instant) -> Vec<(u32, State)> {
-        let mut room = (self.budget.share * AIM - self.share).max(0.0);
-        let mut wanted = Vec::new();
-        let mut sampled: Vec<&Candidate> = candidates
-            .iter()
-            .filter(|c| c.state == State::Sampled)
-            .collect();
-        sampled.sort_by(|a, b| b.own.partial_cmp(&a.own).unwrap_or(Ordering::Equal));
-        for candidate in sampled {
-            let more = self.budget.cost(State::Timed) - self.budget.cost(State::Sampled);
-            let cost = candidate.rate * more;
-            if cost <= room {
-                room -= cost;
-                wanted.push((candidate.function, State::Timed));
-            }
-        }
-        let mut off: Vec<(u32, &Memory)> = self
-            .memory
-            .iter()
-            .filter(|(_, m)| m.state == State::Off && now.duration_since(m.since) >= m.rest)
-            .map(|(function, memory)| (*function, memory))
-            .collect();
-        off.sort_by(|a, b| a.1.rate.partial_cmp(&b.1.rate).unwrap_or(Ordering::Equal));
-        // Even one that does not fit is tried when it has rested long: it may have cooled.
-        let mut tried = self.budget.share;
-        let mut came = 0;
-        for (function, memory) in off {
-            let cost = memory.rate * self.budget.cost(State::Sampled);
-            if cost <= tried || memory.rest >= LONGEST_REST / 4 {
-                tried -= cost;
-                wanted.push((function, State::Sampled));
-            }
-            came += 1;
-            if tried <= 0.0 || came >= AT_ONCE {
-                break;
-            }
-        }
-        wanted
-    }
-
+    /// In groups, so that no stop is long. Those that cost most go first.
     fn apply(&mut self, pids: &[Pid], wanted: &[(u32, State)], now: Instant) -> Result<()> {
+        for (number, some) in wanted.chunks(IN_ONE_STOP).enumerate() {
+            if number > 0 {
+                std::thread::sleep(BREATH);
+            }
+            self.apply_some(pids, some, now)?;
+        }
+        Ok(())
+    }
+
+    fn apply_some(&mut self, pids: &[Pid], wanted: &[(u32, State)], now: Instant) -> Result<()> {
         let outcome = self.switcher.switch_in(pids, wanted)?;
         self.longest_stop = self.longest_stop.max(outcome.stop);
-        let fresh = Memory {
-            state: State::Timed,
-            since: now,
-            rate: 0.0,
-            own: 0.0,
-            rest: REST,
-            stays: false,
+        self.stopped += outcome.stop;
+        self.stopped_lately += outcome.stop;
+        let lately = &self.lately;
+        let fresh = |function: u32| {
+            let (rate, own) = lately.get(&function).copied().unwrap_or_default();
+            Memory {
+                state: State::Timed,
+                since: now,
+                rate,
+                own,
+                rest: REST,
+                may_be_off: true,
+                may_be_sampled: true,
+            }
         };
         for (function, state) in outcome.changed {
-            let memory = self.memory.entry(function).or_insert(fresh);
+            let memory = self
+                .memory
+                .entry(function)
+                .or_insert_with(|| fresh(function));
             if state == State::Off && memory.rest_was_too_short(now) {
                 memory.rest = (memory.rest * 2).min(LONGEST_REST);
             }
@@ -333,7 +350,15 @@ impl Governor {
             memory.since = now;
         }
         for (function, _) in outcome.refused {
-            self.memory.entry(function).or_insert(fresh).stays = true;
+            let wish = wanted.iter().find(|(wanted, _)| *wanted == function);
+            let memory = self
+                .memory
+                .entry(function)
+                .or_insert_with(|| fresh(function));
+            match wish {
+                Some((_, State::Sampled | State::Counted)) => memory.may_be_sampled = false,
+                _ => memory.may_be_off = false,
+            }
         }
         Ok(())
     }

@@ -5,12 +5,14 @@
 //! status     status, stat, task, auxv, cmdline           proc/status.rs
 //! maps       the memory map                              proc/maps.rs
 //! file_of    the very file behind a mapping              proc/files.rs
+//! patiently  while another process of ours is at it      proc/kin.rs
 //! ```
 //!
 //! A process whose first thread has ended goes on with the others, but /proc/PID/{maps,exe,auxv,mem} are empty then:
 //! all readers here go through a living thread ([`living_dir`]).
 
 mod files;
+mod kin;
 mod maps;
 mod preflight;
 mod status;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use files::file_of;
+pub(crate) use kin::{is_kin, patiently};
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
 pub(crate) use preflight::{diagnose_refusal, elf_check};

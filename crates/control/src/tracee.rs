@@ -104,7 +104,7 @@ impl Stopped {
 
     /// As [`Stopped::stop`], with a patience of one's own.
     pub fn stop_with(pid: Pid, options: StopOptions) -> Result<Stopped> {
-        let seized = seize::seize_all(pid, options)?;
+        let seized = proc::patiently(|| seize::seize_all(pid, options))?;
         Stopped::from_seized(seized, options)
     }
 

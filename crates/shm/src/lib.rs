@@ -733,7 +733,8 @@ pub struct Header {
     pub states_offset: u64,
     /// 1: somebody detaches, or has begun to: no text is patched any more.
     pub leaving: u32,
-    pub reserved: u32,
+    /// The process that keeps a budget while nobody records; 0: none.
+    pub keeper: u32,
     pub prune: Pruning,
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use thalweg_control::proc::Pid;
-use thalweg_control::{clock, detach, gate, harvest, loaded};
+use thalweg_control::{budget, clock, detach, gate, harvest, loaded};
 
 use crate::report::{bytes, count};
 
@@ -42,6 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         memory_bytes: totals.memory,
         memory_limit: header.nodes_len,
         served: gate::is_served(&header),
+        budget_kept_by: budget::keeper(&header).map(|pid| pid.0),
         uncounted_modules: loaded::uncounted(pid, &shared, &header)?,
     };
     let mut out = std::io::stdout().lock();
@@ -85,6 +86,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bytes(status.memory_bytes),
         bytes(status.memory_limit)
     )?;
+    if let Some(keeper) = status.budget_kept_by {
+        writeln!(out, "  budget     kept by process {keeper}")?;
+    }
     if !status.uncounted_modules.is_empty() {
         writeln!(
             out,
@@ -119,5 +123,7 @@ struct Status {
     memory_limit: u64,
     /// A `record` lives that instruments code as it is loaded.
     served: bool,
+    /// The process that keeps a budget beside it.
+    budget_kept_by: Option<i32>,
     uncounted_modules: Vec<String>,
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{Pid, Status, Target, Tid, command, gone_or_io, living_dir, stat, status};
+use super::{Pid, Status, Target, Tid, command, gone_or_io, living_dir, patiently, stat, status};
 use crate::error::{Error, Result};
 
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
@@ -13,6 +13,10 @@ const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// Checks that the process exists, is a user program for x86-64, is traced by nobody, and that we may trace it. The
 /// process is not touched.
 pub fn preflight(pid: Pid) -> Result<Target> {
+    patiently(|| check(pid))
+}
+
+fn check(pid: Pid) -> Result<Target> {
     if pid.0 <= 0 {
         return Err(Error::NoSuchProcess { pid });
     }

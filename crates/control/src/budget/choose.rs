@@ -1,0 +1,224 @@
+//! Which functions are switched, given what each costs and tells: the budget's choice, without a process.
+//!
+//! ```text
+//! what a function costs   its calls, times what a probed call takes in its state; as a share of the program's own time, as all here
+//! what it tells           the share of time that is its own, and a little for being known at all
+//! too much                those that cost most for what they tell go off, until the others would fit were they sampled; of
+//!                         these as many are sampled as have to be
+//! room to spare           the other way round
+//! ```
+//!
+//! So a few hot and short functions go, and the many that are called now and then stay as they are.
+
+use std::cmp::Ordering;
+
+use super::Budget;
+use crate::states::State;
+
+/// A function that was called since the last look, or that is off and was called before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub function: u32,
+    pub state: State,
+    /// Calls per nanosecond of the program's own time.
+    pub rate: f64,
+    /// Nanoseconds that a call takes by itself.
+    pub own: f64,
+    pub may_be_sampled: bool,
+    pub may_be_off: bool,
+}
+
+/// What it is worth to know a function, however little time it takes.
+const BEING_KNOWN: f64 = 0.0005;
+/// A function that takes less than this part of what is allowed is left as it is.
+const TOO_SMALL: f64 = 0.002;
+/// Functions go off until the others would take this part of what is allowed, were all of them sampled: the rest is for
+/// those that tell enough to be timed.
+const SAMPLED_PART: f64 = 0.7;
+/// How many functions go or come at once.
+const AT_ONCE: usize = 256;
+
+impl Candidate {
+    fn cost(&self, state: State, budget: &Budget) -> f64 {
+        self.rate * budget.cost(state)
+    }
+
+    /// The least that it costs without being off.
+    fn least(&self, budget: &Budget) -> f64 {
+        let state = match self.may_be_sampled {
+            true => self.state.max(State::Sampled),
+            false => self.state,
+        };
+        self.cost(state, budget)
+    }
+
+    fn cost_for_what_it_tells(&self, budget: &Budget) -> f64 {
+        let tells = self.rate * self.own + BEING_KNOWN;
+        self.cost(State::Timed, budget) / tells
+    }
+}
+
+fn by_worth(candidates: &mut [Candidate], budget: &Budget) {
+    candidates.sort_by(|a, b| {
+        let (a, b) = (
+            a.cost_for_what_it_tells(budget),
+            b.cost_for_what_it_tells(budget),
+        );
+        b.partial_cmp(&a).unwrap_or(Ordering::Equal)
+    });
+}
+
+/// What has to change so that all functions together cost no more than `aim`.
+pub(super) fn lower(
+    mut candidates: Vec<Candidate>,
+    budget: &Budget,
+    aim: f64,
+) -> Vec<(u32, State)> {
+    by_worth(&mut candidates, budget);
+    let matters = |c: &Candidate| c.cost(State::Timed, budget) > aim * TOO_SMALL;
+    let mut wanted = Vec::new();
+    let mut least: f64 = candidates.iter().map(|c| c.least(budget)).sum();
+    for candidate in candidates.iter_mut() {
+        if least <= aim * SAMPLED_PART || wanted.len() >= AT_ONCE {
+            break;
+        }
+        if candidate.may_be_off && candidate.state != State::Off && matters(candidate) {
+            least -= candidate.least(budget);
+            candidate.state = State::Off;
+            wanted.push((candidate.function, State::Off));
+        }
+    }
+    let mut total: f64 = candidates.iter().map(|c| c.cost(c.state, budget)).sum();
+    for candidate in &candidates {
+        if total <= aim {
+            break;
+        }
+        if candidate.may_be_sampled && candidate.state == State::Timed && matters(candidate) {
+            let less = candidate.cost(State::Timed, budget) - candidate.least(budget);
+            total -= less;
+            wanted.push((candidate.function, State::Sampled));
+        }
+    }
+    wanted
+}
+
+/// What fits into `room`: sampled functions are timed, then some of those that are off are sampled; those first that tell most for
+/// what they cost. `tried` is for functions that do not fit by what is known of them but have rested long.
+pub(super) fn raise(
+    mut candidates: Vec<Candidate>,
+    budget: &Budget,
+    mut room: f64,
+    has_rested_long: impl Fn(u32) -> bool,
+) -> Vec<(u32, State)> {
+    by_worth(&mut candidates, budget);
+    let mut wanted = Vec::new();
+    let all = room;
+    // One that is back and as hot as it was goes again at the next look: it may take what is not used.
+    let (mut tried, mut came) = (all, 0);
+    for candidate in candidates.iter().rev() {
+        let back = match candidate.may_be_sampled {
+            true => State::Sampled,
+            false => State::Timed,
+        };
+        match candidate.state {
+            State::Sampled => {
+                let more = candidate.cost(State::Timed, budget) - candidate.least(budget);
+                if more <= room {
+                    room -= more;
+                    wanted.push((candidate.function, State::Timed));
+                }
+            }
+            State::Off if came < AT_ONCE && tried > 0.0 => {
+                let cost = candidate.cost(back, budget);
+                if cost <= tried || has_rested_long(candidate.function) {
+                    tried -= cost;
+                    came += 1;
+                    wanted.push((candidate.function, back));
+                }
+            }
+            _ => {}
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Budget = Budget {
+        share: 0.05,
+        timed_ns: 20.0,
+        counted_ns: 6.0,
+        own_ns: 0.0,
+    };
+
+    fn candidate(function: u32, rate: f64, own: f64) -> Candidate {
+        Candidate {
+            function,
+            state: State::Timed,
+            rate,
+            own,
+            may_be_sampled: true,
+            may_be_off: true,
+        }
+    }
+
+    /// A program like many: one hot leaf, some functions in between, and a hundred that are called now and then.
+    fn program() -> Vec<Candidate> {
+        let mut all = vec![
+            candidate(0, 0.05, 4.0),
+            candidate(1, 0.002, 50.0),
+            candidate(2, 0.0004, 900.0),
+        ];
+        all.extend((3..103).map(|function| candidate(function, 1e-6, 30.0)));
+        all
+    }
+
+    fn cost_after(wanted: &[(u32, State)]) -> f64 {
+        let state = |function: u32| {
+            let wanted = wanted.iter().find(|(f, _)| *f == function);
+            wanted.map_or(State::Timed, |(_, state)| *state)
+        };
+        let all = program();
+        all.iter().map(|c| c.cost(state(c.function), &BUDGET)).sum()
+    }
+
+    #[test]
+    fn what_costs_most_for_least_goes_and_the_rest_fits() {
+        let wanted = lower(program(), &BUDGET, 0.035);
+        assert!(cost_after(&wanted) <= 0.035, "{wanted:?}");
+        assert!(wanted.contains(&(0, State::Off)));
+        assert!(wanted.contains(&(1, State::Sampled)), "{wanted:?}");
+        assert!(
+            wanted.iter().all(|(function, _)| *function < 3),
+            "functions that cost next to nothing stay: {wanted:?}"
+        );
+    }
+
+    #[test]
+    fn a_function_that_must_stay_is_sampled_and_others_make_room() {
+        let mut all = program();
+        all[0].rate = 0.003;
+        all[0].may_be_off = false;
+        let wanted = lower(all, &BUDGET, 0.035);
+        assert!(wanted.contains(&(0, State::Sampled)), "{wanted:?}");
+    }
+
+    #[test]
+    fn what_is_within_the_aim_stays_as_it_is() {
+        assert_eq!(lower(program(), &BUDGET, 2.0), []);
+    }
+
+    #[test]
+    fn with_room_the_most_telling_ones_come_back() {
+        let mut all = program();
+        all[0].state = State::Off;
+        all[1].state = State::Off;
+        all[2].state = State::Sampled;
+        let wanted = raise(all.clone(), &BUDGET, 0.02, |_| false);
+        assert_eq!(wanted, [(2, State::Timed), (1, State::Sampled)]);
+        let wanted = raise(all, &BUDGET, 0.02, |function| function == 0);
+        assert!(wanted.contains(&(0, State::Sampled)), "it may have cooled");
+    }
+}
