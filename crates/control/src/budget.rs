@@ -92,6 +92,7 @@ pub struct Governor {
     seen: Vec<FunctionSum>,
     /// Nanoseconds in the slow path, as far as it measures itself.
     slow: f64,
+    looked: Instant,
     /// Processor time of each process, in nanoseconds.
     used: HashMap<Pid, u64>,
     memory: HashMap<u32, Memory>,
@@ -137,6 +138,7 @@ impl Governor {
             shared,
             seen: Vec::new(),
             slow: 0.0,
+            looked: now,
             used: HashMap::new(),
             memory: HashMap::new(),
             next: now + FIRST_LOOK,
@@ -185,6 +187,12 @@ impl Governor {
         let before = std::mem::replace(&mut self.seen, sums);
         // Less than before where a thread's slot has become another's.
         let slow = (slow - std::mem::replace(&mut self.slow, slow)).max(0.0);
+        // Of processes that have ended since, only the trees know what they took; an activation that ends brings more than its
+        // part, but nobody has had more than all processors.
+        let own = |sums: &[FunctionSum]| sums.iter().map(|sum| sum.own_ns).sum::<f64>();
+        let wall = now.duration_since(std::mem::replace(&mut self.looked, now));
+        let most = wall.as_nanos() as f64 * processors() as f64;
+        let used = used.max((own(&self.seen) - own(&before)).min(most));
         if used < 1e6 {
             // It waits: nothing costs anything.
             return Ok(false);
@@ -368,6 +376,10 @@ impl Memory {
     fn rest_was_too_short(&self, now: Instant) -> bool {
         self.state != State::Off && now.duration_since(self.since) < RELAPSE && self.rate > 0.0
     }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What this thread has used of a processor.

@@ -54,7 +54,10 @@ const BEGINNING: Duration = Duration::from_secs(20);
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
     if args.keep_budget {
-        let percent = args.measure.budget.context("--keep-budget needs --budget")?;
+        let percent = args
+            .measure
+            .budget
+            .context("--keep-budget needs --budget")?;
         budget::keep(pid, calibration::budget(percent))?;
         return Ok(ExitCode::SUCCESS);
     }

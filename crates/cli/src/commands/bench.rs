@@ -13,6 +13,7 @@ use anyhow::{Context, bail, ensure};
 
 mod analysis;
 mod budget;
+mod estimated;
 mod programs;
 mod sampled;
 mod table;

@@ -4,6 +4,7 @@ mod alloc;
 mod alone;
 mod attach;
 mod bad_input;
+mod budget;
 mod calls;
 mod checkpoints;
 mod exact;

@@ -68,7 +68,7 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-const WORK_SQL: &str = include_str!("../../../../../tests/targets/real/work.sql");
+pub const WORK_SQL: &str = include_str!("../../../../../tests/targets/real/work.sql");
 
 /// A script that is not part of another benchmark.
 macro_rules! script {

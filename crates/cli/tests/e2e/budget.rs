@@ -1,0 +1,286 @@
+//! A budget: what stays switched on is counted to the unit, nothing else changes, and whoever keeps it can be killed.
+
+use crate::support::build::{Build, run, targets};
+use crate::support::in_short_or_long;
+use crate::support::live::Live;
+use crate::support::scratch::Scratch;
+use crate::support::text::{assert_patched, assert_restored};
+use crate::support::thalweg::{command, refuse, succeed};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use thalweg_model::{Profile, read_file};
+
+/// Module and address.
+type Place = (String, u64);
+
+fn place(profile: &Profile, function: u32) -> Place {
+    let function = &profile.functions[function as usize];
+    let module = &profile.modules[function.module as usize];
+    (module.name.clone(), function.address)
+}
+
+fn calls(profile: &Profile) -> BTreeMap<Place, u64> {
+    let mut calls = BTreeMap::new();
+    let threads = profile.processes.iter().flat_map(|p| &p.threads);
+    for node in threads.flat_map(|thread| &thread.nodes) {
+        *calls.entry(place(profile, node.function)).or_default() += node.calls;
+    }
+    calls
+}
+
+/// Functions that were off for a while.
+fn off(profile: &Profile) -> BTreeSet<Place> {
+    let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
+    was_off.map(|one| place(profile, one.function)).collect()
+}
+
+/// A program, its arguments, and the file that it reads.
+struct Run {
+    program: PathBuf,
+    arguments: Vec<String>,
+    input: PathBuf,
+}
+
+impl Run {
+    fn new(program: &str, arguments: &[&str]) -> Run {
+        Run {
+            program: Path::new("/usr/bin").join(program),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            input: "/dev/null".into(),
+        }
+    }
+
+    fn plain(&self) -> String {
+        run(Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(File::open(&self.input).expect("input")))
+    }
+
+    fn record(&self, options: &[&str]) -> (String, Profile) {
+        let scratch = Scratch::new();
+        let file = scratch.join("profile.thalweg");
+        let mut record = command();
+        record
+            .args(["record", "-q", "--no-report", "-o"])
+            .arg(&file)
+            .args(options)
+            .arg("--")
+            .arg(&self.program)
+            .args(&self.arguments)
+            .stdin(File::open(&self.input).expect("input"));
+        let said = run(&mut record);
+        (said, read_file(&file).expect("a profile"))
+    }
+
+    /// With a budget the program says the same, and all functions that were never off are called as often as without, of those that
+    /// are called as often in every run.
+    #[track_caller]
+    fn check(&self, options: &[&str]) {
+        let budget: Vec<&str> = options.iter().copied().chain(["--budget", "5%"]).collect();
+        let exact: Vec<&str> = options.iter().copied().chain(["--no-clock"]).collect();
+        let (said, profile) = self.record(&budget);
+        assert_eq!(said, self.plain());
+        let (seen, off) = (calls(&profile), off(&profile));
+        let (once, again) = (self.record(&exact).1, self.record(&exact).1);
+        let (once, again) = (calls(&once), calls(&again));
+        let mut compared = 0;
+        for (place, calls) in &once {
+            if off.contains(place) || again.get(place) != Some(calls) {
+                continue;
+            }
+            compared += 1;
+            assert_eq!(seen.get(place), Some(calls), "calls of {place:?}");
+        }
+        assert!(off.len() >= 10, "only {} functions went off", off.len());
+        assert!(compared >= 100, "only {compared} functions were compared");
+    }
+}
+
+fn lua() -> Run {
+    let script = targets().join("real/work.lua");
+    Run::new("lua5.4", &[script.to_str().expect("UTF-8"), "250"])
+}
+
+#[test]
+fn sqlite_counts_stay_exact_under_a_budget() {
+    let scratch = Scratch::new();
+    let input = scratch.join("work.sql");
+    let work = std::fs::read_to_string(targets().join("real/work.sql")).expect("script");
+    std::fs::write(&input, work.repeat(20)).expect("input");
+    let mut sqlite = Run::new("sqlite3", &[":memory:"]);
+    sqlite.input = input;
+    sqlite.check(&[]);
+}
+
+#[test]
+fn coroutines_and_jumps_out_of_functions_are_counted_exactly_under_a_budget() {
+    lua().check(&[]);
+}
+
+#[test]
+fn a_budget_goes_with_call_sites_and_pruning() {
+    lua().check(&["--call-sites"]);
+    lua().check(&["--prune-at", "64K"]);
+}
+
+#[test]
+fn fork_children_are_counted_exactly_under_a_budget() {
+    let script = "f() { for ((i = 0; i < 6000; i++)); do x=$((i * 7)); done; echo \"$1 $x\"; }; \
+                  (f 1); (f 2); (f 3)";
+    Run::new("bash", &["-c", script]).check(&[]);
+}
+
+#[test]
+fn what_is_allocated_is_exact_under_a_budget() {
+    let run = lua();
+    let allocated = |options: &[&str]| {
+        let (_, profile) = run.record(options);
+        let seen = calls(&profile);
+        let named = |name: &str| {
+            let function = profile.functions.iter().position(|f| f.name == name);
+            let place = place(&profile, function.expect("an allocator") as u32);
+            seen.get(&place).copied()
+        };
+        (named("malloc"), named("realloc"), named("free"))
+    };
+    let plain = allocated(&["--metric", "alloc"]);
+    assert!(plain.1.is_some_and(|calls| calls > 1000), "{plain:?}");
+    assert_eq!(allocated(&["--metric", "alloc", "--budget", "5%"]), plain);
+}
+
+#[test]
+fn rules_and_a_budget_are_refused_together() {
+    let message = refuse(&[
+        "record",
+        "--budget",
+        "5%",
+        "--rule",
+        "f: duration > 1ms",
+        "ls",
+    ]);
+    assert!(message.contains("--budget"), "{message}");
+    let message = refuse(&["attach", "--budget", "5%", "--recordable", "1"]);
+    assert!(message.contains("--budget"), "{message}");
+}
+
+/// Threads, exceptions and signals; it says how often its functions were called.
+fn target() -> Live {
+    let program = Build::new("switched")
+        .compiler("g++")
+        .source("switched.cpp")
+        .flag("-O2")
+        .finish();
+    Live::ready(&program.path, &["2"])
+}
+
+fn own_counts(live: &mut Live) -> BTreeMap<String, u64> {
+    live.tell("stop");
+    let mut counts = BTreeMap::new();
+    loop {
+        let line = live.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, calls, _] = words[..] else {
+            return counts;
+        };
+        counts.insert(name.to_owned(), calls.parse().expect("a number"));
+    }
+}
+
+fn keeper(live: &Live) -> Option<i32> {
+    let status = succeed(&["status", &live.id(), "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    status["budget_kept_by"].as_i64().map(|pid| pid as i32)
+}
+
+fn functions_off(live: &Live) -> usize {
+    let listed = succeed(&["switch", &live.id()]);
+    let lines = listed.lines().filter(|line| line.contains("off "));
+    lines.count()
+}
+
+#[track_caller]
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn lives(pid: i32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn an_attached_process_has_a_keeper_until_it_is_detached() {
+    let mut live = target();
+    let scratch = Scratch::new();
+    let before = live.text();
+    succeed(&["attach", &live.id(), "--budget", "5%"]);
+    let keeper = keeper(&live).expect("a keeper");
+    live.tell("go");
+    wait_until("functions go off", || functions_off(&live) > 0);
+    assert_patched(&before, &live.text());
+    let own = own_counts(&mut live);
+    let file = scratch.join("out.thalweg");
+    succeed(&["detach", &live.id(), "-o", file.to_str().expect("UTF-8")]);
+    assert_restored(&before, &live.text());
+    wait_until("the keeper ends", || !lives(keeper));
+    let profile = read_file(&file).expect("a profile");
+    let (seen, off) = (calls(&profile), off(&profile));
+    for (index, function) in profile.functions.iter().enumerate() {
+        let place = place(&profile, index as u32);
+        if let Some(calls) = own.get(&function.name)
+            && !off.contains(&place)
+        {
+            let got = seen.get(&place).copied().unwrap_or(0);
+            assert_eq!(got, *calls, "calls of {}", function.name);
+        }
+    }
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_keeper_that_is_killed_leaves_what_a_detach_undoes() {
+    let mut live = target();
+    let before = live.text();
+    succeed(&["attach", &live.id(), "--budget", "5%"]);
+    let id = keeper(&live).expect("a keeper");
+    live.tell("go");
+    wait_until("functions go off", || functions_off(&live) > 0);
+    kill(Pid::from_raw(id), Signal::SIGKILL).expect("ours");
+    wait_until("the keeper is gone", || keeper(&live).is_none());
+    live.assert_healthy();
+    assert!(functions_off(&live) > 0);
+    succeed(&["detach", &live.id()]);
+    assert_restored(&before, &live.text());
+    assert!(own_counts(&mut live)["leaf"] > 0);
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_detach_in_the_middle_of_switching_restores_everything() {
+    let mut live = target();
+    let before = live.text();
+    live.tell("go");
+    for turn in 0..in_short_or_long(8, 80) {
+        succeed(&["attach", &live.id(), "--budget", "5%"]);
+        std::thread::sleep(Duration::from_millis(turn * 7 % 60));
+        succeed(&["detach", &live.id()]);
+        assert_restored(&before, &live.text());
+        live.assert_healthy();
+    }
+    own_counts(&mut live);
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
