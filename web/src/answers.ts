@@ -17,6 +17,67 @@ export interface Meta {
   before: string | null;
   live: { pid: number; reading: number; ended: boolean } | null;
   sources: boolean;
+  recorded: Recorded | null;
+  /** What was measured beside calls and time; `bytes` or `count`. */
+  metrics: { name: string; unit: string }[];
+}
+
+/** Single calls that rules have chosen. */
+export interface Recorded {
+  calls: number;
+  chosen: number;
+  requests: boolean;
+  dropped: number;
+  rules: { text: string; kept: number }[];
+  names: string[];
+}
+
+export interface CallRow {
+  id: number;
+  function: number;
+  name: string;
+  thread: string;
+  pid: number;
+  tid: number;
+  request: number;
+  rule: number | null;
+  at: number;
+  total: number;
+  self: number;
+  waited: number;
+  end: string;
+  within: number;
+  values: string;
+}
+
+export interface CallPage {
+  whole: number;
+  count: number;
+  from: number;
+  roots: boolean;
+  rows: CallRow[];
+}
+
+export interface CallLine {
+  begin: number;
+  end: number;
+  t0: number;
+  t1: number;
+  threads: { pid: number; tid: number; name: string }[];
+  lane: number[];
+  at: number[];
+  length: number[];
+  id: number[];
+  count: number[];
+  /** How many were left otherwise than by a return. */
+  odd: number[];
+  left_out: number;
+}
+
+export interface CallTree {
+  at: number;
+  calls: number;
+  rows: (Omit<CallRow, "within" | "values"> & { parent: number | null; level: number; module: string; values: { name: string; entry: boolean; value: unknown }[] })[];
 }
 
 export interface Functions {
@@ -37,6 +98,8 @@ export interface Functions {
   contexts: number[];
   recursion: number[];
   unwound: number[];
+  /** What each did itself, by metric. */
+  metrics?: Record<string, number[]>;
   /** What the probes did, where they were or can be switched: `sampled, 98% est.` */
   state?: string[];
   rate_calls?: number[];
@@ -80,6 +143,7 @@ export interface OneFunction {
   parents: ArcRow[];
   children: ArcRow[];
   not_in_callees: number;
+  metrics: Record<string, number>;
   threads: { thread: number; made_by: number | null; pid: number; tid: number; name: string; calls: number; base: number; cum: number; contexts: number }[];
 }
 

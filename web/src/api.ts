@@ -1,5 +1,6 @@
 // Questions and their answers: from the server, or from the answers that came with the page.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { inUnit, time } from "./format";
 import { current, notify, State } from "./store";
 import type { Functions, Meta, SwitchedFunction } from "./answers";
 
@@ -28,6 +29,41 @@ export function question(what: string, parameters: Parameters = {}): string {
 /** The parameters that every view has in common. */
 export function part(state: State): Parameters {
   return { root: state.root, threads: state.threads.join(",") };
+}
+
+/** The metric that is in the place of time, if any. */
+export function metricOf(state: State): { name: string; unit: string } | null {
+  return meta.metrics.find((metric) => metric.name === state.metric) ?? null;
+}
+
+/** What contexts and rivers are weighed by, as it stands in a question. */
+export function weightOf(state: State): string | null {
+  return state.metric === "calls" || state.metric === "elapsed" ? state.metric : (metricOf(state)?.name ?? null);
+}
+
+/** The same for views that show time or a metric in its place. */
+export function weighedPart(state: State): Parameters {
+  return { ...part(state), metric: metricOf(state)?.name };
+}
+
+/** Whether there is something beside calls: time, or a metric. */
+export function isWeighed(): boolean {
+  return meta.timed || metricOf(current()) !== null;
+}
+
+/** A figure of the kind that is looked at: a time, or what the metric counts. */
+export function figure(n: number): string {
+  const metric = metricOf(current());
+  return metric ? inUnit(n, metric.unit) : time(n);
+}
+
+export function unitOf(metric: string): string {
+  return meta.metrics.find((one) => one.name === metric)?.unit ?? "count";
+}
+
+/** "time", or the metric's name. */
+export function figureName(): string {
+  return metricOf(current())?.name ?? "time";
 }
 
 export async function open(): Promise<void> {
@@ -102,12 +138,12 @@ export function useAnswer<T>(text: string | null): Answered<T> {
 
 /** All functions of the part that is looked at. */
 export function useFunctions(): Answered<Functions> {
-  return useAnswer<Functions>(question("functions", part(current())));
+  return useAnswer<Functions>(question("functions", weighedPart(current())));
 }
 
 /** What shares are shares of: the time of the part that is looked at. */
 export function useWhole(): number {
-  return Math.max(1, useFunctions().data?.time ?? meta.time);
+  return Math.max(1, useFunctions().data?.time ?? 1);
 }
 
 // What every view needs, asked once per reading.

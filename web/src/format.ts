@@ -28,6 +28,24 @@ export function time(ns: number): string {
   return Math.round(ns) + " ns";
 }
 
+/** Powers of 1024. */
+export function bytes(n: number): string {
+  const m = Math.abs(n);
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]] as const) {
+    if (m >= size * 0.9995) return digits(n / size) + " " + unit;
+  }
+  return digits0(n) + " B";
+}
+
+/** A figure of a metric. */
+export function inUnit(n: number, unit: string): string {
+  return unit === "bytes" ? bytes(n) : unit === "nanoseconds" ? time(n) : Math.abs(n) < 10 && !Number.isInteger(n) ? n.toFixed(2) : count(n);
+}
+
+function digits0(n: number): string {
+  return Number.isInteger(n) ? String(n) : n.toFixed(Math.abs(n) < 10 ? 2 : 0);
+}
+
 export function percent(share: number): string {
   const p = share * 100;
   if (!Number.isFinite(p)) return "";

@@ -1,14 +1,14 @@
 // The selected function beside whatever view: its figures, who calls it, what it calls.
 import type { ComponentChildren } from "preact";
 import type { ArcRow, OneFunction } from "./answers";
-import { meta, nameOf, part, question, useAnswer, useWhole } from "./api";
-import { count, percent, short, time } from "./format";
+import { figure, isWeighed, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "./api";
+import { count, inUnit, percent, short, time } from "./format";
 import { Probes } from "./probes";
 import { link, set, useStore } from "./store";
 
 export function Inspector({ actions }: { actions?: ComponentChildren }) {
   const state = useStore();
-  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...part(state), f: state.sel }));
+  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...weighedPart(state), f: state.sel }));
   const whole = useWhole();
   if (state.sel === null)
     return (
@@ -31,19 +31,20 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
         <>
           <p class="muted module">{shown.module}</p>
           <dl class="figures">
-            {meta.timed && (
+            {isWeighed() && (
               <>
-                <Figure name="own" value={time(shown.base)} share={shown.base / whole} />
-                <Figure name="total" value={time(shown.cum)} share={shown.cum / whole} />
+                <Figure name="own" value={figure(shown.base)} share={shown.base / whole} />
+                <Figure name="total" value={figure(shown.cum)} share={shown.cum / whole} />
               </>
             )}
             <Figure name="calls" value={count(shown.calls)} />
-            {meta.timed && shown.calls > 0 && <Figure name="own per call" value={time(shown.base / shown.calls)} />}
+            {isWeighed() && shown.calls > 0 && <Figure name="own per call" value={figure(shown.base / shown.calls)} />}
             {shown.waited > 0 && <Figure name="waited" value={time(shown.waited)} />}
+            {metricOf(state) === null && Object.entries(shown.metrics).map(([name, value]) => <Figure name={name} value={inUnit(value, unitOf(name))} />)}
             {shown.recursion > 0 && <Figure name="recursion" value={`${count(shown.recursion)} deep`} />}
           </dl>
-          <Arcs title="Callers" arcs={shown.parents} whole={meta.timed ? shown.cum : shown.calls} />
-          <Arcs title="Callees" arcs={shown.children} whole={meta.timed ? shown.cum : shown.children.reduce((n, arc) => n + arc.calls, 0)} />
+          <Arcs title="Callers" arcs={shown.parents} whole={isWeighed() ? shown.cum : shown.calls} />
+          <Arcs title="Callees" arcs={shown.children} whole={isWeighed() ? shown.cum : shown.children.reduce((n, arc) => n + arc.calls, 0)} />
         </>
       )}
     </section>
@@ -76,7 +77,7 @@ function Arcs({ title, arcs, whole }: { title: string; arcs: ArcRow[]; whole: nu
           <li>
             <ArcName arc={arc} />
             <span class="share">
-              {percent((meta.timed ? arc.cum : arc.calls) / Math.max(1, whole))}
+              {percent((isWeighed() ? arc.cum : arc.calls) / Math.max(1, whole))}
               <span class="muted"> {short(arc.calls)}×</span>
             </span>
           </li>

@@ -1,10 +1,11 @@
 // The page: what it is about, the views, and the keys that work everywhere.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, load, meta, nameOf, part, question, useFunctions } from "./api";
+import { ask, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
 import { count, matcher, time } from "./format";
 import { go } from "./inspector";
 import { current, link, set, useStore, View } from "./store";
+import { Calls } from "./views/calls";
 import { Compare } from "./views/compare";
 import { Flame } from "./views/flame";
 import { Function } from "./views/function";
@@ -25,13 +26,14 @@ const TABS: [View, string, () => preact.JSX.Element][] = [
   ["summary", "Summary", Summary],
   ["compare", "Compare", Compare],
   ["live", "Live", Live],
+  ["calls", "Calls", Calls],
 ];
 
 function Page() {
   const state = useStore();
   const search = useRef<HTMLInputElement>(null);
   const [help, setHelp] = useState(false);
-  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || !meta.live));
+  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || !meta.live) && (view !== "calls" || meta.recorded));
   const View = (TABS.find(([view]) => view === state.view) ?? TABS[0])[2];
 
   useEffect(() => {
@@ -138,10 +140,10 @@ function Matches() {
 function selectFirst(q: string): void {
   const match = matcher(q);
   if (!match) return;
-  void ask(question("functions", part(current()))).then((data) => {
+  void ask(question("functions", weighedPart(current()))).then((data) => {
     let best = -1;
     data.name.forEach((name: string, i: number) => {
-      if (match(name) && (best < 0 || (meta.timed ? data.cum[i] > data.cum[best] : data.calls[i] > data.calls[best]))) best = i;
+      if (match(name) && (best < 0 || (isWeighed() ? data.cum[i] > data.cum[best] : data.calls[i] > data.calls[best]))) best = i;
     });
     if (best >= 0) set({ sel: data.function[best] });
   });
@@ -165,6 +167,7 @@ const KEYS: [string, string][] = [
   ["Tree: → ← x z", "open, close, open the heaviest path, zoom the flame to it"],
   ["Flame: arrows, Enter, Backspace, 0", "move, zoom in, zoom out, whole"],
   ["Threads: space", "choose"],
+  ["Calls: time line: ↑ ↓, ← →, + − 0", "choose a call, move, zoom, show all"],
   ["Live: space", "freeze"],
   ["Live: t, s, c, o", "probes of the selected function: timed, sampled, counted, off"],
 ];

@@ -1,7 +1,7 @@
 // The one state of the page. What a bookmark should bring back stands in the address; back and forward go through it.
 import { useEffect, useState } from "preact/hooks";
 
-export const VIEWS = ["river", "functions", "function", "tree", "flame", "threads", "summary", "compare", "live"] as const;
+export const VIEWS = ["river", "functions", "function", "tree", "flame", "threads", "summary", "compare", "live", "calls"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const DATA = ["total", "own", "calls", "total-time", "own-time", "mean", "threads", "none"] as const;
@@ -21,7 +21,8 @@ export interface State {
   root: number | null;
   /** The chosen threads; none: all. */
   threads: number[];
-  metric: "" | "calls" | "elapsed";
+  /** What is weighed: time (or calls, where nothing was timed), "calls", "elapsed", or a metric of the profile. */
+  metric: string;
   width: string;
   down: boolean;
   left: Datum;
@@ -36,6 +37,14 @@ export interface State {
   /** The context that the flame is zoomed to. */
   at: number | null;
   frozen: boolean;
+  /** Recorded calls: the chosen one, which are listed and in what order, and the time that is looked at. */
+  call: number | null;
+  list: string;
+  where: string;
+  only: boolean;
+  order: string;
+  t0: number | null;
+  t1: number | null;
 }
 
 const START: State = {
@@ -59,6 +68,13 @@ const START: State = {
   columns: "",
   at: null,
   frozen: false,
+  call: null,
+  list: "",
+  where: "",
+  only: false,
+  order: "at",
+  t0: null,
+  t1: null,
 };
 
 function parse(hash: string): State {
@@ -75,8 +91,6 @@ function parse(hash: string): State {
       if (Number.isFinite(number) && number >= 0) state[key] = number;
     } else if (key === "left" || key === "right") {
       if ((DATA as readonly string[]).includes(text)) state[key] = text;
-    } else if (key === "metric") {
-      if (text === "calls" || text === "elapsed") state[key] = text;
     } else state[key] = text.slice(0, 500);
   }
   return state;

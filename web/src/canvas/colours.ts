@@ -6,6 +6,7 @@ export interface Palette {
   muted: string;
   line: string;
   accent: string;
+  bad: string;
   cold: RGB;
   warm: RGB;
   hot: RGB;
@@ -33,6 +34,7 @@ export function palette(): Palette {
     muted: text("muted"),
     line: text("line"),
     accent: text("accent"),
+    bad: text("bad"),
     cold: rgb(text("cold")),
     warm: rgb(text("warm")),
     hot: rgb(text("hot")),
@@ -59,7 +61,7 @@ export function onTheme(listener: () => void): () => void {
   return () => themeChanges.delete(listener);
 }
 
-function rgb(hex: string): RGB {
+export function rgb(hex: string): RGB {
   const n = parseInt(hex.slice(1), 16);
   return [n >> 16, (n >> 8) & 255, n & 255];
 }

@@ -1,7 +1,8 @@
 // Draws a river: arcs, then boxes, piece by piece, so that a large one can be drawn over several frames.
 import type { Arc, Box, River } from "../answers";
 import type { Datum } from "../store";
-import { percent, short, time } from "../format";
+import { figure } from "../api";
+import { percent, short } from "../format";
 import { changed, css, heat, isDark, mix, palette, Palette, RGB } from "./colours";
 
 export const NAME_SIZE = 12.5;
@@ -243,7 +244,7 @@ function drawMark(ctx: CanvasRenderingContext2D, p: Palette, river: River, arc: 
 }
 
 export function datum(which: Datum, box: Box, river: River): string {
-  const amount = (n: number) => (river.timed ? time(n) : short(n));
+  const amount = (n: number) => (river.timed ? figure(n) : short(n));
   switch (which) {
     case "total":
       return percent(river.whole ? box.total / river.whole : 0);
@@ -322,7 +323,7 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
     ctx.textAlign = "right";
     ctx.font = `${DATA_SIZE}px ${p.font}`;
     ctx.fillStyle = faint;
-    ctx.fillText(river.timed ? time(box.total) : short(box.total), right, middle + 0.5, COLUMN);
+    ctx.fillText(river.timed ? figure(box.total) : short(box.total), right, middle + 0.5, COLUMN);
     ctx.textAlign = "left";
     return;
   }

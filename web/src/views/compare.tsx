@@ -1,18 +1,23 @@
 // What changed since another profile, function by function.
 import { useMemo } from "preact/hooks";
 import type { Changes } from "../answers";
-import { meta, useAnswer } from "../api";
+import { figure, figureName, isWeighed, meta, metricOf, question, useAnswer } from "../api";
+import { By } from "../by";
 import { Failure, Toggle } from "../controls";
-import { count, matcher, percent, signed, time } from "../format";
+import { count, matcher, percent, signed } from "../format";
 import { Inspector } from "../inspector";
-import { set, useStore } from "../store";
+import { set, State, useStore } from "../store";
 import { Column, sortRows, Table } from "../table";
 
 type Row = Changes["rows"][number];
 
+export function compareQuestion(state: State): string {
+  return question("compare", { metric: metricOf(state)?.name });
+}
+
 export function Compare() {
   const state = useStore();
-  const { data, error } = useAnswer<Changes>(meta.before === null ? null : "compare");
+  const { data, error } = useAnswer<Changes>(meta.before === null ? null : compareQuestion(state));
   const match = useMemo(() => matcher(state.q), [state.q]);
   const sort = KEYS.includes(state.sort.replace("-", "")) ? state.sort : "-change";
   const rows = useMemo(() => sortRows((data?.rows ?? []).filter((row) => !match || match(row.name)), sort, value), [data, match, sort]);
@@ -25,13 +30,13 @@ export function Compare() {
     );
   const whole = Math.max(1, data?.base[0] ?? 1, data?.base[1] ?? 1);
   const columns: Column<Row>[] = [
-    ...(meta.timed
+    ...(isWeighed()
       ? ([
-          { id: "change", title: "Own: change", hint: "Change of own time", width: "150px", right: true, number: true, cell: (row) => <Change by={(row.base[1] - row.base[0]) / whole} text={signed(time(Math.abs(row.base[1] - row.base[0])), row.base[1] - row.base[0])} /> },
-          { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => time(row.base[0]) },
-          { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => time(row.base[1]) },
+          { id: "change", title: "Own: change", hint: `Change of own ${figureName()}`, width: "150px", right: true, number: true, cell: (row) => <Change by={(row.base[1] - row.base[0]) / whole} text={signed(figure(Math.abs(row.base[1] - row.base[0])), row.base[1] - row.base[0])} /> },
+          { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => figure(row.base[0]) },
+          { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => figure(row.base[1]) },
           { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.base[0] ? ratio(row.base[1] / row.base[0]) : "new") },
-          { id: "cum", title: "Total: change", hint: "Change of total time", width: "110px", right: true, number: true, cell: (row) => signed(time(Math.abs(row.cum[1] - row.cum[0])), row.cum[1] - row.cum[0]) },
+          { id: "cum", title: "Total: change", hint: `Change of total ${figureName()}`, width: "110px", right: true, number: true, cell: (row) => signed(figure(Math.abs(row.cum[1] - row.cum[0])), row.cum[1] - row.cum[0]) },
         ] satisfies Column<Row>[])
       : []),
     { id: "calls", title: "Calls: change", width: "110px", right: true, number: true, cell: (row) => signed(count(Math.abs(row.calls[1] - row.calls[0])), row.calls[1] - row.calls[0]) },
@@ -42,9 +47,10 @@ export function Compare() {
     <div class="split">
       <div class="main">
         <div class="tools" role="toolbar" aria-label="Comparison">
+          <By question={(metric) => compareQuestion({ ...state, metric })} />
           {data && (
             <span data-whole>
-              {meta.timed ? `${time(data.base[0])} → ${time(data.base[1])} (${signed(percent(Math.abs(data.base[1] / Math.max(1, data.base[0]) - 1)), data.base[1] - data.base[0])})` : `${count(data.calls[0])} → ${count(data.calls[1])} calls`}
+              {isWeighed() ? `${figure(data.base[0])} → ${figure(data.base[1])} (${signed(percent(Math.abs(data.base[1] / Math.max(1, data.base[0]) - 1)), data.base[1] - data.base[0])})` : `${count(data.calls[0])} → ${count(data.calls[1])} calls`}
             </span>
           )}
           <Toggle label="Colour the river by change" on={state.change} change={(change) => set({ change })} />
@@ -98,7 +104,7 @@ function value(row: Row, column: string): number | string {
     case "calls":
       return Math.abs(row.calls[1] - row.calls[0]);
     default:
-      return meta.timed ? Math.abs(row.base[1] - row.base[0]) : Math.abs(row.calls[1] - row.calls[0]);
+      return isWeighed() ? Math.abs(row.base[1] - row.base[0]) : Math.abs(row.calls[1] - row.calls[0]);
   }
 }
 

@@ -1,12 +1,13 @@
 // Contexts as an icicle: as wide as they weigh, what they call below them. Click zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { TreeRows } from "../answers";
-import { isFile, meta, moduleOf, nameOf, part, question, useAnswer } from "../api";
+import { figure, isFile, isWeighed, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import { css, mix, onTheme, palette, RGB } from "../canvas/colours";
-import { Choose, Failure } from "../controls";
-import { count, matcher, percent, short, time } from "../format";
+import { By } from "../by";
+import { Failure } from "../controls";
+import { count, matcher, percent, short } from "../format";
 import { Inspector } from "../inspector";
-import { set, State, useStore } from "../store";
+import { set, useStore } from "../store";
 import { treeQuestion } from "./tree";
 
 const ROW = 19;
@@ -47,7 +48,7 @@ function place(data: TreeRows): Frames {
 export function Flame() {
   const state = useStore();
   // A server is asked again for what is below the context that is zoomed to: lighter ones then have room.
-  const deep = state.at !== null && !isFile ? question("tree", { ...part(state), metric: state.metric, limit: 12000, at: state.at }) : null;
+  const deep = state.at !== null && !isFile ? question("tree", { ...part(state), metric: weightOf(state), limit: 12000, at: state.at }) : null;
   const all = useAnswer<TreeRows>(treeQuestion(state));
   const zoomed = useAnswer<TreeRows>(deep);
   const whole = useMemo(() => all.data && place(all.data), [all.data]);
@@ -237,17 +238,12 @@ export function Flame() {
     return weight / Math.max(1, data.whole);
   }, [match, whole]);
 
-  const metric = (n: number) => (state.metric === "calls" || !meta.timed ? `${short(n)} calls` : time(n));
+  const metric = (n: number) => (state.metric === "calls" || !isWeighed() ? `${short(n)} calls` : figure(n));
   return (
     <div class="split">
       <div class="main">
         <div class="tools" role="toolbar" aria-label="Flame">
-          <Choose
-            label="By"
-            value={state.metric}
-            options={[["", meta.timed ? "time" : "calls"], ...(meta.timed ? ([["calls", "calls"]] as [string, string][]) : []), ...(meta.elapsed && !isFile ? ([["elapsed", "wall time"]] as [string, string][]) : [])]}
-            change={(value) => set({ metric: value as State["metric"], at: null })}
-          />
+          <By every question={(metric) => treeQuestion({ ...state, metric })} patch={{ at: null }} />
           <button onClick={() => set({ at: state.at === null ? null : parentOf(state.at) })} disabled={state.at === null}>
             Zoom out
           </button>
@@ -312,7 +308,7 @@ function FlameHint({ x, y, i, frames, metric, whole }: { x: number; y: number; i
         {metric(data.weight[i])} · {percent(data.weight[i] / whole)}
       </span>
       <span>
-        {count(data.calls[i])} calls{meta.timed && ` · own ${time(data.base[i])}`}
+        {count(data.calls[i])} calls{isWeighed() && ` · own ${figure(data.base[i])}`}
       </span>
     </div>
   );

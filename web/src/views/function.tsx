@@ -1,8 +1,9 @@
 // One function: its figures, who calls it and what it calls, the threads it ran in, its source.
 import type { ArcRow, OneFunction, SiteRow, Source } from "../answers";
-import { isFile, meta, nameOf, part, question, useAnswer, useWhole } from "../api";
+import { figure, isFile, isWeighed, meta, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "../api";
 import { Failure, Tile } from "../controls";
-import { count, percent, time } from "../format";
+import { By } from "../by";
+import { count, inUnit, percent, time } from "../format";
 import { ArcName, FunctionLink } from "../inspector";
 import { Probes } from "../probes";
 import { set, useStore } from "../store";
@@ -11,7 +12,7 @@ import { Bar } from "../table";
 export function Function() {
   const state = useStore();
   const whole = useWhole();
-  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...part(state), f: state.sel }));
+  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...weighedPart(state), f: state.sel }));
   const source = useAnswer<Source>(meta.sources && data?.file ? question("source", { f: state.sel }) : null);
   const sites = useAnswer<SiteRow[]>(state.sel === null ? null : question("sites", { f: state.sel }));
   if (state.sel === null)
@@ -42,23 +43,26 @@ export function Function() {
           {data.file && ` · ${data.file}${data.line ? `:${data.line}` : ""}`}
         </p>
         <div class="actions">
+          <By question={(metric) => question("function", { ...weighedPart({ ...state, metric }), f: state.sel })} />
           <button onClick={() => set({ view: "river" })}>Locate in river</button>
           <button onClick={() => set({ view: "flame", q: `^${escape(data.name)}$`, at: null })}>Find in flame</button>
           <button onClick={() => set({ root: state.root === state.sel ? null : state.sel })} disabled={isFile && state.root !== state.sel}>
             {state.root === state.sel ? "Leave root" : "Make root"}
           </button>
+          {meta.recorded && !isFile && <button onClick={() => set({ view: "calls", only: true, call: null })}>Recorded calls</button>}
         </div>
         <Probes f={state.sel} name={data.name} />
       </header>
       <div class="tiles">
-        {meta.timed && (
+        {isWeighed() && (
           <>
-            <Tile name="Own" value={time(data.base)} note={percent(data.base / whole)} />
-            <Tile name="Total" value={time(data.cum)} note={percent(data.cum / whole)} />
+            <Tile name="Own" value={figure(data.base)} note={percent(data.base / whole)} />
+            <Tile name="Total" value={figure(data.cum)} note={percent(data.cum / whole)} />
           </>
         )}
         <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
-        {meta.timed && data.calls > 0 && <Tile name="Own per call" value={time(data.base / data.calls)} note={data.max ? `${time(data.min)} to ${time(data.max)}` : ""} />}
+        {isWeighed() && data.calls > 0 && <Tile name="Own per call" value={figure(data.base / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
+        {metricOf(state) === null && Object.entries(data.metrics).map(([name, value]) => <Tile name={name} value={inUnit(value, unitOf(name))} note="by itself" />)}
         {data.waited > 0 && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "waits by its nature"} />}
         <Tile name="Contexts" value={count(data.contexts)} note={data.recursion ? `recursion ${count(data.recursion)} deep` : ""} />
         {data.unwound > 0 && <Tile name="Unwound" value={count(data.unwound)} note="calls without a return" />}
@@ -87,7 +91,7 @@ export function Function() {
                   </button>
                 </span>
                 <span class="calls">{count(share.calls)}×</span>
-                {meta.timed && <Bar share={share.cum / Math.max(1, data.cum)} text={percent(share.cum / Math.max(1, data.cum))} kind="cum" />}
+                {isWeighed() && <Bar share={share.cum / Math.max(1, data.cum)} text={percent(share.cum / Math.max(1, data.cum))} kind="cum" />}
               </div>
             ))}
           </div>
@@ -139,7 +143,7 @@ function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: 
               </span>
               {f !== null && title === "Calls from" && <FunctionLink f={f} />}
               <span class="calls">{count(row.calls)}×</span>
-              {meta.timed && <span class="calls">{time(row.cum)}</span>}
+              {isWeighed() && <span class="calls">{figure(row.cum)}</span>}
             </div>
           );
         })}
@@ -162,23 +166,23 @@ function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRo
       <div class="list">
         {arcs.length === 0 && <p class="empty">none</p>}
         {arcs.slice(0, 300).map((arc) => {
-          const share = meta.timed ? arc.cum / Math.max(1, cum) : arc.calls / Math.max(1, calls);
+          const share = isWeighed() ? arc.cum / Math.max(1, cum) : arc.calls / Math.max(1, calls);
           return (
             <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-cum={arc.cum}>
               <ArcName arc={arc} />
               <span class="calls">
                 {count(arc.calls)}× <span class="muted">{percent(arc.calls / Math.max(1, calls))}</span>
               </span>
-              {meta.timed && <span class="calls">{time(arc.cum)}</span>}
+              {isWeighed() && <span class="calls">{figure(arc.cum)}</span>}
               <Bar share={share} text={percent(share)} kind="cum" />
             </div>
           );
         })}
-        {rest !== undefined && meta.timed && arcs.length > 0 && (
+        {rest !== undefined && isWeighed() && arcs.length > 0 && (
           <div class="line own">
             <span class="name muted">itself</span>
             <span class="calls" />
-            <span class="calls">{time(rest)}</span>
+            <span class="calls">{figure(rest)}</span>
             <Bar share={rest / Math.max(1, cum)} text={percent(rest / Math.max(1, cum))} kind="base" />
           </div>
         )}

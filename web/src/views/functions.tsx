@@ -1,11 +1,12 @@
 // Every function, sorted by any figure, filtered by name.
 import { useMemo } from "preact/hooks";
-import { meta, useFunctions } from "../api";
+import { figure, figureName, isWeighed, metricOf, question, unitOf, useFunctions, weighedPart } from "../api";
 import type { Functions as Answer } from "../answers";
+import { By } from "../by";
 import { Failure } from "../controls";
-import { count, matcher, percent, short, time } from "../format";
+import { count, inUnit, matcher, percent, short } from "../format";
 import { Inspector } from "../inspector";
-import { set, useStore } from "../store";
+import { current, set, useStore } from "../store";
 import { Bar, Column, sortRows, Table } from "../table";
 
 interface Row {
@@ -28,7 +29,7 @@ export function Functions() {
     data.name.forEach((name, i) => {
       if (!match || match(name)) all.push({ i, f: data.function[i], name });
     });
-    const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : meta.timed ? "-base" : "-calls";
+    const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : isWeighed() ? "-base" : "-calls";
     return sortRows(all, sort, (row, column) => value(data, row, column));
   }, [data, match, state.sort]);
   const all = data ? columnsOf(data) : [];
@@ -41,6 +42,7 @@ export function Functions() {
           <span class="muted" data-count>
             {data ? (match ? `${count(rows.length)} of ${count(data.name.length)} functions` : `${count(rows.length)} functions`) : ""}
           </span>
+          <By question={(metric) => question("functions", weighedPart({ ...state, metric }))} />
           <details class="columns">
             <summary>Columns</summary>
             <div class="choices">
@@ -90,8 +92,15 @@ export function Functions() {
 }
 
 function usual(data: Answer | null): string[] {
-  const timed = meta.timed ? USUAL : ["calls", "name", "module", "threads", "contexts"];
-  return [...timed, ...(data?.state ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
+  const timed = isWeighed() ? USUAL : ["calls", "name", "module", "threads", "contexts"];
+  return [...timed, ...metricsShown(data), ...(data?.state ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
+}
+
+/** Beside times, one metric that anything was counted of. */
+function metricsShown(data: Answer | null): string[] {
+  if (metricOf(current())) return [];
+  const counted = Object.entries(data?.metrics ?? {}).filter(([, column]) => column.some((n) => n > 0)).map(([name]) => name);
+  return [counted.find((name) => unitOf(name) === "bytes") ?? counted[0]].filter(Boolean);
 }
 
 function value(data: Answer, row: Row, column: string): number | string {
@@ -113,13 +122,14 @@ function value(data: Answer, row: Row, column: string): number | string {
     case "load":
       return data.rate_base?.[row.i] ?? 0;
     default:
+      if (data.metrics?.[column]) return data.metrics[column][row.i];
       return data[column as Figure]?.[row.i] ?? 0;
   }
 }
 
 function columnsOf(data: Answer): Column<Row>[] {
   const whole = Math.max(1, data.time);
-  const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => time(data[id][row.i]) });
+  const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => figure(data[id][row.i]) });
   const counts = (id: Figure, title: string, hint: string, width = "84px"): Column<Row> => ({ id, title, hint, width, right: true, number: true, cell: (row) => count(data[id][row.i]) });
   const shares = (id: string, of: "base" | "cum", title: string, hint: string): Column<Row> => ({
     id,
@@ -131,18 +141,22 @@ function columnsOf(data: Answer): Column<Row>[] {
     cell: (row) => <Bar share={data[of][row.i] / whole} text={percent(data[of][row.i] / whole)} kind={of} />,
   });
   return [
-    ...(meta.timed
+    ...(isWeighed()
       ? [
           shares("own", "base", "Own %", "Own share"),
-          times("base", "Own", "Own time: without what it called"),
+          times("base", "Own", `Own ${figureName()}: without what it called`),
           shares("total", "cum", "Total %", "Total share"),
-          times("cum", "Total", "Total time: with all that it called"),
+          times("cum", "Total", `Total ${figureName()}: with all that it called`),
         ]
       : []),
     counts("calls", "Calls", "Calls", "104px"),
-    ...(meta.timed
+    ...(isWeighed()
       ? [
-          { id: "mean", title: "Per call", hint: "Own time per call", width: "82px", right: true, number: true, cell: (row: Row) => (data.calls[row.i] ? time(data.base[row.i] / data.calls[row.i]) : "–") },
+          { id: "mean", title: "Per call", hint: `Own ${figureName()} per call`, width: "82px", right: true, number: true, cell: (row: Row) => (data.calls[row.i] ? figure(data.base[row.i] / data.calls[row.i]) : "–") },
+        ]
+      : []),
+    ...(isWeighed() && !metricOf(current())
+      ? [
           times("min", "Least", "Own time of the shortest call"),
           times("max", "Most", "Own time of the longest call"),
           times("waited", "Waited", data.waits_measured ? "Time off the processor" : "Time in functions that wait by their nature"),
@@ -154,6 +168,7 @@ function columnsOf(data: Answer): Column<Row>[] {
     counts("contexts", "Contexts", "Ways in which it was reached", "80px"),
     counts("recursion", "Rec.", "Deepest recursion", "60px"),
     counts("unwound", "Unwound", "Calls that ended without a return", "78px"),
+    ...Object.entries(data.metrics ?? {}).map(([name, column]): Column<Row> => ({ id: name, title: name, hint: `${name} of the function itself`, width: "96px", right: true, number: true, cell: (row) => inUnit(column[row.i], unitOf(name)) })),
     ...(data.state ? [{ id: "state", title: "State", hint: "What its probes do, and how much of its time is estimated", width: "148px", cell: (row: Row) => <span title={data.state![row.i]}>{data.state![row.i]}</span> }] : []),
     ...(data.rate_calls
       ? [

@@ -1,13 +1,15 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { answerable, isFile, meta, moduleOf, nameOf, part, question, useAnswer } from "../api";
+import { answerable, figure, isFile, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import type { Arc, Box, Changes, River as Answer } from "../answers";
 import { RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
 import { count, matcher, percent, short, time } from "../format";
 import { current, DATA, Datum, set, State, useStore } from "../store";
 import { Inspector } from "../inspector";
+import { By } from "../by";
 import { Choose, Failure, Toggle } from "../controls";
+import { compareQuestion } from "./compare";
 
 const DATA_NAMES: Record<Datum, string> = {
   total: "total share",
@@ -25,7 +27,7 @@ export function riverQuestion(state: State, cut: number | null = state.cut): str
     ...part(state),
     cut,
     brief: state.brief ? null : 0,
-    metric: state.metric,
+    metric: weightOf(state),
     width: state.width === "linear" ? null : state.width,
     dir: state.down ? "down" : null,
     names: state.names === 28 ? null : state.names,
@@ -38,7 +40,7 @@ export function riverQuestion(state: State, cut: number | null = state.cut): str
 export function River() {
   const state = useStore();
   const { data, error, late } = useAnswer<Answer>(riverQuestion(state));
-  const changes = useAnswer<Changes>(meta.before !== null && state.change ? "compare" : null).data;
+  const changes = useAnswer<Changes>(meta.before !== null && state.change ? compareQuestion(state) : null).data;
   const detail = useRef<HTMLCanvasElement>(null);
   const overview = useRef<HTMLCanvasElement>(null);
   const canvas = useRef<RiverCanvas | null>(null);
@@ -166,7 +168,7 @@ export function River() {
   };
 
   const selected = boxOf(state.sel);
-  const unit = (n: number) => (data?.timed ? time(n) : `${short(n)} calls`);
+  const unit = (n: number) => (data?.timed ? figure(n) : `${short(n)} calls`);
   return (
     <div class="river">
       <Tools data={data} />
@@ -517,16 +519,7 @@ function Tools({ data }: { data: Answer | null }) {
           onChange={(event) => set({ width: event.currentTarget.value })}
         />
       )}
-      <Choose
-        label="By"
-        value={state.metric}
-        options={[
-          ["", meta.timed ? "time" : "calls"],
-          ...(meta.timed ? ([["calls", "calls"]] as [string, string][]) : []),
-          ...(meta.elapsed ? ([["elapsed", "wall time"]] as [string, string][]) : []),
-        ].filter(([metric]) => held({ metric: metric as State["metric"], cut: null })) as [string, string][]}
-        change={(metric) => set({ metric: metric as State["metric"], cut: null })}
-      />
+      <By every question={(metric) => riverQuestion({ ...state, metric, cut: null })} patch={{ cut: null }} />
       <Choose label="Left" value={state.left} options={DATA.map((d) => [d, DATA_NAMES[d]])} change={(left) => set({ left: left as Datum })} />
       <Choose label="Right" value={state.right} options={DATA.map((d) => [d, DATA_NAMES[d]])} change={(right) => set({ right: right as Datum })} />
       <label class="names" title="Longer names lose their middle">

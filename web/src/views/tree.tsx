@@ -1,9 +1,10 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, isFile, meta, nameOf, part, question, useAnswer } from "../api";
+import { ask, figure, figureName, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
 import type { TreeRows } from "../answers";
+import { By } from "../by";
 import { Failure } from "../controls";
-import { count, matcher, percent, time } from "../format";
+import { count, matcher, percent } from "../format";
 import { Inspector } from "../inspector";
 import { set, State, useStore } from "../store";
 import { Bar, Column, Table } from "../table";
@@ -28,7 +29,7 @@ interface Node {
 const LIMIT = isFile ? 5000 : 12000;
 
 export function treeQuestion(state: State): string {
-  return question("tree", { ...part(state), metric: state.metric, limit: LIMIT });
+  return question("tree", { ...part(state), metric: weightOf(state), limit: LIMIT });
 }
 
 export function Tree() {
@@ -89,7 +90,7 @@ export function Tree() {
     if (to) next.add(node.id);
     else next.delete(node.id);
     if (to && node.children.length < node.all && !isFile) {
-      const more: TreeRows = await ask(question("tree", { ...part(state), metric: state.metric, limit: 2000, at: node.id }));
+      const more: TreeRows = await ask(question("tree", { ...part(state), metric: weightOf(state), limit: 2000, at: node.id }));
       const [again] = grow(more, node.parent);
       if (again) {
         node.children = again.children;
@@ -124,10 +125,10 @@ export function Tree() {
     { id: "level", title: "Level", width: "50px", right: true, cell: (n) => n.level },
     { id: "rl", title: "RL", hint: "Recursion level", width: "40px", right: true, cell: (n) => n.rl || "" },
     { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => count(n.calls) },
-    ...(meta.timed
+    ...(isWeighed()
       ? [
-          { id: "base", title: "Base", hint: "Own time", width: "84px", right: true, cell: (n: Node) => time(n.base) },
-          { id: "cum", title: "Cum", hint: "Time with all below", width: "84px", right: true, cell: (n: Node) => time(n.cum) },
+          { id: "base", title: "Base", hint: `Own ${figureName()}`, width: "84px", right: true, cell: (n: Node) => figure(n.base) },
+          { id: "cum", title: "Cum", hint: `${figureName()} with all below`, width: "84px", right: true, cell: (n: Node) => figure(n.cum) },
         ]
       : []),
     { id: "share", title: "Share", width: "86px", right: true, cell: (n) => <Bar share={n.weight / whole} text={percent(n.weight / whole)} kind="cum" /> },
@@ -162,6 +163,7 @@ export function Tree() {
     <div class="split">
       <div class="main">
         <div class="tools">
+          <By every question={(metric) => treeQuestion({ ...state, metric })} change={() => setAt(null)} />
           <span class="muted" data-count>
             {data ? `${count(rows.length)} of ${count(data.contexts)} contexts shown` : ""}
             {data && data.id.length < data.contexts && isFile ? `; this file holds the ${count(data.id.length)} heaviest` : ""}

@@ -17,7 +17,7 @@ use thalweg_model::OutputFile;
 use crate::args::InputArgs;
 use crate::report::{self, OutputArgs};
 use collector::Address;
-use filter::Where;
+pub use filter::Where;
 
 /// Show the calls that rules have chosen, with the calls that they were made by
 ///

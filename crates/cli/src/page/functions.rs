@@ -1,5 +1,7 @@
 //! Tables of functions, of one function's surroundings, and of threads.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use thalweg_analysis::{Arc, Caller, Lineage, ThreadNumber, of_function, waited_by_context};
 use thalweg_model::Profile;
@@ -29,6 +31,9 @@ pub struct Functions<'a> {
     contexts: Vec<u64>,
     recursion: Vec<u32>,
     unwound: Vec<u64>,
+    /// What each did itself, by the names of the metrics.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metrics: BTreeMap<&'static str, Vec<u64>>,
     /// What the probes did, where they were or can be switched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     state: Vec<String>,
@@ -64,6 +69,10 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         table.contexts.push(row.contexts);
         table.recursion.push(row.recursion);
         table.unwound.push(row.unwound);
+        for metric in &profile.meta.metrics {
+            let column = table.metrics.entry(metric.name()).or_default();
+            column.push(row.metrics.get(*metric));
+        }
         if live.is_some() || !profile.switched.is_empty() {
             table.state.push(state_of_row(profile, row));
         }
@@ -123,6 +132,8 @@ pub struct OneFunction<'a> {
     parents: Vec<ArcOf>,
     children: Vec<ArcOf>,
     not_in_callees: i64,
+    /// What it did itself, where it is not 0.
+    metrics: BTreeMap<&'static str, u64>,
     threads: Vec<ShareOf<'a>>,
 }
 
@@ -200,6 +211,11 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         parents: stanza.parents.iter().map(ArcOf::of).collect(),
         children: stanza.children.iter().map(ArcOf::of).collect(),
         not_in_callees: i64::try_from(stanza.not_in_callees).unwrap_or(i64::MAX),
+        metrics: own
+            .metrics
+            .iter()
+            .map(|(metric, value)| (metric.name(), value))
+            .collect(),
         threads: of_function(profile, function)
             .into_iter()
             .map(|share| ShareOf {

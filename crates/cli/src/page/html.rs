@@ -1,8 +1,8 @@
 //! The page as one file that needs no server: it holds the answers to the questions that it may ask.
 //!
 //! Which ones: every table; each function's surroundings, the heaviest first; the tree of the heaviest contexts; the river at each
-//! step of the time filter that shows a readable number of functions, in both directions and with each rule of width; and
-//! the river below each of the functions that most time goes through. What is not held the page does not offer.
+//! step of the time filter that shows a readable number of functions, in both directions and with each rule of width;
+//! the first of the recorded calls; and the river below each of the functions that most time goes through. What is not held the page does not offer.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,12 +21,18 @@ use crate::report;
 
 /// Functions whose callers and callees are held.
 const FUNCTIONS: usize = 3000;
+/// The same, by each metric.
+const WEIGHED_FUNCTIONS: usize = 300;
 /// Functions that can be the virtual root.
 const ROOTS: usize = 16;
 /// Boxes of a river that is held in each form, and in its usual form.
 const BOXES_OF_EACH_FORM: usize = 90;
 const BOXES: usize = 400;
 const CONTEXTS: usize = 5000;
+/// Recorded calls whose trees are held.
+const RECORDED: usize = 400;
+/// Bytes of these trees in all.
+const TREES: usize = 4_000_000;
 
 pub fn write(subject: &Subject, out: &mut impl Write) -> io::Result<()> {
     let answers = answers(subject);
@@ -69,6 +75,32 @@ fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
     for row in rows.iter().take(FUNCTIONS) {
         ask(format!("function?f={}", row.function));
         ask(format!("sites?f={}", row.function));
+    }
+
+    for metric in &subject.profile().meta.metrics {
+        let metric = format!("metric={}", metric.name());
+        for question in ["functions?", "compare?", "river?", "river?dir=down&"] {
+            ask(format!("{question}{metric}"));
+        }
+        ask(format!("tree?limit={CONTEXTS}&{metric}"));
+        for row in rows.iter().take(WEIGHED_FUNCTIONS) {
+            ask(format!("function?f={}&{metric}", row.function));
+        }
+    }
+
+    ask("calls".to_string());
+    ask("callline".to_string());
+    let recorded = &subject.profile().recorded.calls;
+    let mut room = TREES;
+    for call in recorded
+        .iter()
+        .filter(|call| call.rule.is_some() || call.parent.is_none())
+        .take(RECORDED)
+    {
+        room = room.saturating_sub(ask(format!("call?id={}", call.id)).unwrap_or(0));
+        if room == 0 {
+            break;
+        }
     }
 
     ask("river".to_string());

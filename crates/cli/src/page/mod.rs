@@ -10,6 +10,7 @@
 //! sorted by name, so that a question has one spelling.
 
 mod assets;
+mod calls;
 mod compare;
 mod functions;
 mod html;
@@ -24,14 +25,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use thalweg_analysis::{Diff, Part, rolled_up, summary};
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Profile};
 
 pub use assets::{ICON, SCRIPT, STYLE, page};
 pub use html::write as write_html;
 pub use question::{Question, Refusal, RefusalKind};
 
 use crate::report::{self, Selection, SortKey};
-use part::{Cut, Parts};
+use part::{Cut, Parts, Weighed};
 use sites::CallSites;
 
 /// So many rows has each table of the summary.
@@ -42,6 +43,8 @@ pub struct Subject {
     profile: Arc<Profile>,
     parts: Parts,
     sites: CallSites,
+    calls: calls::Lists,
+    weighed: Weighed,
     /// The profile that it is compared with, and what changed since.
     before: Option<(Profile, Diff)>,
     /// Where it came from, for the title.
@@ -68,6 +71,8 @@ impl Subject {
         let profile = Arc::new(rolled_up(profile));
         Subject {
             sites,
+            calls: calls::Lists::default(),
+            weighed: Weighed::default(),
             parts: Parts::of(profile.clone()),
             profile,
             before: None,
@@ -108,7 +113,10 @@ impl Subject {
     pub fn answer(&self, question: &Question) -> Result<Vec<u8>, Refusal> {
         let cut = || -> Result<Arc<Cut>, Refusal> {
             let part = self.part(question)?;
-            Ok(self.parts.get(&part))
+            Ok(match question.metric(&self.profile)? {
+                None => self.parts.get(&part),
+                Some(metric) => self.weighed.get(&self.profile, metric).get(&part),
+            })
         };
         match question.what.as_str() {
             "meta" => json(&self.meta()),
@@ -123,11 +131,27 @@ impl Subject {
                 let function = question.function(&self.profile, "f")?;
                 json(&self.sites.around(function))
             }
+            "calls" | "callline" | "callplace" => {
+                let part = self.part(question)?;
+                let list = self.calls.get(&self.profile, &part, question)?;
+                match question.what.as_str() {
+                    "calls" => json(&calls::page(&self.profile, &list, question)?),
+                    "callplace" => json(&calls::place(&self.profile, &list, question)?),
+                    _ => json(&calls::line(&self.profile, &list, question)?),
+                }
+            }
+            "call" => json(&calls::tree(&self.profile, question)?),
             "switched" => json(&functions::switched(&self.profile)),
             "threads" => json(&functions::threads(&self.profile)),
             "summary" => self.summary(&*cut()?),
             "compare" => match &self.before {
-                Some((_, diff)) => json(&compare::answer(&self.profile, diff)),
+                Some((before, diff)) => match question.metric(&self.profile)? {
+                    None => json(&compare::answer(&self.profile, diff)),
+                    Some(metric) => json(&compare::answer(
+                        &self.profile,
+                        &self.diff_by(before, metric)?,
+                    )),
+                },
                 None => Err(Refusal::missing(
                     "no other profile was given: thalweg serve AFTER --before BEFORE",
                 )),
@@ -139,6 +163,18 @@ impl Subject {
             "source" => Err(Refusal::missing("sources are read by 'thalweg serve' only")),
             _ => Err(Refusal::missing("there is no such question")),
         }
+    }
+
+    /// What a metric was then, and is now.
+    fn diff_by(&self, before: &Profile, metric: Metric) -> Result<Diff, Refusal> {
+        if !before.meta.metrics.contains(&metric) {
+            let name = metric.name();
+            let reason = format!("the other profile does not have {name}: nothing to compare");
+            return Err(Refusal::missing(reason));
+        }
+        let [before, after] =
+            [before, &*self.profile].map(|side| thalweg_analysis::weigh(side.clone(), metric));
+        Ok(thalweg_analysis::diff(&[before], &[after]))
     }
 
     fn part(&self, question: &Question) -> Result<Part, Refusal> {
@@ -188,6 +224,13 @@ impl Subject {
             before: Option<String>,
             live: Option<LiveMeta>,
             sources: bool,
+            recorded: Option<calls::Recorded<'a>>,
+            metrics: Vec<MetricMeta>,
+        }
+        #[derive(Serialize)]
+        struct MetricMeta {
+            name: &'static str,
+            unit: &'static str,
         }
         #[derive(Serialize)]
         struct LiveMeta {
@@ -198,6 +241,7 @@ impl Subject {
         let profile = &self.profile;
         let figures = summary(profile);
         let all = self.parts.get(&Part::default());
+        let metrics = profile.meta.metrics.iter();
         Meta {
             version: env!("CARGO_PKG_VERSION"),
             origin: &self.origin,
@@ -223,6 +267,13 @@ impl Subject {
                 ended: reading.ended,
             }),
             sources: self.may_read_sources,
+            recorded: calls::recorded(profile),
+            metrics: metrics
+                .map(|metric| MetricMeta {
+                    name: metric.name(),
+                    unit: metric.unit().name(),
+                })
+                .collect(),
         }
     }
 }

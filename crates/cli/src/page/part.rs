@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_analysis::{
-    FunctionTotals, Part, Stanza, Weight, flat, narrow, stanzas, together, waited_by_context,
+    FunctionTotals, Part, Stanza, Weight, flat, narrow, stanzas, together, waited_by_context, weigh,
 };
 use thalweg_formats::graph::Basin;
-use thalweg_model::{Profile, Thread};
+use thalweg_model::{Metric, Profile, Thread};
 
 /// Going back and forth between a few is quick; each may be as large as the profile.
 const KEPT: usize = 4;
@@ -46,6 +46,31 @@ impl Parts {
             recent.truncate(KEPT);
         }
         recent[0].1.clone()
+    }
+}
+
+/// The profile with a metric in the place of time, for the metrics that were asked for lately.
+#[derive(Default)]
+pub struct Weighed {
+    recent: Mutex<VecDeque<(Metric, Arc<Parts>)>>,
+}
+
+/// Each is as large as the profile.
+const KEPT_METRICS: usize = 2;
+
+impl Weighed {
+    pub fn get(&self, profile: &Profile, metric: Metric) -> Arc<Parts> {
+        let mut recent = self
+            .recent
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, parts)) = recent.iter().find(|(known, _)| *known == metric) {
+            return parts.clone();
+        }
+        let parts = Arc::new(Parts::of(Arc::new(weigh(profile.clone(), metric))));
+        recent.push_front((metric, parts.clone()));
+        recent.truncate(KEPT_METRICS);
+        parts
     }
 }
 
@@ -92,6 +117,9 @@ impl Cut {
     /// What each function waited, and whether that was measured and is no part of its time.
     pub fn waits(&self) -> &(Vec<u64>, bool) {
         self.waits.get_or_init(|| {
+            if self.profile.meta.weighed_by.is_some() {
+                return (vec![0; self.profile.functions.len()], false);
+            }
             let (by_context, measured) = waited_by_context(&self.profile);
             let mut waits = vec![0u64; self.profile.functions.len()];
             for ((_, thread), waited) in thalweg_analysis::threads(&self.profile).zip(by_context) {

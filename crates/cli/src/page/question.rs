@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use thalweg_analysis::Weight;
-use thalweg_model::Profile;
+use thalweg_model::{Metric, Profile};
 
 /// Longer lists than a page ever sends.
 const MOST_NUMBERS: usize = 10_000;
@@ -120,13 +120,27 @@ impl Question {
             .ok_or_else(|| Refusal::question(format!("'{name}' names no function")))
     }
 
-    /// What is weighed: time, calls, or wall time.
-    pub fn weight(&self, profile: &Profile) -> Result<Weight, Refusal> {
+    /// What is weighed: time, calls, or wall time; of a profile that is weighed by a metric, that.
+    pub fn weight(&self, profile: &Profile) -> Weight {
         match self.text("metric") {
-            None if profile.meta.timed => Ok(Weight::Time),
-            None | Some("calls") => Ok(Weight::Calls),
-            Some("elapsed") => Ok(Weight::Elapsed),
-            Some(_) => Err(Refusal::question("'metric' is calls or elapsed")),
+            Some("calls") => Weight::Calls,
+            Some("elapsed") => Weight::Elapsed,
+            _ if profile.meta.timed => Weight::Time,
+            _ => Weight::Calls,
         }
+    }
+
+    /// What is to be in the place of time, if anything.
+    pub fn metric(&self, profile: &Profile) -> Result<Option<Metric>, Refusal> {
+        let Some(name) = self
+            .text("metric")
+            .filter(|name| !["calls", "elapsed"].contains(name))
+        else {
+            return Ok(None);
+        };
+        let known = Metric::named(name).filter(|metric| profile.meta.metrics.contains(metric));
+        known.map(Some).ok_or_else(|| {
+            Refusal::question("'metric' is calls, elapsed, or one that the profile has")
+        })
     }
 }

@@ -89,9 +89,13 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
     let set = |name: &str| -> Result<HashSet<u32>, Refusal> {
         Ok(question.numbers(name, functions)?.into_iter().collect())
     };
-    let basin = cut.basin(question.weight(profile)?);
+    let basin = cut.basin(question.weight(profile));
     let brief = question.text("brief") != Some("0") && basin.is_crowded();
-    let opening = step_up(basin.readable_cutoff(brief) * 100.0);
+    let mut opening = step_up(basin.readable_cutoff(brief) * 100.0);
+    if profile.meta.weighed_by.is_some() {
+        // Most functions have nothing to do with a metric.
+        opening = opening.max(STEPS[1]);
+    }
     let choice = Choice {
         cutoff: Some(question.percent("cut")?.unwrap_or(opening / 100.0)),
         root: cut.root(),
@@ -108,7 +112,11 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
     let name_length: usize = question.number("names")?.unwrap_or(USUAL_NAME);
     let columns: f64 = question.number("columns")?.unwrap_or(2.0);
     let down = question.text("dir") == Some("down");
-    let river = basin.river(&choice);
+    let mut river = basin.river(&choice);
+    if profile.meta.weighed_by.is_some() {
+        // No time, no waiting.
+        river.banks.iter_mut().for_each(|bank| bank.waited = 0);
+    }
     let labels: Vec<Label> = river
         .banks
         .iter()

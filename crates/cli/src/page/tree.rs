@@ -35,7 +35,7 @@ pub struct Rows {
 }
 
 pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
-    let weight = question.weight(cut.profile())?;
+    let weight = question.weight(cut.profile());
     let limit: usize = question.number("limit")?.unwrap_or(USUAL_ROWS);
     let limit = limit.clamp(1, MOST_ROWS);
     let thread = cut.tree();

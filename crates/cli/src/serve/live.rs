@@ -11,7 +11,8 @@ use thalweg_analysis::flat;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::{self, Pid};
-use thalweg_control::{detach, lines};
+use thalweg_control::record::Drain;
+use thalweg_control::{clock, detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
 use crate::args::as_shown;
@@ -25,6 +26,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A page that asked nothing for so long is closed or frozen.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
+/// Recorded calls that are kept here while they come; beyond that the target's own memory is read anew.
+const MOST_CALLS: usize = 500_000;
+
 pub struct Watched {
     pid: Pid,
     started: Instant,
@@ -33,10 +37,18 @@ pub struct Watched {
     detached: AtomicBool,
     /// Something was changed that the next reading shows.
     is_due: AtomicBool,
-    shared: Mutex<(Shared, Witness)>,
+    shared: Mutex<Source>,
     target: Option<proc::Target>,
     /// Times as they were measured, with what the probes cost.
     raw: bool,
+}
+
+/// What is read, and by whom.
+struct Source {
+    shared: Shared,
+    witness: Witness,
+    /// Only looks: whoever records the calls still gets them all.
+    drain: Drain,
 }
 
 impl Watched {
@@ -47,7 +59,11 @@ impl Watched {
             looked: AtomicU64::new(0),
             detached: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
-            shared: Mutex::new((shared, Witness::default())),
+            shared: Mutex::new(Source {
+                shared,
+                witness: Witness::default(),
+                drain: Drain::default(),
+            }),
             target: proc::preflight(pid).ok(),
             raw,
         })
@@ -74,9 +90,21 @@ impl Watched {
             .shared
             .lock()
             .map_err(|_| anyhow!("an earlier reading failed"))?;
-        let (shared, witness) = &mut *shared;
+        let Source {
+            shared,
+            witness,
+            drain,
+        } = &mut *shared;
         witness.look(shared)?;
         let mut profile = harvest::harvest(shared, witness, None)?;
+        // What was recorded since the page was opened stays, though the target has room for the last calls only.
+        let header = shared.header()?;
+        if drain.take(shared, &header)? > MOST_CALLS {
+            *drain = Drain::default();
+            drain.take(shared, &header)?;
+        }
+        let hz = profile.meta.clock_hz;
+        profile.recorded = drain.recorded(shared, &header, witness, hz, clock::ticks())?;
         calibration::stamp(&mut profile);
         Ok(profile)
     }

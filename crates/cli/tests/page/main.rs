@@ -135,6 +135,52 @@ fn a_running_process_is_watched_switched_saved_and_let_go() {
     child.wait().unwrap();
 }
 
+#[test]
+fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_string();
+    let source = web().join("../tests/targets/requests.cpp");
+    let program = path("requests");
+    let compiled = Command::new("g++")
+        .args(["-g", "-O1", "-pthread", "-o", &program])
+        .arg(source)
+        .status()
+        .expect("g++ starts");
+    assert!(compiled.success());
+    let rule = "query: n >= 0; record sql, n, ret";
+    let rules = ["--rule", rule, "--root", "^handle_request$"];
+    let (file, many, html) = (path("calls.thalweg"), path("many.thalweg"), path("a.html"));
+    let with_metrics = [&rules[..], &["--metric", "alloc"]].concat();
+    record(&with_metrics, &[&program, "200"], Path::new(&file));
+    let roomy = [&rules[..], &["--record-memory", "16M"]].concat();
+    record(&roomy, &[&program, "27000"], Path::new(&many));
+    thalweg(&["report", &file, "--html", &html]);
+
+    let mut child = Command::new(&program)
+        .arg("0")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    thalweg(&["attach", &pid, "--rule", rule]);
+    let of_file = Served::start(&[&file]);
+    let of_many = Served::start(&[&many]);
+    let live = Served::start(&["-p", &pid]);
+    let config = json!({
+        "thalweg": env!("CARGO_BIN_EXE_thalweg"),
+        "file": file,
+        "html": html,
+        "calls": of_file.address(),
+        "many": of_many.address(),
+        "live": live.address(),
+    });
+    fs::write(path("config.json"), config.to_string()).unwrap();
+    run_in_browser("calls.test.mjs", Path::new(&path("config.json")));
+    thalweg(&["detach", &pid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 fn run_in_browser(tests: &str, config: &Path) {
     let output = Command::new("node")
         .args(["--test", "--test-reporter=spec"])
