@@ -60,7 +60,10 @@ export function Table<Row>(props: Props<Row>) {
     const element = body.current;
     if (!element || i < 0) return;
     const top = i * HEIGHT;
-    if (top < element.scrollTop) element.scrollTop = top;
+    const room = element.clientHeight;
+    // What is far away comes to the middle.
+    if (top < element.scrollTop - room || top > element.scrollTop + 2 * room) element.scrollTop = top - room / 2;
+    else if (top < element.scrollTop) element.scrollTop = top;
     else if (top + HEIGHT + HEAD > element.scrollTop + element.clientHeight) element.scrollTop = top + HEIGHT + HEAD - element.clientHeight;
   };
   // What was selected elsewhere comes into sight, and a new order begins at its top.

@@ -1,4 +1,4 @@
-// Takes the pictures of docs/images: node web/test/pictures.mjs THALWEG [VIEW...]. Records sqlite and CPython, and watches a Lua that runs on.
+// Takes the pictures of docs/images: node web/test/pictures.mjs THALWEG [VIEW...]. Records sqlite, CPython and a server of requests, and watches a Lua that runs on.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -44,6 +44,11 @@ record("before.thalweg", "3");
 record("python.thalweg", "6");
 writeFileSync(join(scratch, "queries.sql"), QUERIES);
 execFileSync(thalweg, ["record", "-q", "-o", "sqlite.thalweg", "--", "sqlite3", ":memory:", ".read queries.sql"], { cwd: scratch, stdio: "ignore" });
+execFileSync(thalweg, ["record", "-q", "--metric", "alloc", "-o", "alloc.thalweg", "--", "sqlite3", ":memory:", ".read queries.sql"], { cwd: scratch, stdio: "ignore" });
+execFileSync("g++", ["-g", "-O1", "-pthread", "-o", "requests", resolve(images, "../../tests/targets/requests.cpp")], { cwd: scratch });
+execFileSync(thalweg, ["record", "-q", "-o", "calls.thalweg", "--rule", "query: n >= 0; record sql, n, ret", "--root", "^handle_request$", "--", "./requests", "600"], { cwd: scratch });
+const calls = await serve(["calls.thalweg"]);
+const alloc = await serve(["alloc.thalweg"]);
 const sqlite = await serve(["sqlite.thalweg"]);
 const file = await serve(["python.thalweg", "--before", "before.thalweg"]);
 const lua = spawn("lua5.4", ["-e", "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do local t = {} for i = 1, 300 do t[i] = tostring(f(7)) end table.sort(t) end"]);
@@ -73,10 +78,15 @@ await picture("flame", file.address, `#/flame?sel=${eval_}`, { dark: true });
 await picture("threads", file.address, "#/threads");
 await picture("summary", file.address, "#/summary", { dark: true });
 await picture("compare", file.address, "#/compare");
-await picture("live", live.address, "#/live", { wait: 9000 });
+await picture("metric", alloc.address, "#/flame?metric=alloc.bytes");
+const recorded = execFileSync(thalweg, ["calls", "calls.thalweg", "--json"], { cwd: scratch, maxBuffer: 1 << 28, encoding: "utf8" }).trim().split("\n").map((line) => JSON.parse(line));
+const thrown = recorded.find((call) => call.rule && call.end === "unwound" && call.entry.n > 100);
+await picture("calls", calls.address, `#/calls?list=chosen&call=${thrown.id}`);
+execFileSync(thalweg, ["switch", String(lua.pid), "--off", "^luaL_", "--sample", "^lua_t"], { stdio: "ignore" });
+await picture("live", live.address, "#/live", { wait: 9000, act: async (page) => { await page.fill(".search input", "lua"); await page.click(".tr"); await page.waitForTimeout(1500); } });
 
 await browser.close();
-for (const { child } of [sqlite, file, live]) {
+for (const { child } of [sqlite, alloc, calls, file, live]) {
   child.kill("SIGINT");
   await new Promise((ended) => child.once("exit", ended));
 }

@@ -59,10 +59,13 @@ pub fn weigh(profile: Profile, metric: Metric) -> anyhow::Result<Profile> {
     Ok(thalweg_analysis::weigh(profile, metric))
 }
 
-/// The page of `serve` shows times.
+/// The page has every metric of the profile.
 pub fn refuse_on_page(by: Option<Metric>) -> anyhow::Result<()> {
     match by {
-        Some(_) => bail!("the page shows times: --by goes with reports, graphs and exports"),
+        Some(metric) => bail!(
+            "--by goes with reports, graphs and exports: choose {} on the page",
+            metric.name()
+        ),
         None => Ok(()),
     }
 }

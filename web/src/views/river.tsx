@@ -1,6 +1,6 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { answerable, figure, isFile, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { answerable, figure, figureName, isFile, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import type { Arc, Box, Changes, River as Answer } from "../answers";
 import { RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
@@ -520,8 +520,8 @@ function Tools({ data }: { data: Answer | null }) {
         />
       )}
       <By every question={(metric) => riverQuestion({ ...state, metric, cut: null })} patch={{ cut: null }} />
-      <Choose label="Left" value={state.left} options={DATA.map((d) => [d, DATA_NAMES[d]])} change={(left) => set({ left: left as Datum })} />
-      <Choose label="Right" value={state.right} options={DATA.map((d) => [d, DATA_NAMES[d]])} change={(right) => set({ right: right as Datum })} />
+      <Choose label="Left" value={state.left} options={DATA.map((d) => [d, DATA_NAMES[d].replace("time", figureName())])} change={(left) => set({ left: left as Datum })} />
+      <Choose label="Right" value={state.right} options={DATA.map((d) => [d, DATA_NAMES[d].replace("time", figureName())])} change={(right) => set({ right: right as Datum })} />
       <label class="names" title="Longer names lose their middle">
         <span>Names</span>
         <input key={state.names} type="number" class="number" min={4} max={200} defaultValue={String(state.names)} disabled={isFile} aria-label="Length of names" onChange={(event) => set({ names: Math.max(4, Math.min(200, Number(event.currentTarget.value) || 28)) })} />

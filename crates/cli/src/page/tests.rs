@@ -1,7 +1,7 @@
 //! Answers agree with the analysis, and no question makes them fail.
 
 use serde_json::Value;
-use thalweg_model::{Function, Module, Node, Process, Profile, Thread};
+use thalweg_model::{Call, Function, Metric, Module, Node, Process, Profile, Rule, Thread};
 
 use super::*;
 
@@ -169,6 +169,15 @@ fn questions_that_make_no_sense_are_refused() {
         "compare",
         "source?f=0",
         "river?names=-3",
+        "functions?metric=alloc.bytes",
+        "calls?list=some",
+        "calls?sort=luck",
+        "calls?where=nonsense",
+        "calls?q=(",
+        "calls?from=-1",
+        "callline?px=x",
+        "call",
+        "call?id=7",
     ] {
         assert!(
             subject.answer(&Question::parse(question)).is_err(),
@@ -199,6 +208,97 @@ fn an_empty_profile_and_absurd_figures_have_answers() {
             ask(&subject, question);
         }
     }
+}
+
+/// Two requests of function 1, each of which made two chosen calls of function 2; of the second one in the other.
+fn recorded() -> Profile {
+    let call = |id, parent, function, entry, exit| Call {
+        id,
+        parent,
+        function,
+        rule: (function == 2).then_some(0),
+        pid: 1,
+        tid: 1,
+        request: if id < 4 { 1 } else { 2 },
+        entry_ns: entry,
+        exit_ns: exit,
+        ..Call::default()
+    };
+    let mut profile = profile(0);
+    profile.recorded.rules.push(Rule {
+        text: "every".into(),
+        kept: 4,
+    });
+    profile.recorded.calls = vec![
+        call(1, None, 1, 0, 100),
+        call(2, Some(0), 2, 10, 30),
+        call(3, Some(0), 2, 40, 90),
+        call(4, None, 1, 200, 300),
+        call(5, Some(3), 2, 210, 290),
+        call(6, Some(4), 2, 220, 221),
+    ];
+    profile
+}
+
+#[test]
+fn recorded_calls_are_found_by_what_they_are_and_what_is_below_them() {
+    let subject = Subject::new(recorded(), String::new());
+    let ids = |question: &str| -> Vec<u64> {
+        let page = ask(&subject, question);
+        let rows = page["rows"].as_array().unwrap();
+        rows.iter().map(|row| row["id"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(ids("calls"), [1, 4]);
+    assert_eq!(ids("calls?list=chosen"), [2, 3, 5, 6]);
+    assert_eq!(ids("calls?list=chosen&sort=-total"), [5, 3, 2, 6]);
+    // A request is shown for what any call of it is.
+    assert_eq!(ids("calls?where=duration+%3C+0.01us"), [4]);
+    assert_eq!(ids("calls?list=chosen&t0=50&t1=215"), [3, 5]);
+    assert_eq!(ids("calls?list=chosen&from=3"), [6]);
+    assert_eq!(ids("calls?list=chosen&root=0"), [0; 0]);
+    let tree = ask(&subject, "call?id=5");
+    let rows = tree["rows"].as_array().unwrap();
+    let levels: Vec<_> = rows.iter().map(|r| (&r["id"], &r["level"])).collect();
+    let wanted = [[4, 0], [5, 1], [6, 2]].map(|[id, level]| (Value::from(id), Value::from(level)));
+    assert!(
+        levels
+            .iter()
+            .zip(&wanted)
+            .all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
+    );
+    assert_eq!((rows.len(), &tree["at"]), (3, &Value::from(1)));
+    assert_eq!(ask(&subject, "callplace?list=chosen&id=5")["place"], 2);
+}
+
+#[test]
+fn a_time_line_has_one_mark_a_pixel_and_leaves_no_call_out() {
+    let subject = Subject::new(recorded(), String::new());
+    let counts = |question: &str| -> Vec<u64> {
+        let line = ask(&subject, question);
+        let counts = line["count"].as_array().unwrap();
+        counts.iter().map(|n| n.as_u64().unwrap()).collect()
+    };
+    assert_eq!(counts("callline?list=chosen&px=1000"), [1, 1, 1, 1]);
+    assert_eq!(counts("callline?list=chosen&px=1"), [4]);
+    assert_eq!(counts("callline?list=chosen&t0=0&t1=100"), [1, 1]);
+    ask(&subject, "callline?t0=18446744073709551615&t1=0&px=0");
+}
+
+#[test]
+fn a_metric_stands_in_the_place_of_time() {
+    let mut profile = profile(2);
+    profile.meta.metrics = vec![Metric::AllocBytes];
+    let thread = &mut profile.processes[0].threads[0];
+    thread.metrics.set(2, Metric::AllocBytes, 70);
+    thread.metrics.set(4, Metric::AllocBytes, 30);
+    let subject = Subject::new(profile, String::new());
+    let functions = ask(&subject, "functions?metric=alloc.bytes");
+    assert_eq!(functions["base"], serde_json::json!([0, 0, 100, 0, 0]));
+    assert_eq!(functions["cum"], serde_json::json!([100, 70, 100, 0, 0]));
+    assert_eq!(ask(&subject, "functions")["metrics"]["alloc.bytes"][2], 100);
+    assert_eq!(ask(&subject, "river?metric=alloc.bytes")["whole"], 100);
+    assert_eq!(ask(&subject, "tree?metric=alloc.bytes")["whole"], 100);
+    assert_eq!(ask(&subject, "functions")["time"], 1000);
 }
 
 #[test]

@@ -98,13 +98,15 @@ impl Watched {
         witness.look(shared)?;
         let mut profile = harvest::harvest(shared, witness, None)?;
         // What was recorded since the page was opened stays, though the target has room for the last calls only.
-        let header = shared.header()?;
-        if drain.take(shared, &header)? > MOST_CALLS {
-            *drain = Drain::default();
-            drain.take(shared, &header)?;
+        if !profile.recorded.is_empty() {
+            let header = shared.header()?;
+            if drain.take(shared, &header)? > MOST_CALLS {
+                *drain = Drain::default();
+                drain.take(shared, &header)?;
+            }
+            let hz = profile.meta.clock_hz;
+            profile.recorded = drain.recorded(shared, &header, witness, hz, clock::ticks())?;
         }
-        let hz = profile.meta.clock_hz;
-        profile.recorded = drain.recorded(shared, &header, witness, hz, clock::ticks())?;
         calibration::stamp(&mut profile);
         Ok(profile)
     }
