@@ -21,6 +21,7 @@ mod gate;
 mod goroutines;
 mod interrupted;
 mod memory;
+mod own;
 mod parked;
 mod probes;
 mod record;

@@ -24,8 +24,8 @@
 //! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
-//! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function and notes
-//! the counter beside the frame; an exit compares how long the call took with the least that any rule asks for.
+//! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function, with these arguments,
+//! and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for.
 //!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
 //! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
@@ -323,9 +323,9 @@ tw_base:
     mov ecx, esi
     add rcx, gs:[{RULES}]
     cmp byte ptr [rcx], 0
-    jne 9f
+    jne 30f
     .endif
-    mov rcx, gs:[{TOP}]
+31: mov rcx, gs:[{TOP}]
     mov rdx, gs:[rcx + {KEY}]
     cmp rcx, gs:[{LIMIT}]
     jae 9f
@@ -506,6 +506,27 @@ tw_base:
     jmp 3b
 21: bts rsi, {UNTIMED_BIT}
     jmp 9b
+    .endif
+    .if \rec
+30: # a rule wants to hear of it, perhaps only with certain arguments: one register within a range (shm::rules::Filter)
+    movzx edx, byte ptr [rcx]
+    cmp edx, {ASK}
+    je 9b
+    .if \sites == 0
+    mov [rsp - 48], rdi
+    .endif
+    mov [rsp - 56], r8
+    mov [rsp - 64], r9
+    shl edx, {FILTER_SHIFT}
+    add rdx, gs:[{RULES}]
+    movsx rax, byte ptr [rdx - {FILTERS} + {FILTER_REGISTER}]
+    mov rax, [rsp + rax]
+    mov cl, [rdx - {FILTERS} + {FILTER_CUT}]
+    shl rax, cl
+    sub rax, [rdx - {FILTERS} + {FILTER_LOW}]
+    cmp rax, [rdx - {FILTERS} + {FILTER_SPAN}]
+    jbe 9b
+    jmp 31b
     .endif
     .endm
 
@@ -951,6 +972,13 @@ tw_switch:
     SIDE_ENTRY = const shm::record::SIDE_ENTRY,
     SIDE_SLOW = const shm::record::SIDE_SLOW,
     RULES = const shm::PRIVATE_RULES,
+    ASK = const shm::rules::ASK,
+    FILTERS = const shm::rules::FILTERS * shm::rules::FILTER_SIZE,
+    FILTER_SHIFT = const shm::rules::FILTER_SIZE.trailing_zeros(),
+    FILTER_REGISTER = const core::mem::offset_of!(shm::rules::Filter, register),
+    FILTER_CUT = const core::mem::offset_of!(shm::rules::Filter, cut),
+    FILTER_LOW = const core::mem::offset_of!(shm::rules::Filter, low),
+    FILTER_SPAN = const core::mem::offset_of!(shm::rules::Filter, span),
     GOROUTINE = const shm::PRIVATE_GOROUTINE,
     GO_MACHINE = const shm::PRIVATE_GO_MACHINE,
     GO_THREAD = const shm::PRIVATE_GO_THREAD,

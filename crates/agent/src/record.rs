@@ -105,7 +105,7 @@ pub unsafe fn open(slot: Slot) {
     }
 }
 
-/// The activation at `frame` begins at `now` on the thread's clock, or goes on after it was parked.
+/// The activation at `frame` begins at `now` on the thread's clock.
 ///
 /// # Safety
 /// `frame` must be on the shadow stack of `slot`, which must be the running thread's.
@@ -119,6 +119,20 @@ pub unsafe fn begins(slot: Slot, frame: *mut Frame, now: u64) {
         let side = side(frame);
         (&raw mut (*side).entry).write_volatile(now.wrapping_add((*shared).off));
         (&raw mut (*side).slow).write_volatile((*shared).slow_ticks);
+    }
+}
+
+/// The activation at `frame` goes on after it was parked, as a call of its own.
+///
+/// # Safety
+/// As for `begins`.
+pub unsafe fn resumes(slot: Slot, frame: *mut Frame, now: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        begins(slot, frame, now);
+        if is_on() && has_rules(function_of((*frame).node as *const Node)) {
+            record::Stack::watch(&mut Frames(slot), depth_of(slot, frame));
+        }
     }
 }
 
@@ -223,6 +237,7 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
                 };
                 chosen(begun.function, &values, &over, registers)
             }
+            false if how == record::HOW_SUSPENDED => values.suspend(depth, begun.entry),
             false => None,
         };
         let (rule, values) = found.unwrap_or((record::NO_RULE, &[]));

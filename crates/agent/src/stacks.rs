@@ -358,7 +358,7 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             fill();
             slot.set_top(frame);
             fill();
-            record::begins(slot, frame, now);
+            record::resumes(slot, frame, now);
             rest = rest.wrapping_sub(parked.own);
         });
         outermost

@@ -8,11 +8,12 @@
 //! What was read when a call began waits for its end on a stack of its own beside the shadow stack. An entry knows how deep its call is and
 //! when it began: those of calls that were thrown away are found out and dropped.
 
-use crate::memory::{Slot, atomic64, header, syscall6};
+use crate::memory::{Slot, atomic64, header};
+use crate::own::Own;
 use crate::record::{Registers, rules, rules_head, side};
 use crate::slow::function_of;
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_bytecode::{self as bytecode, Call, Machine, Memory, Out, Surroundings, Verdict};
+use thalweg_bytecode::{self as bytecode, Call, Machine, Out, Surroundings, Verdict};
 use thalweg_shm as shm;
 use thalweg_shm::record::{self, State};
 use thalweg_shm::rules::{self as contract, Entry};
@@ -25,6 +26,8 @@ struct Kept {
     entry: u64,
     rule: u32,
     len: u32,
+    /// 1: the call is kept, however it ends.
+    decided: u64,
     /// The rule, as it was when the call began.
     of: Entry,
 }
@@ -113,6 +116,7 @@ impl Values {
                 (*kept).entry = asked.entry;
                 (*kept).rule = entry.rule;
                 (*kept).len = 0;
+                (*kept).decided = 0;
                 (*kept).of = entry;
                 ((self.start + end - 8) as *mut u64).write_volatile(at);
             };
@@ -133,13 +137,15 @@ impl Values {
                 ..Call::default()
             };
             let machine = machine(registers, asked.sp, false);
-            let verdict = bytecode::entry(program, &machine, &mut Own, &around, &call, &mut out);
+            let mut memory = Own::new(Some(registers));
+            let verdict = bytecode::entry(program, &machine, &mut memory, &around, &call, &mut out);
             if verdict == Verdict::No {
                 self.state.values.store(at, Relaxed);
                 return false;
             }
             let len = out.len() as u64;
             (*kept).len = len as u32;
+            (*kept).decided = (verdict == Verdict::Yes) as u64;
             let end = at + HEAD + len.next_multiple_of(8) + 8;
             ((self.start + end - 8) as *mut u64).write_volatile(at);
             self.state.values.store(end, Relaxed);
@@ -147,18 +153,50 @@ impl Values {
         }
     }
 
+    /// The uppermost entry, if it is of the call that began at `entry` at this depth. Those of calls that are no more are dropped.
+    unsafe fn last_of(&self, depth: u64, entry: u64) -> Option<(u64, *mut Kept)> {
+        // SAFETY: as in last.
+        unsafe {
+            while let Some((at, kept)) = self.last() {
+                if (*kept).depth < depth {
+                    return None;
+                }
+                if (*kept).depth == depth && (*kept).entry == entry {
+                    return Some((at, kept));
+                }
+                self.state.values.store(at, Relaxed);
+            }
+            None
+        }
+    }
+
+    /// A coroutine is left in the call: whether it is kept however it ends, and what was read when it began. What the end would
+    /// have decided is given up.
+    pub unsafe fn suspend(&self, depth: u64, entry: u64) -> Option<(u32, &[u8])> {
+        // SAFETY: as in begin.
+        unsafe {
+            while let Some((at, kept)) = self.last_of(depth, entry) {
+                self.state.values.store(at, Relaxed);
+                if (*kept).decided == 0 {
+                    continue;
+                }
+                let of = (*kept).of;
+                let head = bytecode::Header::read(program_of(&of)).ok()?;
+                if is_within_limits(of.rule, &head) {
+                    let bytes = (kept as u64 + HEAD) as *const u8;
+                    let read = core::slice::from_raw_parts(bytes, (*kept).len as usize);
+                    return Some((of.rule, read));
+                }
+            }
+            None
+        }
+    }
+
     /// Asks whether the call that ends is kept, by what its rules read when it began: the rule and all that was read.
     pub unsafe fn end(&self, over: &Over, registers: Option<&Registers>) -> Option<(u32, &[u8])> {
         // SAFETY: as in begin.
         unsafe {
-            while let Some((at, kept)) = self.last() {
-                if (*kept).depth < over.depth {
-                    return None;
-                }
-                if (*kept).depth > over.depth || (*kept).entry != over.entry {
-                    self.state.values.store(at, Relaxed);
-                    continue;
-                }
+            while let Some((at, kept)) = self.last_of(over.depth, over.entry) {
                 let read = (*kept).len as u64;
                 let entry = (*kept).of;
                 let found = self.finish(at, read, &entry, over, registers);
@@ -221,8 +259,9 @@ impl Values {
             if head.has(bytecode::flags::NEEDS_ERRNO) {
                 machine.errno = errno();
             }
+            let mut memory = Own::new(registers);
             if over.took <= entry.least
-                || !bytecode::exit(program, &machine, &mut Own, &over.call, known, &mut out)
+                || !bytecode::exit(program, &machine, &mut memory, &over.call, known, &mut out)
                 || !is_within_limits(entry.rule, &head)
             {
                 return None;
@@ -254,7 +293,7 @@ impl Values {
             bytecode::entry(
                 program_of(entry),
                 &machine,
-                &mut Own,
+                &mut Own::new(Some(registers)),
                 &around,
                 &call,
                 &mut out,
@@ -369,37 +408,6 @@ fn errno() -> i64 {
                 let at = crate::memory::thread_pointer().wrapping_add(offset);
                 (at as *const i32).read_volatile() as i64
             }
-        }
-    }
-}
-
-/// The process's own memory.
-struct Own;
-
-impl Memory for Own {
-    fn read(&mut self, at: u64, into: &mut [u8]) -> usize {
-        let local: [u64; 2] = [into.as_mut_ptr() as u64, into.len() as u64];
-        let remote: [u64; 2] = [at, into.len() as u64];
-        // SAFETY: the kernel writes into `into` and nowhere else, and reads whatever can be read.
-        let read = unsafe {
-            if (&raw const (*rules_head()).may_read).read_volatile() == 0 {
-                return 0;
-            }
-            syscall6(
-                shm::calls::PROCESS_VM_READV,
-                [
-                    (*Slot(crate::memory::gs_base()).shared()).pid as u64,
-                    &raw const local as u64,
-                    1,
-                    &raw const remote as u64,
-                    1,
-                    0,
-                ],
-            )
-        };
-        match read as i64 {
-            0.. => (read as usize).min(into.len()),
-            _ => 0,
         }
     }
 }

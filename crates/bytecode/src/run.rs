@@ -14,6 +14,9 @@ pub const SLOTS: usize = 16;
 
 const SLOT_BYTES: usize = 9;
 
+/// What is readable or not as a whole.
+const PAGE: usize = 4096;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Known,
@@ -369,10 +372,10 @@ impl<'a, 'b, 'c, M: Memory, S: Surroundings> Run<'a, 'b, 'c, M, S> {
             Status::Ok
         };
         while done < wanted {
-            // C strings are read in pieces up to multiples of the piece, so that nothing is read from a page that the string does not reach.
+            // C strings are read up to the end of the page, so that nothing is read from one that the string does not reach.
             let from = at.wrapping_add(done as u64);
             let most = if ends_at_nul {
-                crate::CHUNK - (from as usize & (crate::CHUNK - 1))
+                PAGE - (from as usize & (PAGE - 1))
             } else {
                 wanted - done
             };

@@ -39,7 +39,11 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
     pub record_memory: u64,
 
-    /// What goes when that is full [default: newest for record, oldest for attach]
+    /// How many recorded calls the profile gets at most, callers included
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_calls: u32,
+
+    /// What goes when either is full [default: newest for record, oldest for attach]
     #[arg(long, value_name = "WHICH")]
     pub drop: Option<Drop>,
 }
@@ -84,6 +88,7 @@ impl RecordingArgs {
             roots: roots.collect::<Result<_, _>>()?,
             memory: self.record_memory,
             overwrite: self.drop.unwrap_or(usual) == Drop::Oldest,
+            keep: self.keep_calls as usize,
         }))
     }
 }

@@ -355,6 +355,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     profile.sites = reader.sites.map(Resolver::finish).unwrap_or_default();
     if header.flags & shm::HEADER_RECORDS != 0 {
         profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
+        profile.notes.extend(record::notes(shared, &header)?);
     }
     add_notes(&mut profile, &header);
     let per_ns = clock.hz / 1e9;

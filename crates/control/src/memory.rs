@@ -47,6 +47,8 @@ unsafe impl Contract for shm::rules::Counter {}
 // SAFETY: as above.
 unsafe impl Contract for shm::rules::Entry {}
 // SAFETY: as above.
+unsafe impl Contract for shm::rules::Filter {}
+// SAFETY: as above.
 unsafe impl Contract for shm::ProbeState {}
 
 // SAFETY: integers in a row.

@@ -10,11 +10,13 @@
 mod change;
 mod drain;
 mod errno;
+mod filters;
 pub mod tables;
 pub mod walk;
 
 pub use change::{Change, change, reapply};
 pub use drain::{Drain, recorded};
+pub use tables::notes;
 
 use std::collections::BTreeSet;
 
@@ -36,4 +38,6 @@ pub struct Recording {
     pub memory: u64,
     /// Where that is full the oldest records make room, as opposed to the newest not being written.
     pub overwrite: bool,
+    /// How many calls whoever reads them keeps, callers included.
+    pub keep: usize,
 }

@@ -7,13 +7,15 @@ use std::rc::Rc;
 use crate::TEXT_LIMIT;
 use crate::abi::{self, Types};
 use crate::ast::{Expr, Kind, Rule};
-use crate::dwarf::{Debug, Declared};
+use crate::dwarf::Debug;
 use crate::error::{Problem, RuleError, near_miss};
 use crate::ir::{Ir, Plan, TooMuch};
 use crate::lower::{Lowering, Signature, World};
 use crate::pattern::{Pattern, base_name};
+use crate::quick::Quick;
 use crate::record::{ALL_FIELDS, Descriptions, Recording};
 use crate::redact::Redactions;
+use crate::signatures::declaration;
 use crate::types::{Type, TypeKind, TypeRef};
 use crate::value::Description;
 
@@ -53,6 +55,8 @@ impl Default for Options {
 pub struct Compiled {
     /// For `thalweg_bytecode`; their headers say which rule they are of.
     pub programs: Vec<Vec<u8>>,
+    /// What each of them asks of one argument before anything else, where it does.
+    pub quick: Vec<Option<Quick>>,
     /// Number of a function and of a program; a function that several rules mean is here several times, in the
     /// order of the rules.
     pub of_function: Vec<(u32, u32)>,
@@ -128,6 +132,16 @@ impl Compiler<'_> {
             .iter()
             .filter(|function| means(&rule.pattern, function))
             .collect();
+        let modules = functions.iter().map(|function| module_name(function));
+        if meant.is_empty()
+            && let Some(module) = rule.pattern.absent_module(modules)
+        {
+            self.out.notes.push(format!(
+                "{}: no module '{module}' is loaded; the rule waits for it",
+                rule.pattern
+            ));
+            return Ok(());
+        }
         if meant.is_empty() {
             let start = rule.text.len() - rule.text.trim_start().len();
             let help = self.near_function(&rule.pattern);
@@ -141,8 +155,8 @@ impl Compiler<'_> {
             match self.function(index, rule, function, needs_types) {
                 // Its types say that it is not meant.
                 Ok(None) => {}
-                Ok(Some(program)) => {
-                    let number = self.program(program);
+                Ok(Some((program, quick))) => {
+                    let number = self.program(program, quick);
                     self.out.of_function.push((function.number, number));
                     used = true;
                 }
@@ -166,12 +180,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn program(&mut self, bytes: Vec<u8>) -> u32 {
+    fn program(&mut self, bytes: Vec<u8>, quick: Option<Quick>) -> u32 {
         if let Some(number) = self.programs.get(&bytes) {
             return *number;
         }
         let number = self.out.programs.len() as u32;
         self.out.programs.push(bytes.clone());
+        self.out.quick.push(quick);
         self.programs.insert(bytes, number);
         number
     }
@@ -182,7 +197,7 @@ impl Compiler<'_> {
         rule: &Rule,
         function: &FunctionInfo<'_>,
         needs_types: bool,
-    ) -> Result<Option<Vec<u8>>, Problem> {
+    ) -> Result<Option<(Vec<u8>, Option<Quick>)>, Problem> {
         let debug = needs_types.then(|| self.debug(function.module)).flatten();
         let signature = match &debug {
             Some(debug) => self.signature(debug, function),
@@ -245,7 +260,8 @@ impl Compiler<'_> {
             }
         }
         plan.emits = recording.emits;
-        plan.assemble().map(Some).map_err(|why| {
+        let quick = plan.condition.as_ref().and_then(Quick::of);
+        let program = plan.assemble().map_err(|why| {
             let at = rule.condition.as_ref().map_or(0, |c| c.at);
             Problem::new(
                 at,
@@ -255,7 +271,8 @@ impl Compiler<'_> {
                 },
             )
             .help("make several rules of it")
-        })
+        })?;
+        Ok(Some((program, quick)))
     }
 
     fn debug(&mut self, module: &Path) -> Option<Rc<Debug>> {
@@ -366,12 +383,12 @@ impl Types for NoTypes {
 }
 
 fn means(pattern: &Pattern, function: &FunctionInfo<'_>) -> bool {
-    let module = function.module.file_name().unwrap_or_default();
-    pattern.matches(
-        &module.to_string_lossy(),
-        function.name,
-        function.linkage_name,
-    )
+    pattern.matches(module_name(function), function.name, function.linkage_name)
+}
+
+fn module_name<'a>(function: &FunctionInfo<'a>) -> &'a str {
+    let name = function.module.file_name();
+    name.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 fn no_debug_information(module: &Path) -> String {
@@ -398,27 +415,4 @@ fn needs_types(rule: &Rule) -> bool {
         });
     });
     needed
-}
-
-/// `int db::query(const char* sql, int n)`
-fn declaration(name: &str, declared: &Declared) -> String {
-    let parameters: Vec<String> = declared
-        .parameters
-        .iter()
-        .map(|(name, ty)| match name.as_str() {
-            "" => ty.name.clone(),
-            name if declared.rust => format!("{name}: {}", ty.name),
-            name => format!("{} {name}", ty.name),
-        })
-        .collect();
-    let returns = declared.returns.as_ref().map_or("void", |ty| &ty.name);
-    let base = base_name(name);
-    let parameters = parameters.join(", ");
-    if !declared.rust {
-        return format!("{returns} {base}({parameters})");
-    }
-    match returns {
-        "void" | "()" => format!("fn {base}({parameters})"),
-        _ => format!("fn {base}({parameters}) -> {returns}"),
-    }
 }

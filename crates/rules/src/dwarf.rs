@@ -69,6 +69,11 @@ impl Debug {
         Debug::new(thalweg_symbols::debug_info(path)?)
     }
 
+    /// Unless the file is another build.
+    pub(crate) fn load_build(path: &Path, build_id: &str) -> Option<Debug> {
+        Debug::new(thalweg_symbols::debug_info_of(path, build_id)?)
+    }
+
     fn new(dwarf: Dwarf) -> Option<Debug> {
         let starts = unit_starts(&dwarf);
         let shared_starts = dwarf.sup().map(unit_starts).unwrap_or_default();

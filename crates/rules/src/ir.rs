@@ -122,7 +122,7 @@ impl Ir {
         Ir::unary(op::NOT, self)
     }
 
-    fn children(&self) -> Vec<&Ir> {
+    pub(crate) fn children(&self) -> Vec<&Ir> {
         match self {
             Ir::Const(_) | Ir::Leaf(..) | Ir::Wide(..) | Ir::Slot(_) => Vec::new(),
             Ir::Load(a, _)

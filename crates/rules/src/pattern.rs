@@ -9,7 +9,7 @@ use std::fmt;
 use regex::Regex;
 
 use crate::ast::Quoted;
-use crate::error::Problem;
+use crate::error::{Problem, near_miss};
 
 #[derive(Clone, Debug)]
 pub struct Pattern {
@@ -69,20 +69,36 @@ impl Pattern {
 
     /// `module` is the last part of the module's path.
     pub fn matches(&self, module: &str, name: &str, linkage_name: Option<&str>) -> bool {
-        let module_fits = match &self.module {
-            None => true,
-            Some(Matcher::Plain(plain)) => {
-                module == plain || module.split(".so").next() == Some(plain)
-            }
-            Some(Matcher::Regex(regex)) => regex.is_match(module),
-        };
-        module_fits
+        self.is_in(module)
             && match &self.function {
                 Matcher::Plain(plain) => linkage_name == Some(plain) || is_called(name, plain),
                 Matcher::Regex(regex) => {
                     regex.is_match(name) || linkage_name.is_some_and(|l| regex.is_match(l))
                 }
             }
+    }
+
+    /// Whether it may mean functions of this module.
+    pub(crate) fn is_in(&self, module: &str) -> bool {
+        match &self.module {
+            None => true,
+            Some(Matcher::Plain(plain)) => module == plain || without_version(module) == plain,
+            Some(Matcher::Regex(regex)) => regex.is_match(module),
+        }
+    }
+
+    /// The module that it names, if that is none of these nor nearly one of them: one that is yet to be loaded.
+    pub(crate) fn absent_module<'m>(
+        &self,
+        modules: impl Iterator<Item = &'m str> + Clone,
+    ) -> Option<String> {
+        let module = self.module.as_ref()?;
+        let is_there = modules.clone().any(|module| self.is_in(module));
+        let is_misspelt = match module {
+            Matcher::Plain(plain) => near_miss(plain, modules.map(without_version)).is_some(),
+            Matcher::Regex(_) => false,
+        };
+        (!is_there && !is_misspelt).then(|| module.to_string())
     }
 
     /// What a misspelt name is compared with: the plain name, if it is one.
@@ -92,6 +108,11 @@ impl Pattern {
             Matcher::Regex(_) => None,
         }
     }
+}
+
+/// `libc` of `libc.so.6`.
+fn without_version(module: &str) -> &str {
+    module.split(".so").next().unwrap_or(module)
 }
 
 impl Matcher {

@@ -1,10 +1,11 @@
 //! Which calls are recorded: tables that the controller fills and changes while threads read them.
 //!
 //! ```text
-//! rules | head, counters | entry: a byte per function | list: a word per function | programs |
+//! rules | head, counters | filters | entry: a byte per function | list: a word per function | programs |
 //! ```
 //!
-//! The hot path looks at the byte of a function at its entry: 0 and nothing of it is wanted there. The slow path finds the rules of a
+//! The hot path looks at the byte of a function at its entry: 0 and nothing of it is wanted there, `ASK` and the slow path is
+//! asked, anything else and a filter decides which of both it is. The slow path finds the rules of a
 //! function through its list. Lists and programs are written to fresh room before anything names them and stay as they are
 //! until the target is detached, so a change is a store of one word and then of one byte, and a thread in
 //! the middle of an old list goes on with it.
@@ -35,6 +36,8 @@ pub struct Head {
     /// Where among the programs it says what the rules are, for whoever reads the records.
     pub about_offset: u64,
     pub about_len: u64,
+    /// Filters below it are in use or were, and stay as they are.
+    pub filters_used: u64,
 }
 
 pub const MAX_RULES: u64 = 1024;
@@ -82,8 +85,33 @@ pub const ENTRY_THROWS: u32 = 8;
 /// The function goes on with what was thrown.
 pub const ENTRY_RETHROWS: u32 = 16;
 
+/// What an argument has to be for the slow path to be asked at all: `(register << cut) - low <= span`, without a sign and modulo 2^64, which is
+/// every comparison of a register's low bits with a constant. It only ever spares the slow path: whom it lets through is asked.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub low: u64,
+    pub span: u64,
+    /// Where the entry probe has put the register, from its stack pointer on.
+    pub register: i8,
+    pub cut: u8,
+    pub reserved: [u8; 14],
+}
+
+pub const FILTER_SIZE: u64 = 32;
+/// One for each value of a function's byte; the first two have a meaning of their own.
+pub const FILTERS: u64 = 256;
+/// The byte of a function whose every entry is asked about.
+pub const ASK: u8 = 1;
+pub const FIRST_FILTER: u8 = 2;
+
+/// Where the entry probe has put the integer arguments, rdi to r9.
+pub const FILTER_REGISTERS: [i8; 6] = [-48, -32, -16, -24, -56, -64];
+
 pub const COUNTERS_OFFSET: u64 = PAGE;
-pub const TABLE_OFFSET: u64 = COUNTERS_OFFSET + MAX_RULES * COUNTER_SIZE;
+/// Directly before the bytes, so that the hot path finds both by one address.
+pub const FILTERS_OFFSET: u64 = COUNTERS_OFFSET + MAX_RULES * COUNTER_SIZE;
+pub const TABLE_OFFSET: u64 = FILTERS_OFFSET + FILTERS * FILTER_SIZE;
 pub const PROGRAMS_LEN: u64 = 64 << 20;
 
 const fn page_up(n: u64) -> u64 {
@@ -109,5 +137,6 @@ const _: () = {
     assert!(size_of::<Head>() as u64 <= PAGE);
     assert!(size_of::<Counter>() as u64 == COUNTER_SIZE);
     assert!(size_of::<Entry>() as u64 == ENTRY_SIZE);
+    assert!(size_of::<Filter>() as u64 == FILTER_SIZE && FILTERS == 1 << u8::BITS);
     assert!(TABLE_OFFSET.is_multiple_of(PAGE));
 };

@@ -4,6 +4,7 @@
 use crate::bytes::c_string;
 use crate::debugfile::{self, DebugLookup};
 use crate::elf::Elf;
+use crate::lines::has_build_id;
 use gimli::{EndianArcSlice, LittleEndian, SectionId};
 use object::{Object, ObjectSection};
 use std::path::{Component, Path, PathBuf};
@@ -20,7 +21,15 @@ const FILE_LIMIT: u64 = 8 << 30;
 
 /// The types of the module at `path`; `None` where there is no debug information.
 pub fn debug_info(path: &Path) -> Option<Dwarf> {
+    debug_info_of(path, "")
+}
+
+/// The same, unless the file there is another build than `build_id` (in hexadecimal digits; empty where there is none to compare with).
+pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
     let data = read_file(path)?;
+    if !build_id.is_empty() && !has_build_id(&data, build_id) {
+        return None;
+    }
     let elf = Elf::parse("", &data).ok()?;
     let lookup = DebugLookup::for_path(path);
     // The line table is not used, but a unit is not read without it.

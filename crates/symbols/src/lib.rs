@@ -31,7 +31,7 @@ mod unwind;
 
 pub use cfi::CfiTable;
 pub use debugfile::DebugLookup;
-pub use dwarf::{Dwarf, Reader, debug_info};
+pub use dwarf::{Dwarf, Reader, debug_info, debug_info_of};
 pub use elf::Error;
 pub use gotable::{GoFunction, GoTable};
 pub use lines::Lines;

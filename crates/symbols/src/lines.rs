@@ -52,7 +52,7 @@ impl Lines {
     }
 }
 
-fn has_build_id(data: &[u8], wanted: &str) -> bool {
+pub(crate) fn has_build_id(data: &[u8], wanted: &str) -> bool {
     let id = Elf::parse("", data).ok().and_then(|elf| elf.build_id());
     let hex = |id: Vec<u8>| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
     id.map(hex).as_deref() == Some(wanted)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use thalweg_control::proc::Pid;
-use thalweg_control::{attach, budget, detach};
+use thalweg_control::{attach, budget, detach, record};
 
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::calibration;
@@ -80,6 +80,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             attached.skipped,
             attached.longest_stop_ns as f64 / 1e6,
         );
+        for note in record::notes(&attached.shared, &attached.shared.header()?)? {
+            eprintln!("{note}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -52,5 +52,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{:>4}  {}", index + 1, rule.text);
         }
     }
+    for note in &about.notes {
+        eprintln!("note: {note}");
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -97,7 +97,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         answered: 0,
         checkpoint: None,
         unloaded: Vec::new(),
-        drain: Drain::owner(),
+        drain: Drain::owner(common.options.recording.as_ref().map_or(0, |r| r.keep)),
         governor: None,
     };
     if let Some(budget) = common.options.budget {
@@ -435,6 +435,7 @@ impl Region<'_> {
         let mut profile = harvest::harvest(shared, &self.witness, last)?;
         if self.common.options.recording.is_some() {
             self.drain();
+            self.drain.trim();
             let header = shared.header()?;
             let (hz, end) = (profile.meta.clock_hz, last.unwrap_or_else(clock::ticks));
             profile.recorded = self

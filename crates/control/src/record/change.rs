@@ -71,6 +71,7 @@ fn write(shared: &Shared, header: &shm::Header, known: About, change: &Change) -
         roots: roots.map_err(|error| Error::Other(format!("the target's rules: {error}")))?,
         memory: 0,
         overwrite: false,
+        keep: 0,
     };
     let tables = Tables::compile(&recording, &functions(shared, header)?, true)?;
     tables.write(shared, header)?;

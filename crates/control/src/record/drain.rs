@@ -2,6 +2,9 @@
 //!
 //! A reader that owns the recording moves each area's persist index behind itself, which makes room for more. One that only looks
 //! leaves it where it is. Either remembers how far it has come, and goes on there.
+//!
+//! What was read stays here until the profile is made of it, and may come for hours: so there is a most of it. Beyond that either no more
+//! calls are added, or the oldest ones go, as in the areas.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,6 +35,12 @@ pub struct Drain {
     owns: bool,
     /// Areas whose oldest records were overwritten before they were read.
     overrun: u64,
+    /// How many calls are kept; `None`: all.
+    most: Option<usize>,
+    /// Beyond that the oldest go, as opposed to no more being added.
+    oldest_go: bool,
+    /// Chosen calls that went because there were too many after them.
+    forgotten: u64,
 }
 
 #[derive(Default)]
@@ -42,10 +51,11 @@ struct Ring {
 }
 
 impl Drain {
-    /// For the one who keeps what is read.
-    pub fn owner() -> Drain {
+    /// For the one who keeps what is read: at most so many calls, callers included.
+    pub fn owner(most: usize) -> Drain {
         Drain {
             owns: true,
+            most: Some(most),
             ..Drain::default()
         }
     }
@@ -60,10 +70,72 @@ impl Drain {
         if !words.is_power_of_two() || words > area::AREA_ROOM / 8 {
             return Ok(self.calls.len());
         }
+        self.oldest_go = head.overwrite != 0;
         for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+            let ring = self.rings.entry(slot).or_default();
+            ring.walk.limit = self.most.filter(|_| !self.oldest_go);
             self.take_slot(shared, header, slot, words)?;
+            // Not each time, since it goes over all of them.
+            self.keep_to(|most| most + most / 2);
         }
         Ok(self.calls.len())
+    }
+
+    /// To be done before the calls are counted: not more of them than there may be.
+    pub fn trim(&mut self) {
+        self.keep_to(|most| most);
+    }
+
+    fn keep_to(&mut self, limit: impl FnOnce(usize) -> usize) {
+        if let Some(most) = self.most
+            && self.oldest_go
+            && self.calls.len() > limit(most)
+        {
+            self.forget(self.calls.len() - most);
+        }
+    }
+
+    /// Whether there are calls that have ended.
+    pub fn has_ended(&self) -> bool {
+        self.calls.iter().any(|call| call.end != End::Open)
+    }
+
+    /// Of one who has no use for them any more: only those that are open stay.
+    pub fn forget_ended(&mut self) {
+        self.forget(self.calls.len());
+    }
+
+    /// The first `count` calls go, but for those that are open and for callers of what stays.
+    fn forget(&mut self, count: usize) {
+        let mut stays = vec![false; self.calls.len()];
+        for (index, call) in self.calls.iter().enumerate().rev() {
+            stays[index] |= index >= count || call.end == End::Open;
+            if let Some(parent) = call.parent
+                && stays[index]
+            {
+                stays[parent as usize] = true;
+            }
+        }
+        let mut next = 0..;
+        let places: Vec<Option<u32>> = stays
+            .iter()
+            .map(|stays| stays.then(|| next.next()).flatten())
+            .collect();
+        let gone = self.calls.iter().zip(&stays);
+        let gone = gone.filter(|(call, stays)| !**stays && call.rule != area::NO_RULE);
+        self.forgotten += gone.count() as u64;
+        let mut place = places.iter();
+        self.slots
+            .retain(|_| place.next().is_some_and(Option::is_some));
+        let mut place = places.iter();
+        self.calls
+            .retain(|_| place.next().is_some_and(Option::is_some));
+        for call in &mut self.calls {
+            call.parent = call.parent.and_then(|parent| places[parent as usize]);
+        }
+        for ring in self.rings.values_mut() {
+            ring.walk.renumber(&places);
+        }
     }
 
     fn take_slot(
@@ -172,6 +244,8 @@ impl Drain {
             shared.read_bytes(at + offset_of!(area::State, dropped) as u64, &mut bytes)?;
             recorded.dropped += u64::from_le_bytes(bytes);
         }
+        let left_out: u64 = self.rings.values().map(|ring| ring.walk.left_out).sum();
+        recorded.dropped += left_out + self.forgotten;
         let ns = |ticks: u64| {
             (ticks.saturating_sub(header.attach_ticks) as f64 * 1e9 / hz).round() as u64
         };

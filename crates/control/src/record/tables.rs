@@ -10,12 +10,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use thalweg_bytecode::{self as bytecode, flags};
 use thalweg_rules::{
-    Description, FunctionInfo, Rule, compile, throwing_programs, thrown_descriptions,
+    Description, FunctionInfo, Quick, Rule, compile, throwing_programs, thrown_descriptions,
 };
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
 use thalweg_shm::rules::{self, Entry};
 
+use super::filters::{Asked, Filters};
 use super::{Recording, errno};
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of};
@@ -27,6 +28,8 @@ use crate::survey::{Survey, Surveyed};
 pub struct Tables {
     lists: BTreeMap<u32, Vec<Wanted>>,
     programs: Vec<Vec<u8>>,
+    /// What each of the rules' programs asks of one argument before it runs.
+    quick: Vec<Option<Quick>>,
     sets: Vec<Vec<u32>>,
     about: About,
     area_words: u64,
@@ -163,6 +166,7 @@ impl Tables {
             area_words: words.clamp(area::AREA_LEAST / 8, area::AREA_ROOM / 8),
             overwrite: recording.overwrite,
             programs: compiled.programs,
+            quick: compiled.quick,
             sets: compiled.sets,
             about: About {
                 rules: recording
@@ -265,10 +269,6 @@ impl Tables {
         }
     }
 
-    pub fn notes(&self) -> &[String] {
-        &self.about.notes
-    }
-
     /// Into a target that has no rules yet, or instead of those that it has.
     pub fn write(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
         let old: rules::Head = shared.read(header.rules_offset)?;
@@ -297,6 +297,7 @@ impl Tables {
             offset_of!(rules::Head, programs_used),
             first + laid.bytes.len() as u64,
         )?;
+        let mut filters = Filters::read(shared, header)?;
         let named = named(shared, header)?;
         let functions: BTreeSet<u32> = named
             .into_iter()
@@ -305,13 +306,12 @@ impl Tables {
         for function in functions {
             let list = laid.lists.get(&function).copied().unwrap_or(0);
             let at = start + rules::lists_offset(limit) + u64::from(function) * 4;
-            let wanted = self.lists.get(&function).map_or(&[][..], |list| list);
-            let at_entry = wanted.iter().any(|w| w.flags & AT_ENTRY != 0);
+            let asked = filters.byte_for(self.asked_at_entry(function), shared)?;
             let table = start + rules::TABLE_OFFSET + u64::from(function);
             // A function that is looked up finds its list, old or new.
             if list != 0 {
                 shared.write(at, &list.to_le_bytes())?;
-                shared.write(table, &[at_entry.into()])?;
+                shared.write(table, &[asked])?;
             } else {
                 shared.write(table, &[0])?;
                 shared.write(at, &0u32.to_le_bytes())?;
@@ -322,6 +322,20 @@ impl Tables {
             shared.write(threshold_offset(slot), &laid.least.to_le_bytes())?;
         }
         Ok(())
+    }
+
+    /// Whether entries of a function are asked about.
+    fn asked_at_entry(&self, function: u32) -> Asked {
+        let list = self.lists.get(&function).map_or(&[][..], |list| list);
+        let mut at_entry = list.iter().filter(|wanted| wanted.flags & AT_ENTRY != 0);
+        match (at_entry.next(), at_entry.next()) {
+            (None, _) => Asked::Never,
+            (Some(one), None) if one.flags == rules::ENTRY_AT_ENTRY => {
+                let quick = one.program.and_then(|program| *self.quick.get(program)?);
+                quick.map_or(Asked::Always, Asked::If)
+            }
+            _ => Asked::Always,
+        }
     }
 
     /// The bytes for the programs from `first` on.
@@ -413,6 +427,15 @@ fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
     let words = bytes.chunks_exact(4).zip(0..);
     let named = words.filter(|(word, _)| word.iter().any(|byte| *byte != 0));
     Ok(named.map(|(_, function)| function).collect())
+}
+
+/// What a user should know of the target's rules: functions that they cannot be used on, and modules that they wait for.
+pub fn notes(shared: &Shared, header: &shm::Header) -> Result<Vec<String>> {
+    if header.flags & shm::HEADER_RECORDS == 0 {
+        return Ok(Vec::new());
+    }
+    let notes = about(shared, header)?.notes.into_iter();
+    Ok(notes.map(|note| format!("rule: {note}")).collect())
 }
 
 /// What the rules of a target are. Somebody may be changing them: then a moment later.

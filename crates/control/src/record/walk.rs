@@ -62,6 +62,10 @@ impl End {
 pub struct Walk {
     thread: (u32, u32),
     open: Vec<Opened>,
+    /// When there are so many calls no more are added.
+    pub limit: Option<usize>,
+    /// Calls that a rule had chosen and that were not added for that.
+    pub left_out: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +73,8 @@ struct Opened {
     depth: u64,
     entry: u64,
     function: u32,
-    /// Index among the calls.
-    call: u32,
+    /// Index among the calls; `None`: it was not added.
+    call: Option<u32>,
 }
 
 /// Why a walk has stopped before the end of what it was given.
@@ -163,7 +167,11 @@ impl Walk {
                     self.begin(head.depth(), what, entry, position, calls);
                 }
                 let open = self.open.pop()?;
-                let call = calls.get_mut(open.call as usize)?;
+                let Some(call) = open.call else {
+                    self.left_out += u64::from(rule != NO_RULE);
+                    return Some(());
+                };
+                let call = calls.get_mut(call as usize)?;
                 call.rule = rule;
                 let behind = 8 + usize::from(values).div_ceil(8);
                 call.values = bytes(record.get(8..behind)?, values);
@@ -183,7 +191,8 @@ impl Walk {
 
     fn begin(&mut self, depth: u64, what: u64, entry: u64, position: u64, calls: &mut Vec<Call>) {
         let request = what as u32;
-        let parent = self.open.last().map(|above| above.call);
+        let parent = self.open.last().and_then(|above| above.call);
+        let has_room = self.limit.is_none_or(|limit| calls.len() < limit);
         // A request is a tree of its own, whoever serves it.
         let same = |parent: &u32| {
             let above = calls.get(*parent as usize);
@@ -203,9 +212,19 @@ impl Walk {
             depth,
             entry,
             function: call.function,
-            call: calls.len() as u32,
+            call: has_room.then_some(calls.len() as u32),
         });
-        calls.push(call);
+        if has_room {
+            calls.push(call);
+        }
+    }
+
+    /// Calls have got other places; `None`: one is no longer there.
+    pub fn renumber(&mut self, places: &[Option<u32>]) {
+        for open in &mut self.open {
+            let place = open.call.and_then(|call| places.get(call as usize));
+            open.call = place.copied().flatten();
+        }
     }
 
     /// Whatever is open at this depth or deeper has ended without a word.
@@ -213,7 +232,8 @@ impl Walk {
         while let Some(top) = self.open.last()
             && top.depth >= depth
         {
-            if let Some(call) = calls.get_mut(top.call as usize) {
+            let call = top.call.and_then(|call| calls.get_mut(call as usize));
+            if let Some(call) = call {
                 call.end = End::Lost;
             }
             self.open.pop();

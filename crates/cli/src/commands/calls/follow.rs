@@ -23,11 +23,11 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
     let mut witness = Witness::default();
     let mut drain = Drain::default();
     let mut profile = Profile::default();
-    let mut shown = std::collections::HashSet::new();
     while !interrupts.any() {
         let header = shared.header()?;
         let ended = std::fs::metadata(format!("/proc/{pid}")).is_err();
-        if drain.take(&shared, &header)? > shown.len() {
+        drain.take(&shared, &header)?;
+        if drain.has_ended() {
             if profile.functions.len() < header.functions as usize {
                 witness.look(&shared)?;
                 profile = harvest::harvest(&shared, &witness, None)?;
@@ -38,7 +38,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
             let mut out = std::io::stdout().lock();
             for call in calls.all() {
                 let is_new = call.end != CallEnd::Open && call.rule.is_some();
-                if !is_new || !shown.insert(call.id) || !filter.holds(&calls, call) {
+                if !is_new || !filter.holds(&calls, call) {
                     continue;
                 }
                 match json {
@@ -48,6 +48,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
                 .context("cannot write to standard output")?;
             }
             out.flush().context("cannot write to standard output")?;
+            drain.forget_ended();
         }
         if ended || header.state != thalweg_control::STATE_ATTACHED {
             break;
