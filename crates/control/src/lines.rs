@@ -1,13 +1,13 @@
 //! Last touch to a profile: only the functions that were seen, with file and line where debug information has them,
-//! and call sites with what the code there does.
+//! those of recorded calls as they are declared, and call sites with what the code there does.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use thalweg_model::{Profile, Site};
+use thalweg_model::{Profile, Signature, Site};
 use thalweg_symbols::{DebugLookup, Lines};
 
 use crate::proc::{self, Pid};
@@ -116,6 +116,36 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     }
     look_up(profile, lookup);
     look_up_sites(profile, lookup);
+    look_up_signatures(profile);
+}
+
+/// How the functions of recorded calls are declared.
+fn look_up_signatures(profile: &mut Profile) {
+    let mut by_module: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for call in &profile.recorded.calls {
+        let module = profile.functions[call.function as usize].module;
+        by_module.entry(module).or_default().insert(call.function);
+    }
+    let mut all = Vec::new();
+    for (module, numbers) in by_module {
+        let module = &profile.modules[module as usize];
+        let functions = numbers.iter().map(|number| {
+            let function = &profile.functions[*number as usize];
+            (function.address, function.name.as_str())
+        });
+        let functions: Vec<(u64, &str)> = functions.collect();
+        let texts =
+            thalweg_rules::signatures(Path::new(&module.path), &module.build_id, &functions);
+        let texts = numbers.into_iter().zip(texts);
+        all.extend(texts.filter_map(|(function, text)| {
+            Some(Signature {
+                function,
+                text: text?,
+            })
+        }));
+    }
+    all.sort_by_key(|signature| signature.function);
+    profile.recorded.signatures = all;
 }
 
 fn look_up_sites(profile: &mut Profile, lookup: &mut Lookup) {

@@ -16,6 +16,8 @@ struct Line<'a> {
     request: Option<u64>,
     rule: Option<&'a str>,
     function: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<&'a str>,
     module: &'a str,
     pid: u32,
     tid: u32,
@@ -59,6 +61,12 @@ impl<'a> Calls<'a> {
     pub fn function(&self, call: &Call) -> &'a str {
         let function = self.profile.functions.get(call.function as usize);
         function.map_or("?", |function| &function.name)
+    }
+
+    /// How the function is declared: by debug information, or by its name if that has its arguments.
+    pub fn signature(&self, call: &Call) -> Option<&'a str> {
+        let declared = self.profile.recorded.signature(call.function);
+        declared.or_else(|| Some(self.function(call)).filter(|name| name.contains('(')))
     }
 
     pub fn module(&self, call: &Call) -> &'a str {
@@ -111,6 +119,7 @@ impl<'a> Calls<'a> {
             request: (call.request != 0).then_some(call.request),
             rule: self.rule(call),
             function: self.function(call),
+            signature: self.signature(call),
             module: self.module(call),
             pid: call.pid,
             tid: call.tid,
@@ -187,6 +196,9 @@ pub fn write_trace(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         args.insert("end", call.end.word().into());
         if let Some(rule) = calls.rule(call) {
             args.insert("rule", rule.into());
+        }
+        if let Some(signature) = calls.signature(call) {
+            args.insert("signature", signature.into());
         }
         if call.request != 0 {
             args.insert("request", call.request.into());

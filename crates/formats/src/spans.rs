@@ -72,6 +72,9 @@ fn span<'a>(calls: &Calls<'a>, call: &'a Call, root: &Call, out: &mut Message) {
     if let Some(rule) = calls.rule(call) {
         put("thalweg.rule", rule.into());
     }
+    if let Some(signature) = calls.signature(call) {
+        put("thalweg.signature", signature.into());
+    }
     if call.request != 0 {
         put("thalweg.request", call.request.into());
     }

@@ -25,6 +25,7 @@ mod tag {
     pub const TERMINAL: u64 = 15;
     pub const COSTS: u64 = 16;
     pub const CALLS: u64 = 30;
+    pub const SIGNATURES: u64 = 32;
     pub const METRICS: u64 = 40;
     pub const FURTHER_COSTS: u64 = 31;
     pub const KERNEL: u64 = 41;
@@ -75,6 +76,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     if !profile.recorded.is_empty() {
         section(&mut out, tag::CALLS, |out| {
             calls::encode(&profile.recorded, out)
+        });
+    }
+    if !profile.recorded.signatures.is_empty() {
+        section(&mut out, tag::SIGNATURES, |out| {
+            calls::encode_signatures(&profile.recorded, out)
         });
     }
     if threads_of(profile).any(|thread| thread.kernel.is_some()) {
@@ -128,6 +134,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             tag::CALLS => profile.recorded = calls::decode(section)?,
+            tag::SIGNATURES => profile.recorded.signatures = calls::decode_signatures(section)?,
             tag::KERNEL => decode_kernel(&mut profile, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,

@@ -18,6 +18,15 @@ pub struct Recorded {
     pub names: Vec<String>,
     /// Calls that a rule had chosen and for which there was no room.
     pub dropped: u64,
+    /// How functions are declared, where that is known; sorted by function.
+    pub signatures: Vec<Signature>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Index into [`crate::Profile::functions`].
+    pub function: u32,
+    pub text: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,6 +204,25 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
         calls,
         names,
         dropped,
+        signatures: Vec::new(),
+    })
+}
+
+/// In a section of its own, which older readers pass over.
+pub(crate) fn encode_signatures(recorded: &Recorded, out: &mut Encoder) {
+    out.number(recorded.signatures.len() as u64);
+    for signature in &recorded.signatures {
+        out.number(signature.function.into());
+        out.text(&signature.text);
+    }
+}
+
+pub(crate) fn decode_signatures(input: &mut Decoder) -> Result<Vec<Signature>, ReadError> {
+    input.list(2, |input| {
+        Ok(Signature {
+            function: input.number32()?,
+            text: input.text()?,
+        })
     })
 }
 
@@ -205,17 +233,27 @@ impl Recorded {
 
     /// Whether every reference leads somewhere; `functions`: how many there are.
     pub(crate) fn is_sound(&self, functions: usize) -> bool {
-        self.calls.iter().enumerate().all(|(index, call)| {
-            call.parent.is_none_or(|parent| (parent as usize) < index)
-                && (call.function as usize) < functions
-                && call
-                    .rule
-                    .is_none_or(|rule| (rule as usize) < self.rules.len())
-                && call
-                    .values
-                    .iter()
-                    .all(|value| (value.name as usize) < self.names.len())
-        })
+        let known = |signature: &Signature| (signature.function as usize) < functions;
+        self.signatures.iter().all(known)
+            && self.calls.iter().enumerate().all(|(index, call)| {
+                call.parent.is_none_or(|parent| (parent as usize) < index)
+                    && (call.function as usize) < functions
+                    && call
+                        .rule
+                        .is_none_or(|rule| (rule as usize) < self.rules.len())
+                    && call
+                        .values
+                        .iter()
+                        .all(|value| (value.name as usize) < self.names.len())
+            })
+    }
+
+    /// How a function is declared.
+    pub fn signature(&self, function: u32) -> Option<&str> {
+        let found = self
+            .signatures
+            .binary_search_by_key(&function, |s| s.function);
+        Some(&self.signatures.get(found.ok()?)?.text)
     }
 
     /// Takes over what another recording has, which began `later_ns` after this one; `function` gives its functions' numbers here.
@@ -263,5 +301,15 @@ impl Recorded {
             self.calls.push(call);
         }
         self.dropped += other.dropped;
+        for signature in other.signatures {
+            let function = function(signature.function);
+            let found = self
+                .signatures
+                .binary_search_by_key(&function, |s| s.function);
+            if let Err(place) = found {
+                let text = signature.text;
+                self.signatures.insert(place, Signature { function, text });
+            }
+        }
     }
 }

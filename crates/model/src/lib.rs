@@ -21,7 +21,7 @@ mod sites;
 mod switched;
 mod validate;
 
-pub use calls::{Call, CallEnd, CallValue, Recorded, Rule};
+pub use calls::{Call, CallEnd, CallValue, Recorded, Rule, Signature};
 pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};

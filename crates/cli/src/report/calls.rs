@@ -10,6 +10,9 @@ use super::text::{TIME_WIDTH, count, counted, cut, printable, time, time_inline}
 
 const MIN_NAME_WIDTH: usize = 10;
 
+/// Of how many functions it is said how they are declared.
+const MOST_SIGNATURES: usize = 20;
+
 /// Which of the calls, by index: those that pass a filter, and for trees also those above them.
 pub fn print_calls(
     profile: &Profile,
@@ -168,10 +171,31 @@ fn footer(profile: &Profile, chosen: &[bool], out: &mut impl Write) -> io::Resul
             count(rule.kept)
         )?;
     }
+    let calls = Calls::new(profile);
+    let mut declared: Vec<(&str, &str)> = Vec::new();
+    for (call, _) in recorded
+        .calls
+        .iter()
+        .zip(chosen)
+        .filter(|(call, chosen)| **chosen && call.rule.is_some())
+    {
+        let pair = (calls.function(call), recorded.signature(call.function));
+        if let (name, Some(text)) = pair
+            && !declared.contains(&(name, text))
+        {
+            declared.push((name, text));
+        }
+        if declared.len() == MOST_SIGNATURES {
+            break;
+        }
+    }
+    for (name, text) in declared {
+        writeln!(out, "  {} is {}", printable(name), printable(text))?;
+    }
     if recorded.dropped > 0 {
         writeln!(
             out,
-            "{} found no room and were dropped: see --record-memory",
+            "{} found no room and were dropped: see --record-memory and --keep-calls",
             counted(recorded.dropped, "chosen call", "chosen calls")
         )?;
     }
