@@ -325,6 +325,126 @@ print(server.server_port, flush=True)
 server.handle_request()
 "#;
 
+/// How many chosen calls the summary says were dropped.
+fn dropped(file: &Path) -> u64 {
+    let shown = succeed(&["calls", "-i", path(file), "--list"]);
+    let line = shown.lines().find(|line| line.contains("found no room"));
+    let count = line.and_then(|line| line.split(' ').next()?.replace(',', "").parse().ok());
+    count.unwrap_or(0)
+}
+
+#[test]
+fn no_more_calls_are_kept_than_may_be_and_the_others_are_counted() {
+    let scratch = Scratch::new();
+    // 20 of them in each of 100 queries.
+    let rule = "^small$; record arg1:long";
+    let of = |more: &[&str]| {
+        let options = [&["--rule", rule, "--keep-calls", "200"], more].concat();
+        let file = record(&scratch, &options, &program(), &["100"]);
+        let calls = calls(&file);
+        let chosen = calls.iter().filter(|call| !call["rule"].is_null());
+        let numbers: Vec<i64> = chosen
+            .map(|call| call["entry"].as_object().unwrap().values().next().unwrap())
+            .map(|value| value.as_i64().expect("a number"))
+            .collect();
+        assert!((100..=200).contains(&numbers.len()), "{numbers:?}");
+        assert_eq!(numbers.len() as u64 + dropped(&file), 2000);
+        numbers
+    };
+    let every: Vec<i64> = (1..=100).flat_map(|n| n..n + 20).collect();
+    let first = of(&[]);
+    assert_eq!(first, every[..first.len()]);
+    let last = of(&["--drop", "oldest"]);
+    assert_eq!(last, every[every.len() - last.len()..]);
+}
+
+#[test]
+fn calls_are_shown_as_they_end() {
+    let program = program();
+    let live = Live::start(&program.path, &["1000000"]);
+    let pid = live.id();
+    succeed(&[
+        "attach",
+        "-q",
+        &pid,
+        "--rule",
+        "^query$: n % 5 == 0; record n",
+    ]);
+    let mut following = command();
+    following.args(["calls", "-p", &pid, "--follow", "--json"]);
+    let mut following = Live::spawn(&mut following);
+    let mut numbers = Vec::new();
+    while numbers.len() < 50 {
+        let call: Value = serde_json::from_str(&following.line()).expect("JSON");
+        assert_eq!(call["end"], "returned");
+        numbers.push(call["entry"]["n"].as_i64().expect("a number"));
+    }
+    let first = numbers[0];
+    let expected: Vec<i64> = (0..50).map(|n| first + 5 * n).collect();
+    assert_eq!(numbers, expected);
+    succeed(&["detach", "-q", &pid]);
+}
+
+#[test]
+fn a_rule_for_a_library_that_is_loaded_later_waits_for_it() {
+    let scratch = Scratch::new();
+    let loading = Build::new("loading")
+        .source("loading.c")
+        .flag("-O2")
+        .link_flag("-ldl")
+        .finish();
+    let plug = Build::new("plug")
+        .source("plug.c")
+        .flags(&["-O2", "-fPIC", "-shared"])
+        .finish();
+    let rule = "plug!plug_work: arg1:int >= 98; record arg1:int";
+    let file = record(
+        &scratch,
+        &["--rule", rule],
+        &loading,
+        &[path(&plug.path), "3", "now"],
+    );
+    let calls = calls(&file);
+    let chosen = calls.iter().filter(|call| !call["rule"].is_null());
+    let numbers: Vec<i64> = chosen
+        .map(|call| call["entry"].as_object().unwrap().values().next().unwrap())
+        .map(|value| value.as_i64().expect("a number"))
+        .collect();
+    assert_eq!(numbers, [98, 99, 98, 99, 98, 99], "{calls:#?}");
+    // One that is misspelt is not waited for.
+    let program = program();
+    let wrong = [
+        "record",
+        "--rule",
+        "libd!malloc",
+        "--",
+        path(&program.path),
+        "1",
+    ];
+    assert!(refuse(&wrong).contains("no function is called"));
+}
+
+#[test]
+fn a_call_says_how_its_function_is_declared() {
+    let scratch = Scratch::new();
+    let rule = "^query$: duration > 2ms";
+    let file = record(&scratch, &["--rule", rule], &program(), &["5"]);
+    let calls = calls(&file);
+    let signature = |function: &str| {
+        let call = calls.iter().find(|call| name(call) == function);
+        call.expect(function)["signature"]
+            .as_str()
+            .unwrap_or("none")
+    };
+    assert_eq!(signature("query"), "int query(const char* sql, int n)");
+    assert_eq!(signature("main"), "int main(int argc, char** argv)");
+    let shown = succeed(&["calls", "-i", path(&file)]);
+    assert!(
+        shown.contains("query is int query(const char* sql, int n)"),
+        "{shown}"
+    );
+}
+
 #[test]
 fn a_collector_gets_the_calls_as_spans() {
     let scratch = Scratch::new();
@@ -365,7 +485,7 @@ fn a_condition_chooses_among_what_was_recorded() {
         let lines = succeed(&["calls", "-i", path(&file), "--list", "--where", condition]);
         lines
             .lines()
-            .filter(|line| line.contains("  query"))
+            .filter(|line| line.contains("  query  arg2"))
             .count()
     };
     assert_eq!(shown("function == query"), 20);

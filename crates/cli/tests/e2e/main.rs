@@ -19,6 +19,8 @@ mod pictures;
 mod processes;
 mod pruning;
 mod real;
+mod recorded_servers;
+mod recorded_ways;
 mod references;
 mod reports;
 mod sites;
