@@ -114,6 +114,9 @@ pub fn compile(
     Ok(compiler.out)
 }
 
+/// Its bytes, and what it asks of one argument before they run.
+type Program = (Vec<u8>, Option<Quick>);
+
 struct Compiler<'a> {
     rules: &'a [Rule],
     functions: &'a [FunctionInfo<'a>],
@@ -197,7 +200,7 @@ impl Compiler<'_> {
         rule: &Rule,
         function: &FunctionInfo<'_>,
         needs_types: bool,
-    ) -> Result<Option<(Vec<u8>, Option<Quick>)>, Problem> {
+    ) -> Result<Option<Program>, Problem> {
         let debug = needs_types.then(|| self.debug(function.module)).flatten();
         let signature = match &debug {
             Some(debug) => self.signature(debug, function),
