@@ -58,6 +58,7 @@ fn build(threads: Vec<RandomThread>) -> Profile {
         ..Profile::default()
     };
     profile.meta.timed = true;
+    profile.meta.metrics = vec![Metric::AllocBytes];
     // Process and place in it of each thread so far.
     let mut made: Vec<(usize, usize)> = Vec::new();
     for (number, random) in (0..).zip(threads) {

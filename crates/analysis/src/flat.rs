@@ -1,6 +1,6 @@
 //! One row per function: everything it did, wherever it was called from.
 
-use thalweg_model::{Metrics, Node, NodeFlags, Profile};
+use thalweg_model::{Metrics, Node, NodeFlags, Profile, Thread};
 
 use crate::compensate::{Cost, costs, cum_errors};
 use crate::estimate::sampling_error;
@@ -38,6 +38,8 @@ pub struct FunctionTotals {
     pub on_stack_at_attach: bool,
     /// What else the function did itself.
     pub metrics: Metrics,
+    /// The same with what its callees did.
+    pub cum_metrics: Metrics,
 }
 
 /// The functions that were seen, in the order of the profile's functions.
@@ -54,6 +56,7 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             let function = thread.nodes[node as usize].function;
             rows[function as usize].metrics.add(metrics);
         }
+        add_cum_metrics(profile, thread, &mut rows);
         let own_waits = own_waits(&thread.nodes);
         let errors = errors(profile, &thread.nodes);
         for ((node, waited), (error, cum_error)) in thread.nodes.iter().zip(own_waits).zip(errors) {
@@ -112,6 +115,29 @@ fn errors(profile: &Profile, nodes: &[Node]) -> Vec<(u64, u64)> {
             costs.iter().zip(of_cum).map(rounded).collect()
         }
         _ => vec![(0, 0); nodes.len()],
+    }
+}
+
+fn add_cum_metrics(profile: &Profile, thread: &Thread, rows: &mut [FunctionTotals]) {
+    if thread.metrics.is_empty() {
+        return;
+    }
+    for &metric in &profile.meta.metrics {
+        let nodes = (0..).zip(&thread.nodes);
+        let mut cum: Vec<u64> = nodes
+            .map(|(index, _)| thread.metrics.of(index).get(metric))
+            .collect();
+        // Parents stand before their children.
+        for (index, node) in thread.nodes.iter().enumerate().rev() {
+            if let Some(parent) = node.parent {
+                cum[parent as usize] = cum[parent as usize].saturating_add(cum[index]);
+            }
+        }
+        let outermost = thread.nodes.iter().zip(cum);
+        for (node, cum) in outermost.filter(|(node, _)| is_outermost(node)) {
+            let sum = &mut rows[node.function as usize].cum_metrics;
+            sum.set(metric, sum.get(metric).saturating_add(cum));
+        }
     }
 }
 

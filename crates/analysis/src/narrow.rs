@@ -44,6 +44,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
         switched: profile.switched.clone(),
+        enters_kernel: profile.enters_kernel.clone(),
         skipped: profile.skipped.clone(),
         recorded: Default::default(),
         sites: profile.sites.clone(),

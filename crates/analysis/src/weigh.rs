@@ -33,6 +33,7 @@ pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FunctionTotals;
     use crate::fixture::{self, A, B, MAIN};
     use crate::{
         Part, Thresholds, arbitrary, callees, callers, combine, flat, narrow, prune, threads,
@@ -75,7 +76,8 @@ mod tests {
             }
             prop_assert!(figures_are_with_their_contexts(&callers(&profile, function, None)));
             prop_assert!(figures_are_with_their_contexts(&callees(&profile, function, None)));
-            prop_assert!(flat(&profile).iter().all(|row| row.metrics.get(Metric::AllocBytes) == row.base));
+            let figures = |row: &FunctionTotals| [&row.metrics, &row.cum_metrics].map(|m| m.get(Metric::AllocBytes));
+            prop_assert!(flat(&profile).iter().all(|row| figures(row) == [row.base, row.cum]));
         }
     }
 }

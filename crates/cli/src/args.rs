@@ -179,8 +179,8 @@ pub struct InputArgs {
     #[arg(long)]
     pub raw: bool,
 
-    /// Show this metric in the place of time, as a profile recorded with --metric alloc has it: alloc.bytes, alloc.calls,
-    /// free.bytes, free.calls, live.bytes, live.objects, map.bytes, map.calls, unmap.bytes, unmap.calls
+    /// Show this metric in the place of time, as a profile recorded with --metric has it: alloc.bytes, alloc.calls,
+    /// free.bytes, free.calls, live.bytes, live.objects, map.bytes, map.calls, unmap.bytes, unmap.calls, syscall.calls, syscall.time
     #[arg(long, value_name = "METRIC", value_parser = metric::parse)]
     pub by: Option<Metric>,
 }

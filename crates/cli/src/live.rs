@@ -29,13 +29,17 @@ pub fn options(
     threads: &[u32],
     follow: bool,
 ) -> anyhow::Result<Options> {
-    let alloc = metric::wants_alloc(&measure.metrics)?;
+    let wanted = metric::wanted(&measure.metrics)?;
     Ok(Options {
-        filter: filter.build()?.with_allocators(alloc),
+        filter: filter
+            .build()?
+            .with_allocators(wanted.alloc)
+            .with_system_calls(wanted.system_calls),
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
         sites: measure.call_sites,
-        alloc,
+        alloc: wanted.alloc,
+        system_calls: wanted.system_calls,
         memory: measure.memory,
         budget: measure.budget.map(calibration::budget),
         pruning: measure.pruning(),

@@ -1,6 +1,6 @@
 //! What can be measured beside calls and time.
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use thalweg_control::counters::{self, Counter};
 use thalweg_model::{Metric, Profile};
@@ -12,6 +12,8 @@ use crate::report;
 pub enum Extra {
     /// Memory that is allocated and freed: calls, bytes, what is live, by who asks for it
     Alloc,
+    /// System calls: how many, how long, by whom and by name
+    Syscalls,
     /// Instructions executed, by the processor's counter
     Instructions,
     /// Processor cycles, by its counter
@@ -20,11 +22,18 @@ pub enum Extra {
     CacheMisses,
 }
 
-/// Whether allocations are to be counted. The processor's counters are refused, with the reason.
-pub fn wants_alloc(extras: &[Extra]) -> anyhow::Result<bool> {
+/// What is to be measured beside calls and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub alloc: bool,
+    pub system_calls: bool,
+}
+
+/// The processor's counters are refused, with the reason.
+pub fn wanted(extras: &[Extra]) -> anyhow::Result<Wanted> {
     for extra in extras {
         let (counter, name) = match extra {
-            Extra::Alloc => continue,
+            Extra::Alloc | Extra::Syscalls => continue,
             Extra::Instructions => (Counter::Instructions, "instructions"),
             Extra::Cycles => (Counter::Cycles, "cycles"),
             Extra::CacheMisses => (Counter::CacheMisses, "cache-misses"),
@@ -36,7 +45,10 @@ pub fn wants_alloc(extras: &[Extra]) -> anyhow::Result<bool> {
             ),
         }
     }
-    Ok(extras.contains(&Extra::Alloc))
+    Ok(Wanted {
+        alloc: extras.contains(&Extra::Alloc),
+        system_calls: extras.contains(&Extra::Syscalls),
+    })
 }
 
 /// A metric by its name, for `--by`.
@@ -50,13 +62,23 @@ pub fn parse(name: &str) -> Result<Metric, String> {
 /// The profile with the metric in the place of time; from here on this run shows figures in its unit.
 pub fn weigh(profile: Profile, metric: Metric) -> anyhow::Result<Profile> {
     if !profile.meta.metrics.contains(&metric) {
-        bail!(
-            "this profile does not have {}: record it with --metric alloc",
-            metric.name()
-        );
+        return Err(missing(metric));
     }
     report::show_in(metric.unit());
     Ok(thalweg_analysis::weigh(profile, metric))
+}
+
+/// What to say of a profile without the metric.
+pub fn missing(metric: Metric) -> anyhow::Error {
+    let recorded = match metric {
+        Metric::SyscallTime => "--metric syscalls and with a clock",
+        Metric::SyscallCalls => "--metric syscalls",
+        _ => "--metric alloc",
+    };
+    anyhow!(
+        "this profile does not have {}: record it with {recorded}",
+        metric.name()
+    )
 }
 
 /// The page has every metric of the profile.

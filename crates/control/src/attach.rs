@@ -46,6 +46,8 @@ pub struct Options {
     pub sites: bool,
     /// Count allocations, charged to those who make them.
     pub alloc: bool,
+    /// Count system calls; the filter has to want them too.
+    pub system_calls: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     /// How much the probes may cost.
@@ -252,12 +254,21 @@ fn meta(command: Vec<String>, attached: bool, options: &Options) -> model::Meta 
         attached,
         command,
         memory_limit: options.memory,
-        metrics: match options.alloc {
-            true => model::Metric::ALL.to_vec(),
-            false => Vec::new(),
-        },
+        metrics: measured(options),
         ..Default::default()
     }
+}
+
+fn measured(options: &Options) -> Vec<model::Metric> {
+    let mut metrics = Vec::new();
+    if options.alloc {
+        metrics.extend(model::Metric::OF_ALLOCATION);
+    }
+    if options.system_calls {
+        metrics.push(model::Metric::SyscallCalls);
+        metrics.extend(options.timed.then_some(model::Metric::SyscallTime));
+    }
+    metrics
 }
 
 fn check_machine() -> Result<()> {

@@ -26,6 +26,8 @@ pub struct Filter {
     checkpoints: RegexSet,
     /// Functions that allocate are counted too, whatever the patterns say.
     allocators: bool,
+    /// So are functions that make system calls.
+    system_calls: bool,
 }
 
 impl Filter {
@@ -46,6 +48,7 @@ impl Filter {
             },
             checkpoints: RegexSet::empty(),
             allocators: false,
+            system_calls: false,
         })
     }
 
@@ -59,6 +62,17 @@ impl Filter {
 
     pub fn with_allocators(self, allocators: bool) -> Filter {
         Filter { allocators, ..self }
+    }
+
+    pub fn with_system_calls(self, system_calls: bool) -> Filter {
+        Filter {
+            system_calls,
+            ..self
+        }
+    }
+
+    pub fn wants_system_calls(&self) -> bool {
+        self.system_calls
     }
 
     pub fn wants_allocators(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::alloc::{self, Allocations};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::handed_on;
+use crate::kernel;
 use crate::loaded;
 use crate::memory::{Shared, zeroed};
 use crate::proc::{self, Pid, Tid};
@@ -361,6 +362,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     let per_ns = clock.hz / 1e9;
     profile.notes.extend(pruning::notes(&header, per_ns));
     alloc::add_notes(&mut profile, shared, &header)?;
+    kernel::charge(&mut profile);
     profile.switched = switched(shared, &header, end_ticks, &clock)?;
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(

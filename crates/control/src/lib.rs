@@ -23,6 +23,7 @@ pub mod gate;
 mod goroutines;
 mod handed_on;
 pub mod harvest;
+mod kernel;
 pub mod launch;
 pub mod ledger;
 pub mod lines;

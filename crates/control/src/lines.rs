@@ -111,6 +111,12 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     for call in &mut profile.recorded.calls {
         call.function = numbers[call.function as usize];
     }
+    profile
+        .enters_kernel
+        .retain(|one| seen[one.function as usize]);
+    for one in &mut profile.enters_kernel {
+        one.function = numbers[one.function as usize];
+    }
     for switched in &mut profile.switched {
         switched.function = numbers[switched.function as usize];
     }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use thalweg_model as model;
-use thalweg_patch::{GoPlan, ModulePlan};
+use thalweg_patch::{EntersKernel, GoPlan, ModulePlan};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::alloc;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::gate;
+use crate::kernel;
 use crate::ledger::Text;
 use crate::proc::{self, Mapping, Pid};
 
@@ -28,6 +29,8 @@ pub struct Surveyed {
     pub gate_plan: ModulePlan,
     /// Functions that allocate or free, if that is counted, and how; and those by which the program asks for its figures.
     pub allocators: Vec<(usize, u32)>,
+    /// Functions that make system calls themselves, if those are counted; in the order of the functions.
+    pub enters_kernel: Vec<EntersKernel>,
     pub path: PathBuf,
     /// What the loader added to the module's addresses.
     pub bias: u64,
@@ -183,6 +186,11 @@ pub fn catalog<'a>(
             functions_total: module.functions.iter().filter(whole).count() as u32,
             functions_patched: surveyed.plan.functions.len() as u32,
         });
+        let first = profile.functions.len() as u32;
+        profile
+            .enters_kernel
+            .extend(kernel::of_module(surveyed, first));
+        profile.notes.extend(kernel::unseen(surveyed));
         for plan in &surveyed.plan.functions {
             let function = &module.functions[plan.function];
             profile.functions.push(model::Function {
@@ -412,6 +420,10 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         }
         _ => None,
     };
+    let enters_kernel = match filter.wants_system_calls() {
+        true => thalweg_patch::enters_kernel(&module),
+        false => Vec::new(),
+    };
     let mut selected: Vec<bool> = module
         .functions
         .iter()
@@ -424,6 +436,10 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
                 || left_alone.is_none() && alloc::question(f).is_some()
         })
         .collect();
+    if left_alone.is_none() {
+        let makers = enters_kernel.iter().map(|one| one.function);
+        makers.for_each(|function| selected[function] = true);
+    }
     let mut go_plan = GoPlan::default();
     if (0..selected.len()).any(|i| selected[i] && is_go(&module.functions[i])) {
         match thalweg_patch::plan_go(&module, &selected) {
@@ -478,6 +494,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         gates,
         gate_plan,
         allocators,
+        enters_kernel,
         path,
         bias,
         low,

@@ -35,6 +35,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         timed: true,
         sites: false,
         alloc: false,
+        system_calls: false,
         memory,
         pruning: Pruning::default(),
         follow: false,

@@ -9,7 +9,7 @@ use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
     Skipped, Thread,
 };
-use crate::{calls, nodes, sites, switched};
+use crate::{calls, kernel, nodes, sites, switched};
 
 mod tag {
     pub const META: u64 = 1;
@@ -32,6 +32,7 @@ mod tag {
     pub const UNTIMED: u64 = 50;
     pub const SWITCHED: u64 = 51;
     pub const PRUNED: u64 = 24;
+    pub const ENTERS_KERNEL: u64 = 42;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -99,6 +100,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             switched::encode(&profile.switched, profile.meta.estimated, out)
         });
     }
+    if !profile.enters_kernel.is_empty() {
+        section(&mut out, tag::ENTERS_KERNEL, |out| {
+            kernel::encode(&profile.enters_kernel, out)
+        });
+    }
     if profile.meta.pruned != Pruned::default() {
         section(&mut out, tag::PRUNED, |out| {
             out.number(profile.meta.pruned.contexts);
@@ -136,6 +142,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::CALLS => profile.recorded = calls::decode(section)?,
             tag::SIGNATURES => profile.recorded.signatures = calls::decode_signatures(section)?,
             tag::KERNEL => decode_kernel(&mut profile, section)?,
+            tag::ENTERS_KERNEL => profile.enters_kernel = kernel::decode(section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             tag::UNTIMED => decode_few(

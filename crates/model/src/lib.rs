@@ -13,6 +13,7 @@ mod codec;
 mod container;
 mod error;
 mod file;
+mod kernel;
 mod merge;
 mod metrics;
 mod nodes;
@@ -25,6 +26,7 @@ pub use calls::{Call, CallEnd, CallValue, Recorded, Rule, Signature};
 pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
+pub use kernel::{EntersKernel, Made, SystemCall, system_call_name};
 pub use merge::Merger;
 pub use metrics::{Metric, Metrics, NodeMetrics, Unit};
 pub use profile::{

@@ -71,6 +71,13 @@ impl Merger {
             switched.function = number(switched.function);
             self.switch(switched);
         }
+        for mut one in other.enters_kernel {
+            one.function = number(one.function);
+            let all = &mut self.profile.enters_kernel;
+            if let Err(index) = all.binary_search_by_key(&one.function, |known| known.function) {
+                all.insert(index, one);
+            }
+        }
         for skipped in other.skipped {
             self.skip(skipped);
         }

@@ -16,6 +16,9 @@ pub enum Metric {
     MapBytes,
     UnmapCalls,
     UnmapBytes,
+    /// Times that the function entered the kernel, and its own time, waiting included, where it is a function that does.
+    SyscallCalls,
+    SyscallTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,21 @@ impl Metric {
         Metric::MapBytes,
         Metric::UnmapCalls,
         Metric::UnmapBytes,
+        Metric::SyscallCalls,
+        Metric::SyscallTime,
+    ];
+    /// What `--metric alloc` measures.
+    pub const OF_ALLOCATION: [Metric; 10] = [
+        Metric::AllocCalls,
+        Metric::AllocBytes,
+        Metric::FreeCalls,
+        Metric::FreeBytes,
+        Metric::LiveBytes,
+        Metric::LiveObjects,
+        Metric::MapCalls,
+        Metric::MapBytes,
+        Metric::UnmapCalls,
+        Metric::UnmapBytes,
     ];
 
     /// Stable: in files, exports and on the command line.
@@ -62,6 +80,8 @@ impl Metric {
             Metric::MapBytes => "map.bytes",
             Metric::UnmapCalls => "unmap.calls",
             Metric::UnmapBytes => "unmap.bytes",
+            Metric::SyscallCalls => "syscall.calls",
+            Metric::SyscallTime => "syscall.time",
         }
     }
 
@@ -70,14 +90,15 @@ impl Metric {
     }
 
     pub fn unit(self) -> Unit {
-        match self.name().ends_with(".bytes") {
-            true => Unit::Bytes,
-            false => Unit::Count,
+        match self.name().split_once('.') {
+            Some((_, "bytes")) => Unit::Bytes,
+            Some((_, "time")) => Unit::Nanoseconds,
+            _ => Unit::Count,
         }
     }
 }
 
-const COUNT: usize = 10;
+const COUNT: usize = 12;
 
 /// The figures of one context, or a sum of them. All 0 where nothing of the kind was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
 
 use crate::calls::Recorded;
+use crate::kernel::EntersKernel;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
 use crate::switched::Switched;
 
@@ -20,6 +21,8 @@ pub struct Profile {
     pub skipped: Vec<Skipped>,
     /// Functions whose probes were switched while they were counted, in the order of their numbers.
     pub switched: Vec<Switched>,
+    /// Functions with system calls of their own, if those were counted, in the order of their numbers.
+    pub enters_kernel: Vec<EntersKernel>,
     /// What the reader of a report must know about how the figures came about, one sentence each.
     pub notes: Vec<String>,
 }

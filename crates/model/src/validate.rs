@@ -52,6 +52,11 @@ pub enum Invalid {
     #[error("a node of thread {tid} beyond its {nodes} has metrics")]
     NodeOfMetrics { tid: u32, nodes: usize },
 
+    #[error(
+        "function {function} enters the kernel, but there are {functions}, each named once and in order"
+    )]
+    FunctionInKernel { function: u32, functions: usize },
+
     #[error("a recorded call refers to something that is not there")]
     RecordedCall,
 
@@ -67,6 +72,17 @@ pub enum Invalid {
 impl Profile {
     /// All indices lead somewhere, parents come before their children, and every figure is a number.
     pub fn validate(&self) -> Result<(), Invalid> {
+        let mut least = 0;
+        for one in &self.enters_kernel {
+            let (function, functions) = (one.function, self.functions.len());
+            if function as usize >= functions || function < least {
+                return Err(Invalid::FunctionInKernel {
+                    function,
+                    functions,
+                });
+            }
+            least = function + 1;
+        }
         let mut least = 0;
         for switched in &self.switched {
             let function = switched.function;

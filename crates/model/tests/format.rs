@@ -204,6 +204,7 @@ proptest! {
         old.meta.pruned = profile.meta.pruned;
         old.meta.estimated = profile.meta.estimated;
         old.switched.clone_from(&profile.switched);
+        old.enters_kernel.clone_from(&profile.enters_kernel);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);
             old.clone_from(new);

@@ -23,6 +23,7 @@ mod go;
 mod image;
 mod insn;
 mod interface;
+mod kernel;
 mod makers;
 mod plan;
 mod pun;
@@ -40,6 +41,7 @@ pub use interface::{
     ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, TailSite,
     Window,
 };
+pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use makers::{Maker, makers, plan_makers};
 pub use plan::plan;
 pub use verify::verify;

@@ -12,7 +12,7 @@ use super::table::{Align, Cell, Table};
 use super::text::{
     TIME_WIDTH, bytes, count, counted, printable, share, time, time_if, time_inline,
 };
-use super::{LeftOut, Selection, SortKey, state};
+use super::{LeftOut, Selection, SortKey, kernel, state};
 
 /// Columns of the table.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,10 @@ pub enum Field {
     Mapped,
     /// Of these, bytes that it had unmapped
     Unmapped,
+    /// System calls that it made, its callees' included
+    Syscalls,
+    /// Time in the functions that make them, waiting included, its callees' included
+    SyscallTime,
     /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off
     State,
     Module,
@@ -143,6 +147,12 @@ pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTo
             let figure = |row: &FunctionTotals| metric.map_or(0, |metric| row.metrics.get(metric));
             figure(b).cmp(&figure(a))
         }
+        SortKey::Syscalls | SortKey::SyscallTime => {
+            let metric = key.metric();
+            let figure =
+                |row: &FunctionTotals| metric.map_or(0, |metric| row.cum_metrics.get(metric));
+            figure(b).cmp(&figure(a))
+        }
         SortKey::Module => module(a).cmp(module(b)).then(b.base.cmp(&a.base)),
         SortKey::Name => Ordering::Equal,
     }
@@ -188,6 +198,12 @@ pub fn print_rows(
         fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
         let behind = fields.len() - 2;
         fields.splice(behind..behind, ALLOCATION);
+    }
+    if !chosen && kernel::is_measured(profile) {
+        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
+        let behind = fields.len() - 2;
+        let time = profile.meta.timed.then_some(Field::SyscallTime);
+        fields.splice(behind..behind, [Field::Syscalls].into_iter().chain(time));
     }
     if !chosen && !profile.switched.is_empty() {
         fields.insert(1, Field::State);
@@ -267,6 +283,8 @@ impl View<'_> {
             Field::LiveBlocks => table.column("Live blocks", Align::Right),
             Field::Mapped => table.column("Mapped", Align::Right),
             Field::Unmapped => table.column("Unmapped", Align::Right),
+            Field::Syscalls => table.column("Syscalls", Align::Right),
+            Field::SyscallTime => table.column("In them", Align::Right),
             Field::State => table.column("State", Align::Left),
             Field::Module => table.column("Module", Align::Left).at_most(24),
             Field::Place => table.column("Place", Align::Left).at_most(40),
@@ -309,6 +327,14 @@ impl View<'_> {
             Field::LiveBlocks => counted_metric(row, Metric::LiveObjects),
             Field::Mapped => sized_metric(row, Metric::MapBytes),
             Field::Unmapped => sized_metric(row, Metric::UnmapBytes),
+            Field::Syscalls => match row.cum_metrics.get(Metric::SyscallCalls) {
+                0 => Cell::default(),
+                calls => Cell::new(count(calls)),
+            },
+            Field::SyscallTime => match row.cum_metrics.get(Metric::SyscallTime) {
+                0 => Cell::default(),
+                ns => Cell::new(time(ns)),
+            },
             Field::State => Cell::new(state::of_row(self.profile, row)),
             Field::Module => Cell::new(printable(
                 &self.profile.modules[function.module as usize].name,

@@ -231,6 +231,9 @@ struct Function<'a> {
     on_stack_at_attach: bool,
     #[serde(skip_serializing_if = "Named::is_empty")]
     metrics: Named,
+    /// With what its callees did.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    cum_metrics: Named,
     /// What its probes did at the end, for how much of the recording nothing is known of it, and how many of its calls
     /// were not timed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,6 +281,7 @@ impl<'a> Function<'a> {
             folded_calls: row.folded_calls,
             on_stack_at_attach: row.on_stack_at_attach,
             metrics: Named(row.metrics),
+            cum_metrics: Named(row.cum_metrics),
             state: switched.map(|one| one.state.name()),
             off: switched.map_or(0, |one| one.off_ns),
             untimed: row.untimed,

@@ -11,6 +11,7 @@ mod diff;
 mod flat;
 mod graph;
 mod json;
+mod kernel;
 mod output;
 mod overview;
 mod processes;
@@ -71,6 +72,12 @@ pub enum SortKey {
     Freed,
     /// Bytes allocated and not freed
     Live,
+    /// System calls, the callees' included, in profiles recorded with --metric syscalls
+    #[value(alias = "syscall.calls")]
+    Syscalls,
+    /// Time in the functions that make them
+    #[value(alias = "syscall.time")]
+    SyscallTime,
     Module,
     Name,
 }
@@ -87,6 +94,8 @@ impl SortKey {
             SortKey::Allocated => Some(Metric::AllocBytes),
             SortKey::Freed => Some(Metric::FreeBytes),
             SortKey::Live => Some(Metric::LiveBytes),
+            SortKey::Syscalls => Some(Metric::SyscallCalls),
+            SortKey::SyscallTime => Some(Metric::SyscallTime),
             _ => None,
         }
     }
@@ -115,11 +124,9 @@ impl Selection {
     ) -> anyhow::Result<Selection> {
         let timed = profile.meta.timed;
         let has = |metric| profile.meta.metrics.contains(&metric);
-        if sort
-            .and_then(SortKey::metric)
-            .is_some_and(|metric| !has(metric))
-        {
-            bail!("this profile does not say what was allocated: record it with --metric alloc");
+        let metric = sort.and_then(SortKey::metric);
+        if let Some(metric) = metric.filter(|&metric| !has(metric)) {
+            return Err(crate::metric::missing(metric));
         }
         let sort = match sort {
             None if timed => default,

@@ -13,7 +13,7 @@ use super::style::{Paint, Style};
 use super::summary::{print_head, print_path};
 use super::table::{Align, Cell, Table};
 use super::text::{TIME_WIDTH, count, counted, printable, share, time, time_inline};
-use super::{Selection, flat};
+use super::{Selection, flat, kernel};
 
 pub fn print_overview(
     profile: &Profile,
@@ -45,6 +45,9 @@ pub fn print_overview(
     view.print_modules(&overview, out)?;
     view.print_cycles(&overview, out)?;
     view.print_waits(&overview, out)?;
+    if kernel::is_measured(profile) {
+        kernel::print_system_calls(profile, view.limit, out, style)?;
+    }
     view.print_widest(&overview, out)
 }
 
@@ -315,6 +318,10 @@ pub fn print_overview_json(
         modules: Vec<ModuleOf<'a>>,
         wait_kinds: Vec<KindOf>,
         waits: Vec<WaitOf<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        system_calls: Option<Vec<kernel::SystemCallOf<'a>>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uncounted_system_calls: Option<Vec<kernel::UncountedOf<'a>>>,
         notes: &'a [String],
     }
     #[derive(Serialize)]
@@ -458,6 +465,9 @@ pub fn print_overview_json(
                     time,
                 })
                 .collect(),
+            system_calls: kernel::is_measured(profile).then(|| kernel::by_name(profile)),
+            uncounted_system_calls: kernel::is_measured(profile)
+                .then(|| kernel::uncounted(profile)),
             notes: &profile.notes,
         },
     )

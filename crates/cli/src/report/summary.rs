@@ -12,7 +12,7 @@ use super::text::{
     TIME_WIDTH, bytes, command_line, count, counted, cut, nanoseconds, printable, share, time,
     time_inline,
 };
-use super::{Selection, SortKey, flat, state};
+use super::{Selection, SortKey, flat, kernel, state};
 
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
@@ -55,6 +55,9 @@ pub fn print_summary_of(
     };
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
     flat::print_rows(profile, &rows.rows, &selection.fields, out, style)?;
+    if kernel::is_measured(profile) {
+        kernel::print_system_calls(profile, HOTTEST_FUNCTIONS, out, style)?;
+    }
     if let Some(path) = hottest_path(profile) {
         print_path(profile, &figures, &path, out, style)?;
     }
@@ -122,6 +125,8 @@ fn key_name(key: SortKey) -> &'static str {
         SortKey::Allocated => "bytes allocated",
         SortKey::Freed => "bytes freed",
         SortKey::Live => "bytes live",
+        SortKey::Syscalls => "system calls",
+        SortKey::SyscallTime => "time in system calls",
         SortKey::Module | SortKey::Name => "name",
     }
 }
@@ -177,6 +182,9 @@ pub fn print_head(
         )?;
     } else if meta.metrics.contains(&Metric::AllocBytes) {
         line("allocated", allocated(profile))?;
+    }
+    if kernel::is_measured(profile) {
+        line("kernel", kernel::total(profile))?;
     }
     line(
         "functions",

@@ -158,6 +158,7 @@ fn sample() -> Profile {
         sites: vec![],
         recorded: Default::default(),
         switched: vec![],
+        enters_kernel: vec![],
         notes: vec!["thread 58 ended before it could be read".into()],
     }
 }

@@ -168,7 +168,12 @@ fn order(
         SortKey::Max => right.max.cmp(&left.max),
         SortKey::Mean => mean(right).cmp(&mean(left)),
         SortKey::Recursion => right.recursion.cmp(&left.recursion),
-        SortKey::Allocs | SortKey::Allocated | SortKey::Freed | SortKey::Live => {
+        SortKey::Allocs
+        | SortKey::Allocated
+        | SortKey::Freed
+        | SortKey::Live
+        | SortKey::Syscalls
+        | SortKey::SyscallTime => {
             let metric = key.metric();
             let figure = |node| metric.map_or(0, |metric| metrics.of(node).get(metric));
             figure(b).cmp(&figure(a))

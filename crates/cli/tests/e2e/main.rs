@@ -27,6 +27,7 @@ mod sites;
 mod stacks;
 mod support;
 mod switched;
+mod syscalls;
 mod threads;
 mod top;
 mod transparent;

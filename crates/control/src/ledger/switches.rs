@@ -74,6 +74,7 @@ impl Switches {
         let mut held: HashSet<usize> = fragments.values().flat_map(|f| f.hosts.clone()).collect();
         held.extend(surveyed.gates.iter().map(|(function, _)| *function));
         held.extend(surveyed.allocators.iter().map(|(function, _)| *function));
+        held.extend(surveyed.enters_kernel.iter().map(|one| one.function));
         // By its first patch a module is known to be instrumented.
         held.extend(emitted.owners.first());
         let mut switchable: Vec<Switchable> = Vec::new();

@@ -148,6 +148,16 @@ pub(crate) fn add_catalogs(
         let modules = profile.modules.len() as u32;
         profile.modules.extend(more.modules);
         profile.skipped.extend(more.skipped);
+        for note in more.notes {
+            if !profile.notes.contains(&note) {
+                profile.notes.push(note);
+            }
+        }
+        let first = profile.functions.len() as u32;
+        for mut one in more.enters_kernel {
+            one.function += first;
+            profile.enters_kernel.push(one);
+        }
         // Numbers are given in the order of the entries.
         for mut function in more.functions {
             function.module += modules;

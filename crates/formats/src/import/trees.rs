@@ -210,6 +210,7 @@ impl Trees {
         }
         Ok(Profile {
             switched: Vec::new(),
+            enters_kernel: Vec::new(),
             meta: self.meta,
             modules: self.modules,
             functions: self.functions,

@@ -5,9 +5,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Creator, End, Function, KernelCounts, Meta, Metric, Module, Node,
-    NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile, Pruned, Rule, Site, SiteId,
-    Skipped, Switched, Target, Thread,
+    Call, CallEnd, CallValue, Creator, End, EntersKernel, Function, KernelCounts, Made, Meta,
+    Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile, Pruned,
+    Rule, Site, SiteId, Skipped, Switched, SystemCall, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -39,6 +39,26 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                         state: states[function as usize % states.len()],
                         off_ns: u64::from(function) << 33,
                         changes: function.into(),
+                    })
+                    .collect(),
+                enters_kernel: (0..functions.len() as u32)
+                    .filter(|function| function % 2 == notes.len() as u32 % 2)
+                    .map(|function| EntersKernel {
+                        function,
+                        made: match function % 3 {
+                            0 => Made::Between(function, Some(u32::MAX).filter(|_| function > 4)),
+                            1 => Made::Unknown,
+                            _ => Made::Each(vec![
+                                SystemCall {
+                                    number: None,
+                                    times: function,
+                                },
+                                SystemCall {
+                                    number: Some(function.wrapping_neg()),
+                                    times: 1,
+                                },
+                            ]),
+                        },
                     })
                     .collect(),
                 meta,
@@ -302,7 +322,6 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     untimed: m.3 % 3,
                     flags: NodeFlags::from_bits(flags).unwrap(),
                     site: None,
-                    ..Node::default()
                 })
                 .collect(),
         })
@@ -372,7 +391,6 @@ pub fn realistic(node_count: usize) -> Profile {
             untimed: 0,
             flags: NodeFlags::empty(),
             site: None,
-            ..Node::default()
         });
     }
     for index in (0..node_count).rev() {

@@ -1,0 +1,108 @@
+//! System calls: from the functions that make them, which the planner knows, and how often those were called.
+//!
+//! ```text
+//! survey   which functions of a module have `syscall` instructions, and what one call of each makes   patch/kernel.rs
+//!          all of them are counted, whatever the filters say; those that cannot be are named in a note
+//! harvest  calls of a context x system calls of a call = system calls of the context
+//! ```
+//!
+//! Nothing is asked of the target for it. A system call's time is that of the function which makes it: its own,
+//! waiting included.
+
+use thalweg_model::{self as model, Metric, NodeFlags};
+use thalweg_patch::Made;
+
+use crate::survey::Surveyed;
+
+/// More names than this are not listed in one note; the profile has all that is skipped.
+const NAMED: usize = 40;
+
+/// What the profile says of the planned functions of a module, whose first has the number `first`.
+pub fn of_module(surveyed: &Surveyed, first: u32) -> Vec<model::EntersKernel> {
+    let plans = (first..).zip(&surveyed.plan.functions);
+    plans
+        .filter_map(|(number, plan)| {
+            let all = &surveyed.enters_kernel;
+            let found = all.binary_search_by_key(&plan.function, |one| one.function);
+            Some(model::EntersKernel {
+                function: number,
+                made: match &all[found.ok()?].made {
+                    Made::Between(least, most) => model::Made::Between(*least, *most),
+                    Made::Unknown => model::Made::Unknown,
+                    Made::Each(calls) => {
+                        let call = |&(number, times)| model::SystemCall { number, times };
+                        model::Made::Each(calls.iter().map(call).collect())
+                    }
+                },
+            })
+        })
+        .collect()
+}
+
+/// What is missing because functions with system calls are not patched.
+pub fn unseen(surveyed: &Surveyed) -> Option<String> {
+    let name = &surveyed.module.name;
+    if surveyed.plan.functions.is_empty() && surveyed.left_alone.is_some() {
+        let has_any = !surveyed.enters_kernel.is_empty();
+        return has_any.then(|| {
+            let why = surveyed.left_alone.unwrap_or_default();
+            format!("system calls that {name} makes itself are not counted ({why})")
+        });
+    }
+    let is_planned = |function: usize| {
+        let mut plans = surveyed.plan.functions.iter();
+        plans.any(|plan| plan.function == function)
+    };
+    let unseen = surveyed.enters_kernel.iter();
+    let unseen: Vec<&str> = unseen
+        .filter(|one| !is_planned(one.function))
+        .map(|one| surveyed.module.functions[one.function].name.as_str())
+        .collect();
+    if unseen.is_empty() {
+        return None;
+    }
+    let named = unseen[..unseen.len().min(NAMED)].join(", ");
+    let more = match unseen.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "system calls of functions that are not patched are not counted: {named}{more} of {name}"
+    ))
+}
+
+/// Charges every context with the system calls that its calls have made.
+pub fn charge(profile: &mut model::Profile) {
+    if profile.enters_kernel.is_empty() {
+        return;
+    }
+    let mut times = vec![0u64; profile.functions.len()];
+    for one in &profile.enters_kernel {
+        times[one.function as usize] = one.times();
+    }
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for thread in threads {
+        let mut of_callees = vec![0u64; thread.nodes.len()];
+        for node in &thread.nodes {
+            if let Some(parent) = node.parent {
+                let sum = &mut of_callees[parent as usize];
+                *sum = sum.saturating_add(node.elapsed);
+            }
+        }
+        for ((index, node), of_callees) in (0..).zip(&thread.nodes).zip(of_callees) {
+            let times = times[node.function as usize];
+            if times == 0 {
+                continue;
+            }
+            let calls = node.calls.saturating_mul(times);
+            // Callees of contexts that found no room are in their cum.
+            let of_callees = match node.flags.contains(NodeFlags::FOLDED) {
+                true => node.cum.saturating_sub(node.base),
+                false => of_callees,
+            };
+            let own = node.elapsed.saturating_sub(of_callees);
+            thread.metrics.set(index, Metric::SyscallCalls, calls);
+            thread.metrics.set(index, Metric::SyscallTime, own);
+        }
+    }
+}
