@@ -71,7 +71,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(15);
 const LEAST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_millis(500);
 /// A look may take this part of the time between two of them, and this one as long as far too much is spent.
-const LOOKING: u32 = 20;
+const LOOKING: u32 = 40;
 const LOOKING_HARD: u32 = 4;
 const FAR_TOO_MUCH: f64 = 2.0;
 /// How long a function that was found too hot stays off, at first and at most.
@@ -80,7 +80,7 @@ const LONGEST_REST: Duration = Duration::from_secs(120);
 /// One that has to go again so soon after it came back was tried too early.
 const RELAPSE: Duration = Duration::from_secs(10);
 /// How many functions go or come in one stop: each takes some microseconds.
-const IN_ONE_STOP: usize = 48;
+const IN_ONE_STOP: usize = 32;
 /// Between two stops.
 const BREATH: Duration = Duration::from_millis(2);
 
