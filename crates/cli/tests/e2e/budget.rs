@@ -284,3 +284,68 @@ fn a_detach_in_the_middle_of_switching_restores_everything() {
     let (_, status) = live.wait(Duration::from_secs(60));
     assert!(status.success(), "{status}");
 }
+
+/// Nanoseconds for a unit of work, by function: as estimated, and how far off that may be by what reports print.
+fn per_unit(options: &[&str]) -> BTreeMap<String, (f64, f64)> {
+    let program = Build::new("sampled").source("sampled.c").flag("-O2");
+    let mut live = Live::ready(&program.finish().path, &[]);
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    succeed(&["attach", &live.id()]);
+    if !options.is_empty() {
+        let id = live.id();
+        let all: Vec<&str> = ["switch", &id]
+            .into_iter()
+            .chain(options.iter().copied())
+            .collect();
+        succeed(&all);
+    }
+    live.tell("60000");
+    let mut units = BTreeMap::new();
+    loop {
+        let line = live.line();
+        let Some((name, number)) = line.split_once(' ') else {
+            break;
+        };
+        units.insert(name.to_owned(), number.parse::<f64>().expect("a number"));
+    }
+    succeed(&["detach", &live.id(), "-o", file.to_str().expect("UTF-8")]);
+    live.tell("end");
+    let mut profile = read_file(&file).expect("a profile");
+    thalweg_analysis::estimate(&mut profile);
+    let rows = thalweg_analysis::flat(&profile);
+    let row = |(name, units): (String, f64)| {
+        let is_it = |function: u32| profile.functions[function as usize].name == name;
+        let row = rows
+            .iter()
+            .find(|row| is_it(row.function))
+            .expect("it was called");
+        (name, (row.base as f64 / units, row.error as f64 / units))
+    };
+    units.into_iter().map(row).collect()
+}
+
+#[test]
+fn what_is_estimated_from_some_calls_is_what_all_of_them_take() {
+    let timed = per_unit(&[]);
+    let sampled = per_unit(&["--sample", "^(even|periodic|growing|tailed)$"]);
+    // By what a unit takes in the same recording: another may have run at another clock rate. One in 64 counted off would have the periodic ones
+    // 23 % too short or many times too long; what chance does is three times less.
+    let (scale, _) = sampled["even"];
+    let (timed_scale, _) = timed["even"];
+    for (name, most) in [("periodic", 0.2), ("growing", 0.06)] {
+        let (took, error) = sampled[name];
+        let off = took / scale / (timed[name].0 / timed_scale) - 1.0;
+        assert!(
+            off.abs() < most,
+            "{name} is {off:.3} off: {sampled:?} {timed:?}"
+        );
+        assert!(error > 0.0, "{name} has no error: {sampled:?}");
+    }
+    let (took, error) = sampled["tailed"];
+    let right = timed["tailed"].0 * scale / timed_scale;
+    assert!(
+        (took - right).abs() < error.max(right * 0.05),
+        "the error covers a long tail: {sampled:?} {timed:?}"
+    );
+}
