@@ -221,7 +221,7 @@ const SAME_EVERY_TIME: [(&str, &str); 4] = [
 ];
 
 /// Nanoseconds that a command and all that it starts were on a processor.
-fn time_on_processor(mut command: Command) -> anyhow::Result<f64> {
+pub(super) fn time_on_processor(mut command: Command) -> anyhow::Result<f64> {
     let used = || -> anyhow::Result<i64> {
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
         Ok(usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds())
