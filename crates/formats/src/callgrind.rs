@@ -2,13 +2,13 @@
 //!
 //! It holds pairs of caller and callee, no deeper contexts. The cost of a pair is the callee's time in calls by that caller,
 //! outermost calls only, so that what its callers brought in adds up to the inclusive time of each function. What nobody
-//! was seen to call is called by `START`. Where call sites were recorded, calls stand at the lines that make them.
+//! was seen to call is called by `START`. Metrics beside calls and time are further events. Where call sites were recorded, calls stand at the lines that make them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
-use thalweg_analysis::{Caller, Edge, edges, flat};
-use thalweg_model::Profile;
+use thalweg_analysis::{Caller, Edge, edges, flat, weigh};
+use thalweg_model::{Metric, Profile, SiteId};
 
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let timed = profile.meta.timed;
@@ -33,10 +33,21 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         writeln!(out, "events: {name}")?;
     } else if timed {
         writeln!(out, "event: ns : Time in ns")?;
-        writeln!(out, "events: ns")?;
+        let further = further_events(profile, &mut out)?;
+        writeln!(out, "events: ns{further}")?;
     } else {
         writeln!(out, "event: Calls : Calls")?;
-        writeln!(out, "events: Calls")?;
+        let further = further_events(profile, &mut out)?;
+        writeln!(out, "events: Calls{further}")?;
+    }
+    let others: Vec<Metric> = match profile.meta.weighed_by {
+        None => profile.meta.metrics.clone(),
+        Some(_) => Vec::new(),
+    };
+    let mut total = total.to_string();
+    let sums = profile.total_metrics();
+    for &metric in &others {
+        total += &format!(" {}", sums.get(metric));
     }
     writeln!(out, "summary: {total}\n")?;
 
@@ -47,12 +58,20 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         profile,
         named: [HashSet::new(), HashSet::new(), HashSet::new()],
         files: HashMap::new(),
+        others: others
+            .iter()
+            .map(|&metric| inclusive(profile, metric))
+            .collect(),
         out,
     };
     for row in &rows {
         let at = profile.functions[row.function as usize].line;
         writer.function(["ob", "fl", "fn"], row.function)?;
-        writeln!(writer.out, "{at} {}", own(row.base, row.calls))?;
+        write!(writer.out, "{at} {}", own(row.base, row.calls))?;
+        for &metric in &others {
+            write!(writer.out, " {}", row.metrics.get(metric))?;
+        }
+        writeln!(writer.out)?;
         let caller = (false, row.function);
         while let Some(edge) = calls.next_if(|edge| start_last(edge.caller) == caller) {
             writer.call_from(row.function, edge)?;
@@ -80,7 +99,35 @@ struct Writer<'a, W> {
     /// Numbers of objects, files and functions whose name was written: from then on the number stands for it.
     named: [HashSet<u64>; 3],
     files: HashMap<&'a str, u64>,
+    /// What calls between functions cost in the further events.
+    others: Vec<Inclusive>,
     out: W,
+}
+
+type Between = (u32, Caller, Option<SiteId>);
+type Inclusive = BTreeMap<Between, u64>;
+
+/// A metric of the callee in calls by the caller, its callees' included.
+fn inclusive(profile: &Profile, metric: Metric) -> Inclusive {
+    let mut sums = Inclusive::new();
+    let edges = edges(&weigh(profile.clone(), metric));
+    sums.extend(edges.iter().map(|edge| (key(edge), edge.cum)));
+    sums
+}
+
+fn key(edge: &Edge) -> Between {
+    (edge.callee, edge.caller, edge.site)
+}
+
+/// Describes the further events, and says their names.
+fn further_events(profile: &Profile, out: &mut impl Write) -> io::Result<String> {
+    let mut names = String::new();
+    for metric in &profile.meta.metrics {
+        let name = metric.name().replace('.', "_");
+        writeln!(out, "event: {name} : {}", metric.name())?;
+        names += &format!(" {name}");
+    }
+    Ok(names)
 }
 
 impl<'a, W: Write> Writer<'a, W> {
@@ -148,7 +195,12 @@ impl<'a, W: Write> Writer<'a, W> {
         // Readers take a cost after no calls for the caller's own. What was on the stack at attach was called, unseen.
         let calls = edge.calls.max(1);
         let line = profile.functions[edge.callee as usize].line;
-        writeln!(self.out, "calls={calls} {line}\n{at} {cost}")
+        write!(self.out, "calls={calls} {line}\n{at} {cost}")?;
+        for other in &self.others {
+            let cost = other.get(&key(edge)).copied().unwrap_or(0);
+            write!(self.out, " {cost}")?;
+        }
+        writeln!(self.out)
     }
 }
 

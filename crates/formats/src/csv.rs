@@ -5,14 +5,15 @@ use std::io::{self, Write};
 
 use thalweg_model::Profile;
 
-use crate::table::{COLUMNS, Cell, threads};
+use crate::table::{Cell, columns, threads};
 
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
+    let columns = columns(profile);
+    let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
     writeln!(out, "{}", names.join(","))?;
     for rows in threads(profile) {
         for row in &rows {
-            for (index, column) in COLUMNS.iter().enumerate() {
+            for (index, column) in columns.iter().enumerate() {
                 if index > 0 {
                     out.write_all(b",")?;
                 }

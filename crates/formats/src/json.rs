@@ -17,7 +17,9 @@
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_model::{Creator, End, Metrics, NodeFlags, Process, Profile, Target, Thread};
+use thalweg_model::{
+    Creator, End, KernelCounts, Metrics, NodeFlags, Process, Profile, Target, Thread,
+};
 
 use crate::each::Each;
 
@@ -210,6 +212,9 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         end: u64,
         folded_calls: u64,
         threads: u64,
+        /// What the kernel counted for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kernel: Option<Counted>,
         nodes: N,
     }
     Wire {
@@ -220,11 +225,31 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         end: thread.end_ns,
         folded_calls: thread.folded_calls,
         threads: thread.others.saturating_add(1),
+        kernel: thread.kernel.map(Counted::of),
         nodes: Each(move || {
             (0..)
                 .zip(&thread.nodes)
                 .map(|(id, node)| Node::of(profile, id, node, thread.metrics.of(id)))
         }),
+    }
+}
+
+#[derive(Serialize)]
+struct Counted {
+    minor_faults: u64,
+    major_faults: u64,
+    voluntary_switches: u64,
+    involuntary_switches: u64,
+}
+
+impl Counted {
+    fn of(counts: KernelCounts) -> Counted {
+        Counted {
+            minor_faults: counts.minor_faults,
+            major_faults: counts.major_faults,
+            voluntary_switches: counts.voluntary_switches,
+            involuntary_switches: counts.involuntary_switches,
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use thalweg_model::{Process, Profile, Thread, Unit};
+use thalweg_model::{Metric, Process, Profile, Thread, Unit};
 
 use crate::protobuf::Message;
 use crate::stacks::innermost_first;
@@ -158,19 +158,18 @@ fn process_profiles(
     let mut calls = Kind::new(dictionary, "calls", "{call}");
     let mut time = profile.meta.timed.then(|| match profile.meta.weighed_by {
         None => Kind::new(dictionary, "time", "ns"),
-        Some(metric) => Kind::new(
-            dictionary,
-            metric.name(),
-            match metric.unit() {
-                Unit::Bytes => "By",
-                _ => "1",
-            },
-        ),
+        Some(metric) => Kind::of(dictionary, metric),
     });
+    let others = profile.meta.metrics.iter();
+    let mut others: Vec<(Metric, Kind)> = others
+        .filter(|_| profile.meta.weighed_by.is_none())
+        .map(|&metric| (metric, Kind::of(dictionary, metric)))
+        .collect();
     for thread in &process.threads {
         let attributes = thread_attributes(thread, dictionary);
-        for node in &thread.nodes {
-            if node.calls == 0 && node.base == 0 {
+        for (index, node) in (0..).zip(&thread.nodes) {
+            let metrics = thread.metrics.of(index);
+            if node.calls == 0 && node.base == 0 && metrics.is_empty() {
                 continue;
             }
             let stack = dictionary.stack(innermost_first(thread, node));
@@ -178,9 +177,13 @@ fn process_profiles(
             if let Some(time) = &mut time {
                 time.sample(stack, &attributes, node.base);
             }
+            for (metric, kind) in &mut others {
+                kind.sample(stack, &attributes, metrics.get(*metric));
+            }
         }
     }
-    for kind in std::iter::once(calls).chain(time) {
+    let others = others.into_iter().map(|(_, kind)| kind);
+    for kind in std::iter::once(calls).chain(time).chain(others) {
         out.message(2, |wire| {
             wire.message(1, |sample_type| {
                 sample_type.number(1, kind.name);
@@ -215,6 +218,15 @@ impl Kind {
             unit: dictionary.string(unit),
             samples: Vec::new(),
         }
+    }
+
+    fn of(dictionary: &mut Dictionary, metric: Metric) -> Kind {
+        let unit = match metric.unit() {
+            Unit::Bytes => "By",
+            Unit::Nanoseconds => "ns",
+            Unit::Count => "1",
+        };
+        Kind::new(dictionary, metric.name(), unit)
     }
 
     fn sample(&mut self, stack: u64, attributes: &[u64], value: u64) {

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use thalweg_model::Profile;
 
-use crate::table::{COLUMNS, Cell, Column, Kind, Row, threads};
+use crate::table::{Cell, Column, Kind, Row, columns, threads};
 
 const MAGIC: &[u8] = b"PAR1";
 
@@ -28,6 +28,7 @@ const DATA_PAGE: i64 = 0;
 
 pub fn write(profile: &Profile, out: impl Write) -> io::Result<()> {
     let mut file = File {
+        columns: columns(profile),
         out,
         written: 0,
         groups: Vec::new(),
@@ -56,6 +57,7 @@ pub fn write(profile: &Profile, out: impl Write) -> io::Result<()> {
 
 struct File<W> {
     out: W,
+    columns: Vec<&'static Column>,
     written: u64,
     /// A finished description of each row group.
     groups: Vec<Thrift>,
@@ -71,7 +73,7 @@ impl<W: Write> File<W> {
     fn group(&mut self, rows: &[Row]) -> io::Result<()> {
         let mut chunks = Vec::new();
         let mut group_bytes = 0;
-        for column in COLUMNS {
+        for column in self.columns.clone() {
             let body = page(column, rows);
             let packed = zstd::bulk::compress(&body, 3)?;
             let header = page_header(rows.len(), body.len(), packed.len());
@@ -106,8 +108,8 @@ impl<W: Write> File<W> {
     fn footer(&self, version: &str) -> Vec<u8> {
         let mut root = Thrift::default();
         root.text(4, "contexts");
-        root.small(5, COLUMNS.len() as i64);
-        let columns = COLUMNS.iter().map(|column| {
+        root.small(5, self.columns.len() as i64);
+        let columns = self.columns.iter().map(|column| {
             let mut element = Thrift::default();
             element.small(1, physical_type(column.kind));
             element.small(3, OPTIONAL);

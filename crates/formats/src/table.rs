@@ -7,9 +7,10 @@
 //! | `level`, `recursion` | depth in the tree, from 0; how often the same function stands above |
 //! | `function`, `module`, `address`, `file`, `line` | what was called |
 //! | `calls`, `base_ns`, `cum_ns`, `elapsed_ns`, `min_ns`, `max_ns` | the figures; times are empty where nothing was timed |
+//! | `alloc_calls`, `alloc_bytes`, ..., `syscall_calls`, `syscall_time` | only in profiles that have the metric: what the context did itself |
 //! | `open`, `folded`, `on_stack_at_attach` | what is special about it |
 
-use thalweg_model::{Node, NodeFlags, Profile};
+use thalweg_model::{Metric, Metrics, Node, NodeFlags, Profile};
 
 /// A cell, borrowed from the profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Column {
     pub name: &'static str,
     pub kind: Kind,
     pub cell: for<'a> fn(&Row<'a>) -> Cell<'a>,
+    /// Only where this was measured.
+    metric: Option<Metric>,
 }
 
 /// One context with all that its columns come from.
@@ -43,6 +46,7 @@ pub struct Row<'a> {
     number: u32,
     level: u32,
     node: &'a Node,
+    metrics: &'a Metrics,
 }
 
 impl<'a> Row<'a> {
@@ -61,8 +65,8 @@ impl<'a> Row<'a> {
 
 macro_rules! columns {
     ($($name:literal $kind:ident |$row:ident| $cell:expr;)*) => {
-        pub const COLUMNS: &[Column] = &[
-            $(Column { name: $name, kind: Kind::$kind, cell: |$row| $cell }),*
+        const COLUMNS: &[Column] = &[
+            $(Column { name: $name, kind: Kind::$kind, cell: |$row| $cell, metric: None }),*
         ];
     };
 }
@@ -91,6 +95,43 @@ columns! {
     "on_stack_at_attach" Truth |row| row.flag(NodeFlags::ON_STACK_AT_ATTACH);
 }
 
+macro_rules! metrics {
+    ($($name:literal $metric:ident;)*) => {
+        const METRICS: &[Column] = &[$(Column {
+            name: $name,
+            kind: Kind::Number,
+            cell: |row| Cell::Number(Some(row.metrics.get(Metric::$metric))),
+            metric: Some(Metric::$metric),
+        }),*];
+    };
+}
+
+metrics! {
+    "alloc_calls" AllocCalls;
+    "alloc_bytes" AllocBytes;
+    "free_calls" FreeCalls;
+    "free_bytes" FreeBytes;
+    "live_bytes" LiveBytes;
+    "live_objects" LiveObjects;
+    "map_calls" MapCalls;
+    "map_bytes" MapBytes;
+    "unmap_calls" UnmapCalls;
+    "unmap_bytes" UnmapBytes;
+    "syscall_calls" SyscallCalls;
+    "syscall_time" SyscallTime;
+}
+
+/// Those of this profile.
+pub fn columns(profile: &Profile) -> Vec<&'static Column> {
+    let measured = &profile.meta.metrics;
+    let has = |column: &&Column| {
+        column
+            .metric
+            .is_some_and(|metric| measured.contains(&metric))
+    };
+    COLUMNS.iter().chain(METRICS.iter().filter(has)).collect()
+}
+
 /// The rows of each thread, thread after thread.
 pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
     profile.processes.iter().flat_map(move |process| {
@@ -108,6 +149,7 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
                     number,
                     level,
                     node,
+                    metrics: thread.metrics.of(number),
                 });
             }
             rows

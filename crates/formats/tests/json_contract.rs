@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Creator, Function, Meta, Metric, Module, Node, NodeFlags, Process, Profile, Site, SiteId,
-    Skipped, Target, Thread,
+    Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process, Profile, Site,
+    SiteId, Skipped, Target, Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -213,6 +213,7 @@ fn the_documented_fields_are_those_that_are_written() {
     let mut profile = fib();
     let thread = &mut profile.processes[0].threads[1];
     thread.metrics.set(0, Metric::AllocCalls, 1);
+    thread.kernel = Some(KernelCounts::default());
     let node = &mut thread.nodes[0];
     node.unwound = 1;
     node.untimed = 1;
