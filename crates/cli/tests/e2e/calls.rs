@@ -184,6 +184,16 @@ fn rules_that_make_no_sense_are_refused_before_anything_is_touched() {
     let rule = |rule: &str| refuse(&["record", "--rule", rule, "--", path(&program.path), "1"]);
     assert!(rule("no_such_function: duration > 1ms").contains("no_such_function"));
     assert!(rule("query: duration > 1parsec").contains("parsec"));
+    let without = [
+        "record",
+        "-N",
+        "^query$",
+        "--rule",
+        "query: duration > 1ms",
+        "--",
+    ];
+    let without = refuse(&[&without[..], &[path(&program.path), "1"]].concat());
+    assert!(without.contains("-N"), "{without}");
 }
 
 #[test]

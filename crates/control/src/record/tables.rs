@@ -483,6 +483,19 @@ fn with_reason(error: Error, recording: &Recording, survey: &Survey) -> Error {
             }
         }
     }
+    for surveyed in &survey.modules {
+        let module = Path::new(&surveyed.module.name).to_string_lossy();
+        let left_out = surveyed.module.functions.iter().find(|function| {
+            let linkage = function.linkage_name.as_deref();
+            rule.pattern.matches(&module, &function.name, linkage)
+        });
+        if let Some(function) = left_out {
+            return Error::Other(format!(
+                "{rule_error}\n  {} is there but is not counted: -F, -N, --lib or --no-lib leave it out",
+                function.name
+            ));
+        }
+    }
     error
 }
 
