@@ -364,8 +364,11 @@ fn no_more_calls_are_kept_than_may_be_and_the_others_are_counted() {
     let every: Vec<i64> = (1..=100).flat_map(|n| n..n + 20).collect();
     let first = of(&[]);
     assert_eq!(first, every[..first.len()]);
-    let last = of(&["--drop", "oldest"]);
-    assert_eq!(last, every[every.len() - last.len()..]);
+    // In the target as well as here.
+    for memory in ["1M", "64K"] {
+        let last = of(&["--drop", "oldest", "--record-memory", memory]);
+        assert_eq!(last, every[every.len() - last.len()..]);
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Drain {
     oldest_go: bool,
     /// Chosen calls that went because there were too many after them.
     forgotten: u64,
+    /// Somebody else has taken some out.
+    others_read: bool,
 }
 
 #[derive(Default)]
@@ -158,6 +160,7 @@ impl Drain {
         }
         // What was read by its owner stays where it is until it is overwritten: one who only looks goes on behind that.
         let read = word(offset_of!(area::State, read))?;
+        self.others_read |= !self.owns && read > 0;
         let mut from = match self.owns || ring.position == 0 {
             true => ring.position.max(read),
             false => ring.position,
@@ -313,6 +316,13 @@ impl Drain {
                 }
             }
             recorded.calls.push(made);
+        }
+        // What was overwritten is counted nowhere, but the rules count all that they choose.
+        if self.oldest_go && !self.others_read {
+            let chosen = recorded.calls.iter().filter(|call| call.rule.is_some());
+            let kept: u64 = recorded.rules.iter().map(|rule| rule.kept).sum();
+            let missing = kept.saturating_sub(chosen.count() as u64);
+            recorded.dropped = recorded.dropped.max(missing);
         }
         recorded.names = namer.names;
         Ok(recorded)
