@@ -164,18 +164,40 @@ fn of_others(name: &str) -> Option<u32> {
     Some(match name {
         "mmap" | "mmap64" | "__mmap" | "__mmap64" => kind::MAP,
         "munmap" | "__munmap" => kind::UNMAP,
-        "tc_new" | "tc_newarray" | "tc_new_nothrow" | "tc_newarray_nothrow" => kind::SIZE,
+        "tc_new"
+        | "tc_newarray"
+        | "tc_new_nothrow"
+        | "tc_newarray_nothrow"
+        | "tc_new_aligned"
+        | "tc_newarray_aligned"
+        | "tc_new_aligned_nothrow"
+        | "tc_newarray_aligned_nothrow"
+        | "tc_malloc_skip_new_handler" => kind::SIZE,
         "tc_delete"
         | "tc_deletearray"
         | "tc_delete_nothrow"
         | "tc_deletearray_nothrow"
         | "tc_delete_sized"
-        | "tc_deletearray_sized" => kind::FREE,
-        "mi_malloc_aligned" | "mi_zalloc_aligned" | "mi_new" | "mi_new_aligned"
-        | "mi_new_nothrow" => kind::SIZE,
-        "mi_mallocn" => kind::PRODUCT,
+        | "tc_deletearray_sized"
+        | "tc_delete_aligned"
+        | "tc_deletearray_aligned"
+        | "tc_delete_aligned_nothrow"
+        | "tc_deletearray_aligned_nothrow"
+        | "tc_delete_sized_aligned"
+        | "tc_deletearray_sized_aligned"
+        | "tc_free_sized" => kind::FREE,
+        "mi_malloc_aligned"
+        | "mi_zalloc_aligned"
+        | "mi_new"
+        | "mi_new_aligned"
+        | "mi_new_nothrow"
+        | "mi_new_aligned_nothrow" => kind::SIZE,
+        "mi_mallocn" | "mi_new_n" | "mi_calloc_aligned" => kind::PRODUCT,
+        "mi_realloc_aligned" | "mi_reallocf" | "mi_rezalloc" | "mi_rezalloc_aligned" => {
+            kind::RESIZE
+        }
         "mi_heap_malloc" | "mi_heap_zalloc" => kind::SECOND,
-        "mi_reallocn" => kind::RESIZE_PRODUCT,
+        "mi_reallocn" | "mi_recalloc" | "mi_recalloc_aligned" => kind::RESIZE_PRODUCT,
         "mi_free_size" | "mi_free_aligned" | "mi_free_size_aligned" => kind::FREE,
         _ => return None,
     })
@@ -332,6 +354,7 @@ mod tests {
                     "_Znwm",
                     "_ZnamSt11align_val_tRKSt9nothrow_t",
                     "tc_new",
+                    "tc_newarray_aligned_nothrow",
                     "__rdl_alloc",
                     "_RNvCs3lV0bBcvvQi_7___rustc12___rust_alloc",
                 ][..],

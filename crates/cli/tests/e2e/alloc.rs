@@ -139,6 +139,24 @@ fn every_form_of_new_and_delete_counts_once_and_one_that_throws_not_at_all() {
     check_against_itself(&record(&ALLOC, &program.path, &[]));
 }
 
+/// The same program gets its memory from others' libraries: the figures are its own.
+#[test]
+fn other_allocators_are_followed_as_the_c_librarys_is() {
+    let program = c_program();
+    let program = program.path.to_str().expect("a plain path");
+    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let preload = format!("LD_PRELOAD={library}");
+        check_against_itself(&record(&ALLOC, Path::new("env"), &[&preload, program]));
+    }
+}
+
+#[test]
+fn allocations_are_counted_while_calls_are_recorded() {
+    let program = c_program();
+    let options = [&ALLOC[..], &["--rule", "^(plain|resize)$"]].concat();
+    check_against_itself(&record(&options, &program.path, &[]));
+}
+
 /// A library that counts what a program allocates, and says so when it ends.
 fn shim(scratch: &Scratch) -> PathBuf {
     let library = scratch.join("shim.so");
