@@ -59,7 +59,8 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
         .filter(|&index| {
             let function = &module.functions[index];
             let bytes = image.code_range(function.start, function.end);
-            bytes.is_some_and(|bytes| bytes.windows(2).any(|pair| pair == SYSCALL))
+            let has_any = |bytes: &[u8]| bytes.windows(2).any(|pair| pair == SYSCALL);
+            function.kind != FunctionKind::Plt && bytes.is_some_and(has_any)
         })
         .collect();
     if with_calls.is_empty() {
