@@ -33,7 +33,7 @@ export function part(state: State): Parameters {
 
 /** The metric that is in the place of time, if any. */
 export function metricOf(state: State): { name: string; unit: string } | null {
-  return meta.metrics.find((metric) => metric.name === state.metric) ?? null;
+  return meta?.metrics.find((metric) => metric.name === state.metric) ?? null;
 }
 
 /** What contexts and rivers are weighed by, as it stands in a question. */

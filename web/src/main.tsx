@@ -1,7 +1,7 @@
 // The page: what it is about, the views, and the keys that work everywhere.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
+import { ask, isFile, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
 import { count, matcher, time } from "./format";
 import { go } from "./inspector";
 import { current, link, set, useStore, View } from "./store";
@@ -11,7 +11,7 @@ import { Flame } from "./views/flame";
 import { Function } from "./views/function";
 import { Functions } from "./views/functions";
 import { Live } from "./views/live";
-import { River } from "./views/river";
+import { River, riverQuestion } from "./views/river";
 import { Summary } from "./views/summary";
 import { Threads } from "./views/threads";
 import { Tree } from "./views/tree";
@@ -197,6 +197,8 @@ function Help({ close }: { close: () => void }) {
 // The secret has done its work; it need not stay in the history.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 const root = document.getElementById("page")!;
+// What the first view needs is asked for together with what every view does.
+if (current().view === "river" && !current().metric && !isFile) void ask(riverQuestion(current())).catch(() => {});
 load().then(
   () => render(<Page />, root),
   (error) => render(<p class="failure">{error.message}</p>, root),

@@ -240,18 +240,10 @@ enum Above {
 }
 
 /// The contexts of all runs, each once.
+#[derive(Default)]
 struct Places {
     table: PairTable,
     places: Vec<(Option<u32>, u32, u32)>,
-}
-
-impl Default for Places {
-    fn default() -> Places {
-        Places {
-            table: PairTable::new(),
-            places: Vec::new(),
-        }
-    }
 }
 
 impl Places {

@@ -52,6 +52,7 @@ pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
 pub use narrow::{Part, makers, narrow, together};
 pub use overview::{Cycle, ModuleShare, Overview};
+pub use pairs::PairTable;
 pub use prune::{PRUNED, Thresholds, prune};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};

@@ -10,6 +10,12 @@ pub struct PairTable {
 
 const EMPTY: u32 = u32::MAX;
 
+impl Default for PairTable {
+    fn default() -> PairTable {
+        PairTable::new()
+    }
+}
+
 impl PairTable {
     pub fn new() -> PairTable {
         PairTable {

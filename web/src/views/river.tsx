@@ -1,6 +1,6 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { answerable, figure, figureName, isFile, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { answerable, figure, figureName, isFile, meta, metricOf, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import type { Arc, Box, Changes, River as Answer } from "../answers";
 import { RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
@@ -437,9 +437,11 @@ function Legend({ data }: { data: Answer | null }) {
           <span class="scale">
             own share <i class="ramp heat" />
           </span>
-          <span class="scale">
-            waiting <i class="ramp wait" />
-          </span>
+          {metricOf(state) === null && (
+            <span class="scale">
+              waiting <i class="ramp wait" />
+            </span>
+          )}
         </>
       )}
       <span class="muted" data-legend>

@@ -66,6 +66,8 @@ pub fn run(
             watched: watched.map(Arc::new),
             guard: Arc::new(Guard::new(port)?),
         };
+        let first = served.subject();
+        std::thread::spawn(move || warm_up(&first));
         announce(&served.guard.address());
         if let Some(watched) = served.watched.clone() {
             live::keep_reading(watched, served.subject.clone(), interrupts.clone());
@@ -79,6 +81,13 @@ pub fn run(
     // An answer that is still being computed is nobody's any more.
     runtime.shutdown_background();
     ended
+}
+
+/// What every page asks first is computed while the browser starts; what it derives from the profile stays.
+fn warm_up(subject: &Subject) {
+    for question in ["functions", "river", "meta"] {
+        let _ = subject.answer(&Question::parse(question));
+    }
 }
 
 async fn asked_to_end(interrupts: &Interrupts) {

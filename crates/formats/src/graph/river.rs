@@ -13,9 +13,11 @@
 //!
 //! [`Basin`] holds what does not depend on the choice, so that another cutoff of a large profile costs one walk.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::OnceLock;
 
-use thalweg_analysis::{Thresholds, Tree, Weight, makers, waited_by_context};
+use thalweg_analysis::{PairTable, Thresholds, Tree, Weight, makers, waited_by_context};
 use thalweg_model::Profile;
 
 /// What is to be seen.
@@ -148,6 +150,8 @@ pub struct Basin {
     threads_of: HashMap<Option<u32>, u64>,
     totals: Vec<u64>,
     ran: Vec<bool>,
+    /// Functions that only pass time on, once somebody asked.
+    passing: OnceLock<Vec<bool>>,
     whole: u64,
     timed: bool,
     waits_measured: bool,
@@ -182,7 +186,7 @@ impl Basin {
     /// The cutoff that leaves a readable picture, of functions that do more than pass time on if it is to be brief.
     pub fn readable_cutoff(&self, brief: bool) -> f64 {
         let passing = self.passing(brief);
-        let candidates = self.totals.iter().zip(&passing);
+        let candidates = self.totals.iter().zip(&*passing);
         let candidates = candidates.filter(|(_, passing)| !**passing);
         readable_cutoff(candidates.map(|(&total, _)| total), self.whole)
     }
@@ -192,10 +196,13 @@ impl Basin {
         self.ran.iter().filter(|ran| **ran).count() > GOOD_SIZE
     }
 
-    fn passing(&self, brief: bool) -> Vec<bool> {
+    fn passing(&self, brief: bool) -> Cow<'_, [bool]> {
         match brief {
-            true => passing(&self.contexts, &self.totals, self.whole),
-            false => vec![false; self.totals.len()],
+            true => Cow::Borrowed(
+                self.passing
+                    .get_or_init(|| passing(&self.contexts, &self.totals, self.whole)),
+            ),
+            false => Cow::Owned(vec![false; self.totals.len()]),
         }
     }
 
@@ -229,7 +236,7 @@ impl Basin {
         let cutoff = choice.cutoff.unwrap_or_else(|| {
             let candidates = totals
                 .iter()
-                .zip(&passing)
+                .zip(&*passing)
                 .filter(|(_, passing)| !**passing);
             readable_cutoff(candidates.map(|(&total, _)| total), whole)
         });
@@ -362,15 +369,21 @@ impl Basin {
 
     /// How many functions each shown one called, and how many of them stand nowhere in the picture as its callees.
     fn count_callees(&self, gathered: &mut Gathered, is_shown: &[bool]) {
-        let mut called: HashMap<(u32, u32), bool> = HashMap::new();
+        let mut places = PairTable::new();
+        let mut called: Vec<(u32, bool)> = Vec::new();
         for (context, &shown) in self.contexts.iter().zip(is_shown) {
             let Some(parent) = context.parent.filter(|&parent| is_shown[parent as usize]) else {
                 continue;
             };
             let caller = self.contexts[parent as usize].function;
-            *called.entry((caller, context.function)).or_default() |= shown;
+            let next = called.len() as u32;
+            let place = places.get_or_insert(caller, context.function, next);
+            if place == next {
+                called.push((caller, false));
+            }
+            called[place as usize].1 |= shown;
         }
-        for ((caller, _), shown) in called {
+        for (caller, shown) in called {
             let bank = gathered.bank(Spring::Function(caller));
             bank.callees += 1;
             bank.hidden_callees += u32::from(!shown);
@@ -509,7 +522,8 @@ impl River {
 fn passing(contexts: &[Context], totals: &[u64], whole: u64) -> Vec<bool> {
     let mut own = vec![0u64; totals.len()];
     let mut begins = vec![false; totals.len()];
-    let mut arcs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    let mut places = PairTable::new();
+    let mut arcs: Vec<(u32, u32, u64)> = Vec::new();
     for context in contexts {
         let function = context.function as usize;
         own[function] = own[function].saturating_add(context.own);
@@ -517,14 +531,19 @@ fn passing(contexts: &[Context], totals: &[u64], whole: u64) -> Vec<bool> {
             None => begins[function] = true,
             Some(parent) if context.outermost => {
                 let caller = contexts[parent as usize].function;
-                let time = arcs.entry((caller, context.function)).or_default();
+                let next = arcs.len() as u32;
+                let place = places.get_or_insert(caller, context.function, next);
+                if place == next {
+                    arcs.push((caller, context.function, 0));
+                }
+                let time = &mut arcs[place as usize].2;
                 *time = time.saturating_add(context.total);
             }
             Some(_) => {}
         }
     }
     let (mut most_in, mut most_out) = (vec![0u64; totals.len()], vec![0u64; totals.len()]);
-    for ((caller, callee), time) in arcs {
+    for (caller, callee, time) in arcs {
         let (caller, callee) = (caller as usize, callee as usize);
         most_out[caller] = most_out[caller].max(time);
         most_in[callee] = most_in[callee].max(time);
@@ -597,6 +616,7 @@ fn contexts(profile: &Profile, root: Option<u32>, weight: Weight) -> Basin {
         threads_of,
         totals: vec![0; profile.functions.len()],
         ran: vec![false; profile.functions.len()],
+        passing: OnceLock::new(),
         whole: 0,
         timed: profile.meta.timed && weight != Weight::Calls,
         waits_measured,
