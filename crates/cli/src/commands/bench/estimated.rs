@@ -2,9 +2,8 @@
 //!
 //! The sum of all base times is held against the time on a processor that the program takes by itself. The others are of functions that were never
 //! off: their calls, to the unit, against a fully timed run (those that differ between two such runs are the program's own doing); and of
-//! those with a hundredth of all time or more the cum time, estimated where they were sampled. A fully timed run is no truth either: it
-//! says itself how far off it may be, and what lies within that is no difference. (What a function that was off took is part of its
-//! callers' base, so bases differ by what they mean.)
+//! those with a hundredth of all time or more the cum time, estimated where they were sampled, against a recording in which nothing else
+//! is patched. A fully timed run is shown beside it, and is no truth: what its probes cost is a multiple of what is measured.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -52,7 +51,7 @@ fn place(profile: &Profile, function: u32) -> Place {
 impl Bench {
     pub(super) fn estimated(&self, table: &mut Table) -> anyhow::Result<()> {
         table.heading(&format!(
-            "--budget {BUDGET}: figures of functions that were never off, against the same work fully timed"
+            "--budget {BUDGET}: figures of functions that were never off, against the same work without a budget"
         ));
         for (name, command, arguments, repeated) in WORK {
             let Some(path) = find(command) else {
@@ -63,7 +62,10 @@ impl Bench {
                 known.write_files(&self.folder)?;
             }
             std::fs::write(self.path("estimated.sql"), WORK_SQL.repeat(repeated))?;
-            let record = |budget: bool| self.whole(&path, arguments, budget);
+            let record = |budget: bool| {
+                let options: &[&str] = if budget { &["--budget", BUDGET] } else { &[] };
+                self.whole(&path, arguments, options)
+            };
             let mut plain = f64::INFINITY;
             for _ in 0..RUNS {
                 let mut command = Command::new(&path);
@@ -78,21 +80,28 @@ impl Bench {
                     budget = another;
                 }
             }
+            let chosen = compared_by_time(&budget);
+            let pattern = format!("^({})$", chosen.join("|"));
+            let alone = self.whole(&path, arguments, &["-F", &pattern])?;
             eprint!("\r\x1b[K");
             compare(name, plain, [&timed, &again], &budget, table);
+            compare_times(name, &timed, &budget, &alone, table);
         }
         Ok(())
     }
 
     /// As reports show it.
-    fn whole(&self, program: &Path, arguments: &[&str], budget: bool) -> anyhow::Result<Profile> {
+    fn whole(
+        &self,
+        program: &Path,
+        arguments: &[&str],
+        options: &[&str],
+    ) -> anyhow::Result<Profile> {
         let mut command = Command::new(&self.thalweg);
         command
             .args(["record", "--no-report", "-q", "-o"])
-            .arg(self.path("profile.thalweg"));
-        if budget {
-            command.args(["--budget", BUDGET]);
-        }
+            .arg(self.path("profile.thalweg"))
+            .args(options);
         command.arg("--").arg(program).args(arguments);
         self.execute(self.with_input(command)?)?;
         let mut profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
@@ -110,16 +119,34 @@ impl Bench {
     }
 }
 
+fn never_off(profile: &Profile) -> impl Fn(u32) -> bool {
+    let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
+    let off: HashSet<u32> = was_off.map(|one| one.function).collect();
+    move |function| !off.contains(&function)
+}
+
+/// Functions that take enough time to be compared, as patterns.
+fn compared_by_time(budget: &Profile) -> Vec<String> {
+    let stays = never_off(budget);
+    let whole = summary(budget).time as f64;
+    let rows = flat(budget).into_iter();
+    let large = rows.filter(|row| stays(row.function) && row.cum as f64 >= LEAST_SHARE * whole);
+    large
+        .map(|row| regex::escape(&budget.functions[row.function as usize].name))
+        .collect()
+}
+
+fn off_by(a: f64, b: f64) -> f64 {
+    100.0 * (a - b).abs() / b.max(1.0)
+}
+
 fn compare(name: &str, plain: f64, timed: [&Profile; 2], budget: &Profile, table: &mut Table) {
     let [once, again] = timed.map(by_place);
     let seen = by_place(budget);
-    let switched = budget.switched.iter();
-    let off: HashSet<Place> = switched
-        .clone()
-        .filter(|one| one.off_ns > 0)
-        .map(|one| place(budget, one.function))
-        .collect();
-    let states = |state: ProbeState| switched.clone().filter(|one| one.state == state).count();
+    let states = |state: ProbeState| {
+        let switched = budget.switched.iter();
+        switched.filter(|one| one.state == state).count()
+    };
     let (sampled, counted, gone) = (
         states(ProbeState::Sampled),
         states(ProbeState::Counted),
@@ -132,44 +159,61 @@ fn compare(name: &str, plain: f64, timed: [&Profile; 2], budget: &Profile, table
         all - sampled - counted - gone,
         100.0 * summary(budget).calls as f64 / summary(timed[0]).calls.max(1) as f64
     ));
-    let total = |profile: &Profile| summary(profile).time as f64;
-    let off_by = |a: f64, b: f64| 100.0 * (a - b).abs() / b.max(1.0);
-    let goal = Goal::at_most("% off plain", off_by(total(budget), plain), MOST_OFF);
+    let goal = Goal::at_most(
+        "% off plain",
+        off_by(summary(budget).time as f64, plain),
+        MOST_OFF,
+    );
     table.goal(&format!("{name}, time of the whole"), goal);
-
+    let stays = never_off(budget);
+    let off: HashSet<Place> = (0..budget.functions.len() as u32)
+        .filter(|function| !stays(*function))
+        .map(|function| place(budget, function))
+        .collect();
     let (mut compared, mut differ) = (0, 0);
-    let (mut apart, mut beyond) = (Vec::new(), Vec::new());
-    let whole = total(timed[0]).min(total(timed[1]));
     for (place, row) in once.iter().filter(|(place, _)| !off.contains(place)) {
-        let Some(other) = again.get(place) else {
-            continue;
-        };
-        let got = seen.get(place).copied().unwrap_or_default();
-        if row.calls == other.calls {
+        if again
+            .get(place)
+            .is_some_and(|other| other.calls == row.calls)
+        {
             compared += 1;
-            differ += usize::from(got.calls != row.calls);
-        }
-        let least = if row.cum < other.cum { row } else { other };
-        let cum = least.cum as f64;
-        if cum >= LEAST_SHARE * whole {
-            let difference = (got.cum as f64 - cum).abs();
-            let known = (got.cum_error + least.cum_error) as f64;
-            apart.push(100.0 * difference / cum);
-            beyond.push(100.0 * (difference - known).max(0.0) / cum);
+            let got = seen.get(place).map_or(0, |row| row.calls);
+            differ += usize::from(got != row.calls);
         }
     }
     let goal = Goal::at_most("differ", differ as f64, 0.0);
     table.goal(&format!("{name}, calls of {compared} functions"), goal);
+}
+
+fn compare_times(
+    name: &str,
+    timed: &Profile,
+    budget: &Profile,
+    alone: &Profile,
+    table: &mut Table,
+) {
+    let [timed, seen] = [timed, budget].map(by_place);
+    let whole = summary(budget).time as f64;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (place, right) in by_place(alone) {
+        // What was on a processor for so short a time that it was hardly measured tells nothing.
+        if (right.cum as f64) < LEAST_SHARE / 2.0 * whole {
+            continue;
+        }
+        if let (Some(row), Some(full)) = (seen.get(&place), timed.get(&place)) {
+            ours.push(off_by(row.cum as f64, right.cum as f64));
+            theirs.push(off_by(full.cum as f64, right.cum as f64));
+        }
+    }
     let median = |figures: &mut Vec<f64>| {
         figures.sort_by(f64::total_cmp);
         figures.get(figures.len() / 2).copied().unwrap_or(0.0)
     };
-    let (usual, usual_beyond) = (median(&mut apart), median(&mut beyond));
-    let goal = Goal::at_most("% beyond the errors", usual_beyond, MOST_OFF);
-    let what = format!("{name}, cum of {} functions of 1 % and more", beyond.len());
-    table.goal(&what, goal);
-    let within = beyond.iter().filter(|figure| **figure <= MOST_OFF).count();
+    let (usual, full) = (median(&mut ours), median(&mut theirs));
+    let what = format!("{name}, cum of {} functions, the median", ours.len());
+    table.goal(&what, Goal::at_most("% off", usual, MOST_OFF));
+    let worst = ours.last().copied().unwrap_or(0.0);
     table.note(&format!(
-        "  {name}: {within} of them are within the errors that both reports print, or at most {MOST_OFF} % beyond; the median is {usual:.1} % from the fully timed run's"
+        "  {name}: the worst of them is {worst:.1} % off; fully timed the median is {full:.1} %"
     ));
 }
