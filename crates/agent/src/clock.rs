@@ -72,6 +72,15 @@ pub unsafe fn begin(slot: Slot) -> u64 {
 /// # Safety
 /// `slot` must be the running thread's.
 pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
+    // SAFETY: by the caller's promise; there is at least the sentinel on the shadow stack.
+    unsafe {
+        let top = (*slot.top()).node as *mut Node;
+        resume_in(slot, now, (!gated).then_some(top));
+    }
+}
+
+/// The same where what is waited is another context's, or nobody's.
+unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
     if flags() & shm::HEADER_TIMED == 0 {
         return;
     }
@@ -86,14 +95,15 @@ pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
         let mut took = since();
         let mut waited = 0;
         if took as i64 > (*shared).gap.min((*header()).gap_least) {
-            if gated {
-                read(slot);
-            } else {
-                waited = off_processor(slot, took as i64);
+            match node {
+                Some(_) => waited = off_processor(slot, took as i64),
+                None => read(slot),
             }
             took = since();
-            if waited > 0 {
-                charge((*slot.top()).node as *mut Node, waited, false);
+            if let Some(node) = node
+                && waited > 0
+            {
+                charge(node, waited, false);
             }
         }
         let limit = (*header()).gap_most * UNCHARGED;
@@ -134,7 +144,8 @@ extern "C" fn tw_slow_gap_entry(now: u64, gap: i64) {
         let caller = (*top.sub(1)).node as *mut Node;
         let now = settle(slot, now, gap, caller);
         (&raw mut (*top).start).write_volatile(now);
-        resume(slot, now, false);
+        // It was the caller that ran for long: whoever waited for the processor got it because of that.
+        resume_in(slot, now, Some(caller));
     }
 }
 
