@@ -265,9 +265,10 @@ export function datum(which: Datum, box: Box, river: River): string {
   }
 }
 
+/** It waits more than it works itself, and so much that it matters: functions that only pass time on have next to none of their own. */
 export function isWaiting(box: Box, river: River): boolean {
   const all = river.waits_measured ? box.own + box.waited : box.own;
-  return box.waited > 0 && box.waited * 2 >= all;
+  return box.waited > 0 && box.waited * 2 >= all && box.waited >= river.whole / 100;
 }
 
 /** The colour of a box. */
