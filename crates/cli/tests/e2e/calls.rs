@@ -184,6 +184,9 @@ fn rules_that_make_no_sense_are_refused_before_anything_is_touched() {
     let rule = |rule: &str| refuse(&["record", "--rule", rule, "--", path(&program.path), "1"]);
     assert!(rule("no_such_function: duration > 1ms").contains("no_such_function"));
     assert!(rule("query: duration > 1parsec").contains("parsec"));
+    let unknown = rule("query: no_such_argument > 1");
+    assert!(unknown.contains("no_such_argument"), "{unknown}");
+    assert!(!unknown.contains("not counted"), "query is: {unknown}");
     let without = [
         "record",
         "-N",

@@ -151,7 +151,7 @@ impl Tables {
             recording.rules.retain(is_usable);
         }
         let mut tables = Tables::compile(&recording, &functions, lenient)
-            .map_err(|error| with_reason(error, &recording, survey))?;
+            .map_err(|error| with_reason(error, &recording, &functions, survey))?;
         tables.errno = errno::offset(pid, survey);
         Ok(tables)
     }
@@ -462,13 +462,27 @@ fn read_about(shared: &Shared, header: &shm::Header) -> Result<About> {
 }
 
 /// A function that no rule can be used on because it is not counted: why that is.
-fn with_reason(error: Error, recording: &Recording, survey: &Survey) -> Error {
+fn with_reason(
+    error: Error,
+    recording: &Recording,
+    functions: &[Counted],
+    survey: &Survey,
+) -> Error {
     let Error::Rule(rule_error) = &error else {
         return error;
     };
     let Some(rule) = recording.rules.iter().find(|r| *r.text == *rule_error.text) else {
         return error;
     };
+    let is_meant = |function: &Counted| {
+        let module = function.module.file_name().unwrap_or_default();
+        let linkage = function.linkage_name.as_deref();
+        let pattern = &rule.pattern;
+        pattern.matches(&module.to_string_lossy(), &function.name, linkage)
+    };
+    if functions.iter().any(is_meant) {
+        return error;
+    }
     for surveyed in &survey.modules {
         for skipped in &surveyed.plan.skipped {
             let function = &surveyed.module.functions[skipped.function];
