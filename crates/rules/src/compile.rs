@@ -385,7 +385,8 @@ impl Types for NoTypes {
     }
 }
 
-fn means(pattern: &Pattern, function: &FunctionInfo<'_>) -> bool {
+/// Whether a rule with this pattern is for the function, by its name.
+pub fn means(pattern: &Pattern, function: &FunctionInfo<'_>) -> bool {
     pattern.matches(module_name(function), function.name, function.linkage_name)
 }
 

@@ -30,7 +30,7 @@ mod types;
 mod value;
 
 pub use ast::{Binary, Compare, Expr, Kind, Origin, RawType, Rule};
-pub use compile::{Compiled, FunctionInfo, MAX_RULES, Options, compile};
+pub use compile::{Compiled, FunctionInfo, MAX_RULES, Options, compile, means};
 pub use error::RuleError;
 pub use file::RulesFile;
 pub use pattern::Pattern;

@@ -5,12 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thalweg_bytecode::{self as bytecode, flags};
 use thalweg_rules::{
-    Description, FunctionInfo, Quick, Rule, compile, throwing_programs, thrown_descriptions,
+    Description, FunctionInfo, Quick, Rule, compile, means, throwing_programs, thrown_descriptions,
 };
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
@@ -474,38 +473,31 @@ fn with_reason(
     let Some(rule) = recording.rules.iter().find(|r| *r.text == *rule_error.text) else {
         return error;
     };
-    let is_meant = |function: &Counted| {
-        let module = function.module.file_name().unwrap_or_default();
-        let linkage = function.linkage_name.as_deref();
-        let pattern = &rule.pattern;
-        pattern.matches(&module.to_string_lossy(), &function.name, linkage)
-    };
-    if functions.iter().any(is_meant) {
+    if functions
+        .iter()
+        .any(|counted| means(&rule.pattern, &counted.info()))
+    {
         return error;
     }
     for surveyed in &survey.modules {
-        for skipped in &surveyed.plan.skipped {
-            let function = &surveyed.module.functions[skipped.function];
-            let linkage = function.linkage_name.as_deref();
-            let module = Path::new(&surveyed.module.name);
-            let module = module.to_string_lossy();
-            if rule.pattern.matches(&module, &function.name, linkage) {
-                return Error::Other(format!(
-                    "{rule_error}\n  {} is there but cannot be counted: {}",
-                    function.name, skipped.reason
-                ));
+        for (index, function) in surveyed.module.functions.iter().enumerate() {
+            let info = FunctionInfo {
+                number: u32::MAX,
+                name: &function.name,
+                linkage_name: function.linkage_name.as_deref(),
+                module: &surveyed.path,
+                address: function.start,
+            };
+            if !means(&rule.pattern, &info) {
+                continue;
             }
-        }
-    }
-    for surveyed in &survey.modules {
-        let module = Path::new(&surveyed.module.name).to_string_lossy();
-        let left_out = surveyed.module.functions.iter().find(|function| {
-            let linkage = function.linkage_name.as_deref();
-            rule.pattern.matches(&module, &function.name, linkage)
-        });
-        if let Some(function) = left_out {
+            let mut skipped = surveyed.plan.skipped.iter();
+            let why = match skipped.find(|skipped| skipped.function == index) {
+                Some(skipped) => format!("cannot be counted: {}", skipped.reason),
+                None => "is not counted: -F, -N, --lib or --no-lib leave it out".into(),
+            };
             return Error::Other(format!(
-                "{rule_error}\n  {} is there but is not counted: -F, -N, --lib or --no-lib leave it out",
+                "{rule_error}\n  {} is there but {why}",
                 function.name
             ));
         }
