@@ -68,6 +68,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
             own.threads.push(Thread {
                 nodes,
                 metrics,
+                samples: Vec::new(),
                 name: thread.name.clone(),
                 ..*thread
             });

@@ -34,6 +34,7 @@ fn merge(into: &mut model::Thread, from: model::Thread) {
             add_figures(&mut into.nodes[place as usize], &node);
         }
     }
+    into.add_samples(&from.samples);
     into.others += from.others + 1;
     into.start_ns = into.start_ns.min(from.start_ns);
     if from.end_ns > into.end_ns {

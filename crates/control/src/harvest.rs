@@ -527,6 +527,7 @@ impl Reader<'_> {
             end_ns: since_attach(end),
             nodes: Vec::new(),
             metrics: model::NodeMetrics::default(),
+            samples: Vec::new(),
             folded_calls: 0,
             others: account.threads - 1,
             kernel: self.kernel_counts(account, pid, tid),

@@ -72,12 +72,15 @@ impl Lookup {
     }
 }
 
-/// Drops functions that no context and no recorded call names and that were never switched, numbers the others anew, and looks up where they are defined.
+/// Drops functions that no context, no look and no recorded call names and that were never switched, numbers the others anew, and looks up where they are defined.
 pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in &thread.nodes {
             seen[node.function as usize] = true;
+        }
+        for frame in &thread.samples {
+            seen[frame.function as usize] = true;
         }
         if let Some(function) = thread.created_by.and_then(|c| c.function) {
             seen[function as usize] = true;
@@ -103,6 +106,9 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     for thread in profile.processes.iter_mut().flat_map(|p| &mut p.threads) {
         for node in &mut thread.nodes {
             node.function = numbers[node.function as usize];
+        }
+        for frame in &mut thread.samples {
+            frame.function = numbers[frame.function as usize];
         }
         if let Some(function) = thread.created_by.as_mut().and_then(|c| c.function.as_mut()) {
             *function = numbers[*function as usize];

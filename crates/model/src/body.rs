@@ -9,7 +9,7 @@ use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
     Skipped, Thread,
 };
-use crate::{calls, kernel, nodes, sites, switched};
+use crate::{calls, kernel, nodes, samples, sites, switched};
 
 mod tag {
     pub const META: u64 = 1;
@@ -31,6 +31,7 @@ mod tag {
     pub const KERNEL: u64 = 41;
     pub const UNTIMED: u64 = 50;
     pub const SWITCHED: u64 = 51;
+    pub const SAMPLES: u64 = 52;
     pub const PRUNED: u64 = 24;
     pub const ENTERS_KERNEL: u64 = 42;
 }
@@ -100,6 +101,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             switched::encode(&profile.switched, profile.meta.estimated, out)
         });
     }
+    if let Some(sampling) = &profile.meta.sampling {
+        section(&mut out, tag::SAMPLES, |out| {
+            samples::encode(sampling, profile, out)
+        });
+    }
     if !profile.enters_kernel.is_empty() {
         section(&mut out, tag::ENTERS_KERNEL, |out| {
             kernel::encode(&profile.enters_kernel, out)
@@ -154,6 +160,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::SWITCHED => {
                 (profile.switched, profile.meta.estimated) = switched::decode(section)?;
             }
+            tag::SAMPLES => samples::decode(&mut profile, section)?,
             tag::PRUNED => {
                 profile.meta.pruned = Pruned {
                     contexts: section.number()?,
@@ -216,6 +223,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         metrics: Vec::new(),
         weighed_by: None,
         estimated: false,
+        sampling: None,
     })
 }
 
@@ -416,6 +424,7 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         folded_calls: input.number()?,
         nodes: nodes::decode(input)?,
         metrics: NodeMetrics::default(),
+        samples: Vec::new(),
         others: 0,
         kernel: None,
     })

@@ -18,6 +18,7 @@ mod merge;
 mod metrics;
 mod nodes;
 mod profile;
+mod samples;
 mod sites;
 mod switched;
 mod validate;
@@ -33,5 +34,6 @@ pub use profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
     Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
 };
+pub use samples::{SampleNode, Sampling};
 pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;

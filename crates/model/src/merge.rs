@@ -89,6 +89,10 @@ impl Merger {
         let ours = &mut self.profile.meta;
         let memory_bytes = ours.memory_bytes.saturating_add(other.meta.memory_bytes);
         let pruned = ours.pruned.plus(other.meta.pruned);
+        let sampling = match (ours.sampling, other.meta.sampling) {
+            (Some(one), Some(other)) => Some(one.plus(other)),
+            (one, other) => one.or(other),
+        };
         let end = later_ns.saturating_add(other.meta.duration_ns);
         let duration_ns = ours.duration_ns.max(end);
         let mut metrics = std::mem::take(&mut ours.metrics);
@@ -101,6 +105,7 @@ impl Merger {
         }
         ours.memory_bytes = memory_bytes;
         ours.pruned = pruned;
+        ours.sampling = sampling;
         ours.duration_ns = duration_ns;
         ours.metrics = metrics;
     }
@@ -168,6 +173,9 @@ fn renumber(process: &mut Process, number: &impl Fn(u32) -> u32) {
         for node in &mut thread.nodes {
             node.function = number(node.function);
         }
+        for frame in &mut thread.samples {
+            frame.function = number(frame.function);
+        }
     }
 }
 
@@ -192,7 +200,8 @@ fn shift(process: &mut Process, later_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Creator, Function, Node, Thread};
+    use crate::profile::{Creator, Function, Meta, Node, Thread};
+    use crate::samples::{SampleNode, Sampling};
 
     /// A program of one module of its own and the library that all share; `functions` are (module, address).
     fn recording(program: &str, functions: &[(u32, u64)]) -> Profile {
@@ -205,7 +214,20 @@ mod tests {
             calls: 1,
             ..Node::default()
         });
+        let frames = (0..functions.len() as u32).map(|function| SampleNode {
+            function,
+            own: 1,
+            ..SampleNode::default()
+        });
         Profile {
+            meta: Meta {
+                sampling: Some(Sampling {
+                    period_ns: 7,
+                    looks: functions.len() as u64,
+                    ..Sampling::default()
+                }),
+                ..Meta::default()
+            },
             modules: vec![module(program), module("libc.so.6")],
             functions: functions
                 .iter()
@@ -224,6 +246,7 @@ mod tests {
                         function: Some(0),
                     }),
                     nodes: nodes.collect(),
+                    samples: frames.collect(),
                     ..Thread::default()
                 }],
                 ..Process::default()
@@ -251,6 +274,12 @@ mod tests {
         };
         assert_eq!(of(0), [("sh", 16), ("libc.so.6", 32)]);
         assert_eq!(of(1), [("libc.so.6", 48), ("libc.so.6", 32), ("ls", 16)]);
+        for thread in merged.processes.iter().flat_map(|p| &p.threads) {
+            let called = thread.nodes.iter().map(|node| node.function);
+            assert!(called.eq(thread.samples.iter().map(|frame| frame.function)));
+        }
+        let sampling = merged.meta.sampling.unwrap();
+        assert_eq!((sampling.period_ns, sampling.looks), (7, 5));
         assert_eq!(merged.functions.len(), 4);
         let creator = merged.processes[1].threads[0].created_by.unwrap();
         assert_eq!(creator.function, Some(2));

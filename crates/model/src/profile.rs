@@ -3,6 +3,7 @@
 use crate::calls::Recorded;
 use crate::kernel::EntersKernel;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
+use crate::samples::{SampleNode, Sampling};
 use crate::switched::Switched;
 
 /// Everything one recording found out.
@@ -62,6 +63,8 @@ pub struct Meta {
     /// The times of functions of which not every call was timed are estimates for all calls, as opposed to sums over those
     /// that were timed.
     pub estimated: bool,
+    /// Where the stacks of threads were looked at on a timer.
+    pub sampling: Option<Sampling>,
 }
 
 /// Contexts that were cut out of the trees while the target ran, because memory got short. Their figures are in the `FOLDED` nodes of
@@ -188,6 +191,8 @@ pub struct Thread {
     pub nodes: Vec<Node>,
     /// What else the contexts did themselves, without their callees.
     pub metrics: NodeMetrics,
+    /// The stacks that were seen when it was looked at, parents before children.
+    pub samples: Vec<SampleNode>,
     /// Calls that found no room in the tree and went to one node per function instead.
     pub folded_calls: u64,
     /// How many other threads, all but the last of them ended, the account stands for as well: beyond a bound ended
@@ -311,7 +316,11 @@ impl NodeFlags {
     /// Was still running when the data was read.
     pub const OPEN: NodeFlags = NodeFlags(4);
 
-    const KNOWN: u8 = 7;
+    /// Its times are shares of what was counted above it, by looks at the thread's stack. Calls are exact where it has any, but that they
+    /// were made in this context, and not in another one of the same function, is an estimate as well.
+    pub const LOOKED: NodeFlags = NodeFlags(8);
+
+    const KNOWN: u8 = 15;
 
     pub const fn empty() -> NodeFlags {
         NodeFlags(0)

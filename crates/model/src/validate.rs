@@ -27,6 +27,12 @@ pub enum Invalid {
     #[error("node {node} of thread {tid} has parent {parent}, which does not come before it")]
     ParentOfNode { tid: u32, node: usize, parent: u32 },
 
+    #[error("frame {frame} of the stacks of thread {tid} has no function, or no caller before it")]
+    Frame { tid: u32, frame: usize },
+
+    #[error("thread {tid} was looked at, but it is not said how")]
+    Samples { tid: u32 },
+
     #[error("thread {tid} was created in function {function}, but there are {functions}")]
     FunctionOfCreator {
         tid: u32,
@@ -131,7 +137,12 @@ impl Profile {
         self.processes
             .iter()
             .flat_map(|Process { threads, .. }| threads)
-            .try_for_each(|thread| thread.validate(self.functions.len(), self.sites.len()))
+            .try_for_each(|thread| {
+                if self.meta.sampling.is_none() && !thread.samples.is_empty() {
+                    return Err(Invalid::Samples { tid: thread.tid });
+                }
+                thread.validate(self.functions.len(), self.sites.len())
+            })
     }
 }
 
@@ -152,6 +163,12 @@ impl Thread {
                 tid,
                 nodes: self.nodes.len(),
             });
+        }
+        for (frame, node) in self.samples.iter().enumerate() {
+            let below = node.parent.is_some_and(|parent| parent as usize >= frame);
+            if below || node.function as usize >= functions {
+                return Err(Invalid::Frame { tid, frame });
+            }
         }
         for (index, node) in self.nodes.iter().enumerate() {
             if node.function as usize >= functions {

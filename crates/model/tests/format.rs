@@ -4,7 +4,9 @@ mod common;
 
 use common::{any_profile, realistic};
 use proptest::prelude::*;
-use thalweg_model::{Function, Invalid, Node, Process, Profile, ReadError, Thread, read, write};
+use thalweg_model::{
+    Function, Invalid, Node, Process, Profile, ReadError, SampleNode, Sampling, Thread, read, write,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
@@ -157,6 +159,18 @@ fn indices_that_lead_nowhere_are_refused_before_writing() {
         Err(Invalid::ParentOfNode { .. })
     ));
 
+    for (parent, function) in [(None, 3000), (Some(0), 0)] {
+        let mut with_frame = with_node(Node::default());
+        with_frame.processes[0].threads[0].samples = vec![SampleNode {
+            parent,
+            function,
+            ..SampleNode::default()
+        }];
+        assert!(matches!(write(&with_frame), Err(Invalid::Samples { .. })));
+        with_frame.meta.sampling = Some(Sampling::default());
+        assert!(matches!(write(&with_frame), Err(Invalid::Frame { .. })));
+    }
+
     let no_module = Profile {
         functions: vec![Function::default()],
         ..Profile::default()
@@ -203,6 +217,7 @@ proptest! {
         old.meta.metrics.clone_from(&profile.meta.metrics);
         old.meta.pruned = profile.meta.pruned;
         old.meta.estimated = profile.meta.estimated;
+        old.meta.sampling = profile.meta.sampling;
         old.switched.clone_from(&profile.switched);
         old.enters_kernel.clone_from(&profile.enters_kernel);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
@@ -213,6 +228,7 @@ proptest! {
                 old.others = new.others;
                 old.kernel = new.kernel;
                 old.metrics.clone_from(&new.metrics);
+                old.samples.clone_from(&new.samples);
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
                     old.site = new.site;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use thalweg_model::{
     Call, CallEnd, CallValue, Creator, End, EntersKernel, Function, KernelCounts, Made, Meta,
     Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile, Pruned,
-    Rule, Site, SiteId, Skipped, Switched, SystemCall, Target, Thread,
+    Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -77,6 +77,9 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                 add_calls(&mut profile);
             }
             add_metrics(&mut profile);
+            if profile.meta.sampling.is_some() {
+                add_samples(&mut profile);
+            }
             profile
         })
 }
@@ -143,6 +146,20 @@ fn add_metrics(profile: &mut Profile) {
     }
 }
 
+/// Stacks like the contexts of every other thread.
+fn add_samples(profile: &mut Profile) {
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for thread in threads.filter(|thread| thread.folded_calls % 2 == 0) {
+        let frames = thread.nodes.iter().map(|node| SampleNode {
+            parent: node.parent,
+            function: node.function,
+            counted: node.base % 2 == 0,
+            own: node.cum,
+        });
+        thread.samples = frames.collect();
+    }
+}
+
 /// One in each function, and most contexts called from one of them.
 fn add_sites(profile: &mut Profile) {
     let sites = profile.functions.iter().map(|function| Site {
@@ -202,6 +219,13 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                 },
                 weighed_by: None,
                 estimated: numbers.3,
+                sampling: numbers.2.then_some(Sampling {
+                    period_ns: numbers.0,
+                    looks: numbers.1,
+                    lost: numbers.4,
+                    cut_short: numbers.5,
+                    in_probes: numbers.0 / 3,
+                }),
             },
         )
 }
@@ -278,7 +302,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                 function,
                 any_metrics(),
                 any::<u32>(),
-                0u8..8,
+                0u8..16,
             ),
             node_count,
         ),
@@ -294,6 +318,7 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
             start_ns: numbers.1,
             end_ns: numbers.2,
             metrics: NodeMetrics::default(),
+            samples: Vec::new(),
             folded_calls: numbers.3,
             others: numbers.3 & 3,
             kernel: (numbers.1 & 1 == 1).then_some(KernelCounts {

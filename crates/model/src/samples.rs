@@ -1,0 +1,208 @@
+//! Looks: the stacks of threads as they were seen on a timer, beside the events that probes count.
+//!
+//! They tell where time went below functions that are not counted. In the file they are a section of their own:
+//!
+//! ```text
+//! numbers period, looks, lost, cut short, in probes
+//! for each thread that was looked at: how many threads were passed over, then the list of its nodes, column by column:
+//! parents (how far back, 0 = none), functions, counted or not, looks
+//! ```
+
+use std::collections::HashMap;
+
+use crate::codec::{Decoder, Encoder};
+use crate::error::ReadError;
+use crate::profile::{Profile, Thread};
+
+/// How often threads were looked at, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// Of a thread's processor time between two looks.
+    pub period_ns: u64,
+    /// All of them, over all threads.
+    pub looks: u64,
+    /// That the kernel had no room for.
+    pub lost: u64,
+    /// Stacks that were deeper than what was copied, or could not be followed to their outermost frame; in no tree.
+    pub cut_short: u64,
+    /// Looks that found a thread in thalweg's own code: what probes cost; in no tree.
+    pub in_probes: u64,
+}
+
+impl Sampling {
+    /// Of two recordings; the period is that of the first one.
+    pub fn plus(self, other: Sampling) -> Sampling {
+        Sampling {
+            period_ns: self.period_ns,
+            looks: self.looks.saturating_add(other.looks),
+            lost: self.lost.saturating_add(other.lost),
+            cut_short: self.cut_short.saturating_add(other.cut_short),
+            in_probes: self.in_probes.saturating_add(other.in_probes),
+        }
+    }
+}
+
+/// A frame of the stacks that were seen: a function, below the chain of functions above it. No two with the same parent
+/// agree in both function and `counted`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleNode {
+    /// Index in the same thread's samples, always smaller than this one's own; `None` for the outermost frame.
+    pub parent: Option<u32>,
+    /// Index into [`Profile::functions`], which thereby has functions that were never patched.
+    pub function: u32,
+    /// Its calls were counted at that time, so that it stands in the tree of contexts too. Otherwise it was off or is not patched.
+    pub counted: bool,
+    /// Looks at which it was the innermost.
+    pub own: u64,
+}
+
+impl Thread {
+    /// Adds the looks at another thread to this one's.
+    pub fn add_samples(&mut self, others: &[SampleNode]) {
+        if self.samples.is_empty() {
+            self.samples = others.to_vec();
+            return;
+        }
+        let all = &mut self.samples;
+        let mut known: HashMap<_, u32> = (0..)
+            .zip(all.iter())
+            .map(|(index, node)| ((node.parent, node.function, node.counted), index))
+            .collect();
+        let mut places: Vec<u32> = Vec::with_capacity(others.len());
+        for node in others {
+            let parent = node.parent.map(|parent| places[parent as usize]);
+            let key = (parent, node.function, node.counted);
+            let place = *known.entry(key).or_insert_with(|| {
+                all.push(SampleNode {
+                    parent,
+                    own: 0,
+                    ..*node
+                });
+                all.len() as u32 - 1
+            });
+            let own = &mut all[place as usize].own;
+            *own = own.saturating_add(node.own);
+            places.push(place);
+        }
+    }
+}
+
+pub(crate) fn encode(sampling: &Sampling, profile: &Profile, out: &mut Encoder) {
+    out.number(sampling.period_ns);
+    out.number(sampling.looks);
+    out.number(sampling.lost);
+    out.number(sampling.cut_short);
+    out.number(sampling.in_probes);
+    let mut passed = 0;
+    for thread in profile.processes.iter().flat_map(|p| &p.threads) {
+        let samples = &thread.samples;
+        if samples.is_empty() {
+            passed += 1;
+            continue;
+        }
+        out.number(passed);
+        passed = 0;
+        out.number(samples.len() as u64);
+        for (index, node) in samples.iter().enumerate() {
+            out.number(match node.parent {
+                None => 0,
+                Some(parent) => index as u64 - u64::from(parent),
+            });
+        }
+        samples.iter().for_each(|n| out.number(n.function.into()));
+        for node in samples {
+            out.byte(node.counted.into());
+        }
+        samples.iter().for_each(|n| out.number(n.own));
+    }
+}
+
+/// One byte at least in each of the four columns.
+const LEAST_BYTES_PER_NODE: usize = 4;
+
+/// Refers to the threads of the processes, whose section comes before it.
+pub(crate) fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+    profile.meta.sampling = Some(Sampling {
+        period_ns: input.number()?,
+        looks: input.number()?,
+        lost: input.number()?,
+        cut_short: input.number()?,
+        in_probes: input.number()?,
+    });
+    let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    while !input.is_at_end() {
+        let thread = usize::try_from(input.number()?)
+            .ok()
+            .and_then(|passed| threads.nth(passed))
+            .ok_or(ReadError::Corrupt(
+                "a thread that does not exist was looked at",
+            ))?;
+        thread.samples = decode_tree(input)?;
+    }
+    Ok(())
+}
+
+fn decode_tree(input: &mut Decoder) -> Result<Vec<SampleNode>, ReadError> {
+    let mut samples = vec![SampleNode::default(); input.count(LEAST_BYTES_PER_NODE)?];
+    for (index, node) in samples.iter_mut().enumerate() {
+        node.parent = match input.number()? {
+            0 => None,
+            up => Some(
+                (index as u64)
+                    .checked_sub(up)
+                    .and_then(|parent| u32::try_from(parent).ok())
+                    .ok_or(ReadError::Corrupt("a caller does not precede its callee"))?,
+            ),
+        };
+    }
+    for node in &mut samples {
+        node.function = input.number32()?;
+    }
+    for node in &mut samples {
+        node.counted = input.boolean()?;
+    }
+    for node in &mut samples {
+        node.own = input.number()?;
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(parent: Option<u32>, function: u32, counted: bool, own: u64) -> SampleNode {
+        SampleNode {
+            parent,
+            function,
+            counted,
+            own,
+        }
+    }
+
+    #[test]
+    fn looks_at_two_threads_are_one_tree_in_which_no_frame_stands_twice() {
+        let mut thread = Thread::default();
+        thread.add_samples(&[
+            node(None, 0, true, 1),
+            node(Some(0), 1, false, 2),
+            node(Some(0), 2, true, 4),
+        ]);
+        thread.add_samples(&[
+            node(None, 0, true, 8),
+            node(Some(0), 2, true, 16),
+            node(Some(1), 1, false, 32),
+            node(Some(0), 1, true, 64),
+        ]);
+        assert_eq!(
+            thread.samples,
+            [
+                node(None, 0, true, 9),
+                node(Some(0), 1, false, 2),
+                node(Some(0), 2, true, 20),
+                node(Some(2), 1, false, 32),
+                node(Some(0), 1, true, 64),
+            ]
+        );
+    }
+}
