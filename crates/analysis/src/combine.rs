@@ -141,6 +141,7 @@ impl Layers {
         whole.start_ns = whole.start_ns.min(thread.start_ns);
         whole.end_ns = whole.end_ns.max(thread.end_ns);
         whole.folded_calls = whole.folded_calls.saturating_add(thread.folded_calls);
+        whole.add_samples(&thread.samples);
         let callees = &mut self.callees;
         // The table is made for the second thread: most classes have one.
         let table = self.table.get_or_insert_with(|| {

@@ -14,7 +14,7 @@ pub struct FunctionTotals {
     pub calls: u64,
     pub base: u64,
     pub cum: u64,
-    /// How far off base and cum may be because the probes' cost was taken out.
+    /// How far off base and cum may be because the probes' cost was taken out, and because they come from samples.
     pub error: u64,
     pub cum_error: u64,
     /// Wall time, as opposed to time on a processor.
@@ -34,6 +34,8 @@ pub struct FunctionTotals {
     pub unwound: u64,
     /// Of `calls`, those that were not timed.
     pub untimed: u64,
+    /// Looks at which it was on the stack while its calls were not counted.
+    pub looks: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
     pub on_stack_at_attach: bool,
     /// What else the function did itself.
@@ -89,6 +91,13 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         }
     }
 
+    for looked in &profile.looked {
+        let function = looked.function as usize;
+        let row = &mut rows[function];
+        row.looks = looked.on_stack;
+        sampling[function] += (looked.error_ns as f64).powi(2);
+        row.cum_error = row.cum_error.saturating_add(looked.cum_error_ns);
+    }
     for (row, squares) in rows.iter_mut().zip(sampling) {
         row.error = row.error.saturating_add(squares.sqrt() as u64);
     }

@@ -44,6 +44,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
         switched: profile.switched.clone(),
+        looked: profile.looked.clone(),
         enters_kernel: profile.enters_kernel.clone(),
         skipped: profile.skipped.clone(),
         recorded: Default::default(),
@@ -99,7 +100,7 @@ fn below(thread: &Thread, root: u32, functions: usize) -> (Vec<Node>, NodeMetric
 }
 
 /// Depth first, with the number of activations of each function on the way.
-fn count_recursion(nodes: &mut [Node], functions: usize) {
+pub(crate) fn count_recursion(nodes: &mut [Node], functions: usize) {
     let thread = Thread {
         nodes: nodes.to_vec(),
         ..Thread::default()

@@ -64,6 +64,8 @@ pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
             }
             contexts += removed as u64;
             prune_thread(thread, &keep, pruned, &mut seen_above);
+            // Nobody could tell any more which contexts they were of.
+            thread.samples.clear();
             debug_assert!(thread.nodes.len() <= 2 * before + 1);
         }
     }

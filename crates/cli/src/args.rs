@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand};
-use thalweg_analysis::{Thresholds, compensate, estimate};
+use thalweg_analysis::{Thresholds, compensate, estimate, fill};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
 use thalweg_control::pruning::Pruning;
@@ -232,6 +232,7 @@ pub fn as_shown(mut profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::
     if !raw {
         compensate(&mut profile);
         estimate(&mut profile);
+        fill(&mut profile);
     }
     Ok(profile)
 }

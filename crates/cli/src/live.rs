@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use thalweg_analysis::{compensate, estimate, rolled_up};
+use thalweg_analysis::{compensate, estimate, fill, rolled_up};
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -225,6 +225,7 @@ pub fn save(mut profile: Profile, output: OutputFile, summary: bool) -> anyhow::
     if summary {
         compensate(&mut profile);
         estimate(&mut profile);
+        fill(&mut profile);
         let mut text = Vec::new();
         let shown = rolled_up(profile);
         report::print_summary(&shown, &mut text, Style::for_stderr())?;

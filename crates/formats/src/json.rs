@@ -77,6 +77,35 @@ struct Meta<'a> {
     memory_limit: u64,
     pruned_contexts: u64,
     pruned_calls: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling: Option<Sampling>,
+}
+
+/// How threads were looked at on a timer, and what came of it.
+#[derive(Serialize)]
+pub struct Sampling {
+    period_ns: u64,
+    looks: u64,
+    lost: u64,
+    cut_short: u64,
+    in_probes: u64,
+    /// Whose times come from it.
+    functions: u64,
+}
+
+impl Sampling {
+    pub fn of(profile: &Profile) -> Option<Sampling> {
+        let sampling = profile.meta.sampling?;
+        let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
+        Some(Sampling {
+            period_ns: sampling.period_ns,
+            looks: sampling.looks,
+            lost: sampling.lost,
+            cut_short: sampling.cut_short,
+            in_probes: sampling.in_probes,
+            functions: seen.count() as u64,
+        })
+    }
 }
 
 impl Meta<'_> {
@@ -95,6 +124,7 @@ impl Meta<'_> {
             memory_limit: meta.memory_limit,
             pruned_contexts: meta.pruned.contexts,
             pruned_calls: meta.pruned.calls,
+            sampling: Sampling::of(profile),
         }
     }
 }
@@ -295,6 +325,8 @@ struct Node<'a> {
     folded: bool,
     #[serde(skip_serializing_if = "is_false")]
     open: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    looked: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -355,6 +387,7 @@ impl<'a> Node<'a> {
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),
+            looked: node.flags.contains(NodeFlags::LOOKED),
             site: site.map(|site| site.name.as_str()),
             site_file: site.and_then(|site| site.file.as_deref()),
             site_line: site.map(|site| site.line).filter(|&line| line > 0),

@@ -95,6 +95,14 @@ columns! {
     "on_stack_at_attach" Truth |row| row.flag(NodeFlags::ON_STACK_AT_ATTACH);
 }
 
+/// Only where looks had a part in the figures.
+const LOOKED: &[Column] = &[Column {
+    name: "looked",
+    kind: Kind::Truth,
+    cell: |row| row.flag(NodeFlags::LOOKED),
+    metric: None,
+}];
+
 macro_rules! metrics {
     ($($name:literal $metric:ident;)*) => {
         const METRICS: &[Column] = &[$(Column {
@@ -129,7 +137,9 @@ pub fn columns(profile: &Profile) -> Vec<&'static Column> {
             .metric
             .is_some_and(|metric| measured.contains(&metric))
     };
-    COLUMNS.iter().chain(METRICS.iter().filter(has)).collect()
+    let looked = LOOKED.iter().filter(|_| !profile.looked.is_empty());
+    let metrics = METRICS.iter().filter(has);
+    COLUMNS.iter().chain(looked).chain(metrics).collect()
 }
 
 /// The rows of each thread, thread after thread.

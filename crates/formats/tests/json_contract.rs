@@ -74,6 +74,7 @@ fn fib() -> Profile {
         }],
         notes: vec![],
         switched: vec![],
+        looked: vec![],
         enters_kernel: vec![],
         sites: vec![],
         recorded: Default::default(),

@@ -32,6 +32,7 @@ mod tag {
     pub const UNTIMED: u64 = 50;
     pub const SWITCHED: u64 = 51;
     pub const SAMPLES: u64 = 52;
+    pub const LOOKED: u64 = 53;
     pub const PRUNED: u64 = 24;
     pub const ENTERS_KERNEL: u64 = 42;
 }
@@ -106,6 +107,11 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             samples::encode(sampling, profile, out)
         });
     }
+    if !profile.looked.is_empty() {
+        section(&mut out, tag::LOOKED, |out| {
+            samples::encode_looked(&profile.looked, out)
+        });
+    }
     if !profile.enters_kernel.is_empty() {
         section(&mut out, tag::ENTERS_KERNEL, |out| {
             kernel::encode(&profile.enters_kernel, out)
@@ -161,6 +167,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
                 (profile.switched, profile.meta.estimated) = switched::decode(section)?;
             }
             tag::SAMPLES => samples::decode(&mut profile, section)?,
+            tag::LOOKED => profile.looked = samples::decode_looked(section)?,
             tag::PRUNED => {
                 profile.meta.pruned = Pruned {
                     contexts: section.number()?,

@@ -34,6 +34,6 @@ pub use profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
     Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
 };
-pub use samples::{SampleNode, Sampling};
+pub use samples::{Looked, SampleNode, Sampling};
 pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;

@@ -71,6 +71,14 @@ impl Merger {
             switched.function = number(switched.function);
             self.switch(switched);
         }
+        for mut looked in other.looked {
+            looked.function = number(looked.function);
+            let all = &mut self.profile.looked;
+            match all.binary_search_by_key(&looked.function, |known| known.function) {
+                Ok(index) => all[index] = all[index].plus(looked),
+                Err(index) => all.insert(index, looked),
+            }
+        }
         for mut one in other.enters_kernel {
             one.function = number(one.function);
             let all = &mut self.profile.enters_kernel;

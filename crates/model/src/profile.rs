@@ -3,7 +3,7 @@
 use crate::calls::Recorded;
 use crate::kernel::EntersKernel;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
-use crate::samples::{SampleNode, Sampling};
+use crate::samples::{Looked, SampleNode, Sampling};
 use crate::switched::Switched;
 
 /// Everything one recording found out.
@@ -22,6 +22,8 @@ pub struct Profile {
     pub skipped: Vec<Skipped>,
     /// Functions whose probes were switched while they were counted, in the order of their numbers.
     pub switched: Vec<Switched>,
+    /// Functions whose times come from looks, once those have been made use of, in the order of their numbers.
+    pub looked: Vec<Looked>,
     /// Functions with system calls of their own, if those were counted, in the order of their numbers.
     pub enters_kernel: Vec<EntersKernel>,
     /// What the reader of a report must know about how the figures came about, one sentence each.

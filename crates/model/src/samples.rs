@@ -56,6 +56,33 @@ pub struct SampleNode {
     pub own: u64,
 }
 
+/// A function whose times come from looks in part or in all: what they are worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Index into the profile's functions.
+    pub function: u32,
+    /// Looks that found it while its calls were not counted: as the innermost, and anywhere on the stack.
+    pub own: u64,
+    pub on_stack: u64,
+    /// How far off base and cum may be by chance: one standard deviation.
+    pub error_ns: u64,
+    pub cum_error_ns: u64,
+}
+
+impl Looked {
+    /// Of two recordings, which had nothing to do with each other.
+    pub fn plus(self, other: Looked) -> Looked {
+        let root = |one: u64, other: u64| (one as f64).hypot(other as f64) as u64;
+        Looked {
+            function: self.function,
+            own: self.own.saturating_add(other.own),
+            on_stack: self.on_stack.saturating_add(other.on_stack),
+            error_ns: root(self.error_ns, other.error_ns),
+            cum_error_ns: root(self.cum_error_ns, other.cum_error_ns),
+        }
+    }
+}
+
 impl Thread {
     /// Adds the looks at another thread to this one's.
     pub fn add_samples(&mut self, others: &[SampleNode]) {
@@ -115,6 +142,29 @@ pub(crate) fn encode(sampling: &Sampling, profile: &Profile, out: &mut Encoder) 
         }
         samples.iter().for_each(|n| out.number(n.own));
     }
+}
+
+pub(crate) fn encode_looked(looked: &[Looked], out: &mut Encoder) {
+    out.number(looked.len() as u64);
+    for one in looked {
+        out.number(one.function.into());
+        out.number(one.own);
+        out.number(one.on_stack);
+        out.number(one.error_ns);
+        out.number(one.cum_error_ns);
+    }
+}
+
+pub(crate) fn decode_looked(input: &mut Decoder) -> Result<Vec<Looked>, ReadError> {
+    input.list(5, |input| {
+        Ok(Looked {
+            function: input.number32()?,
+            own: input.number()?,
+            on_stack: input.number()?,
+            error_ns: input.number()?,
+            cum_error_ns: input.number()?,
+        })
+    })
 }
 
 /// One byte at least in each of the four columns.

@@ -71,6 +71,11 @@ pub enum Invalid {
     )]
     SwitchedFunction { function: u32, functions: usize },
 
+    #[error(
+        "function {function} has times from looks, but there are {functions}, each named once and in order"
+    )]
+    LookedFunction { function: u32, functions: usize },
+
     #[error("{0} is not a number")]
     NotANumber(&'static str),
 }
@@ -95,6 +100,18 @@ impl Profile {
             let functions = self.functions.len();
             if function as usize >= functions || function < least {
                 return Err(Invalid::SwitchedFunction {
+                    function,
+                    functions,
+                });
+            }
+            least = function + 1;
+        }
+        let mut least = 0;
+        for looked in &self.looked {
+            let function = looked.function;
+            let functions = self.functions.len();
+            if function as usize >= functions || function < least {
+                return Err(Invalid::LookedFunction {
                     function,
                     functions,
                 });

@@ -219,6 +219,7 @@ proptest! {
         old.meta.estimated = profile.meta.estimated;
         old.meta.sampling = profile.meta.sampling;
         old.switched.clone_from(&profile.switched);
+        old.looked.clone_from(&profile.looked);
         old.enters_kernel.clone_from(&profile.enters_kernel);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_analysis::{combine, merge, prune, summary};
+use thalweg_analysis::{combine, fill, merge, prune, summary};
 use thalweg_model::{OutputFile, read_file};
 
 use crate::args::PruneArgs;
@@ -42,7 +42,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.combine {
         profile = combine(profile);
     }
-    profile = prune(profile, &args.prune.thresholds());
+    let thresholds = args.prune.thresholds();
+    if !thresholds.is_nothing() {
+        fill(&mut profile);
+    }
+    profile = prune(profile, &thresholds);
     output.save(&profile)?;
     if !args.quiet {
         let figures = summary(&profile);

@@ -13,7 +13,7 @@ use super::json::{NotShown, SiteOf, finish};
 use super::sites::at_site;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, printable, share, time};
+use super::text::{self, TIME_WIDTH, count, printable, share, time};
 use super::{LeftOut, Selection};
 
 /// Arcs below this share of their function share a row, unless told otherwise.
@@ -77,7 +77,12 @@ pub fn print_arcs(
                 };
                 let mut cells = vec![
                     Cell::painted(role, paint),
-                    Cell::painted(calls.map(count).unwrap_or_default(), paint),
+                    Cell::painted(
+                        calls
+                            .map(|made| text::calls(profile, made))
+                            .unwrap_or_default(),
+                        paint,
+                    ),
                 ];
                 if timed {
                     cells.push(Cell::painted(base.map(time).unwrap_or_default(), paint));

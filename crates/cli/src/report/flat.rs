@@ -60,7 +60,8 @@ pub enum Field {
     Syscalls,
     /// Time in the functions that make them, waiting included, its callees' included
     SyscallTime,
-    /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off
+    /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off, and how many looks tell
+    /// of that
     State,
     Module,
     /// Source file and line
@@ -188,7 +189,8 @@ pub fn print_rows(
         false => COUNTED.to_vec(),
     };
     let taken_out = |costs: ProbeCosts| costs.taken_out;
-    if !chosen && profile.meta.costs.is_some_and(taken_out) {
+    let looked = !profile.looked.is_empty();
+    if !chosen && (looked || profile.meta.costs.is_some_and(taken_out)) {
         fields.insert(2, Field::Error);
     }
     let weighed = profile.meta.weighed_by.is_some();
@@ -205,7 +207,7 @@ pub fn print_rows(
         let time = profile.meta.timed.then_some(Field::SyscallTime);
         fields.splice(behind..behind, [Field::Syscalls].into_iter().chain(time));
     }
-    if !chosen && !profile.switched.is_empty() {
+    if !chosen && (looked || !profile.switched.is_empty()) {
         fields.insert(1, Field::State);
     }
     // Names are what the rest is about, and the column that can be cut.
@@ -298,6 +300,7 @@ impl View<'_> {
         let timed = |ns, whole| format!("{} {}", time(ns), share(ns, whole));
         let ended = row.calls > 0 || row.max > 0;
         match field {
+            Field::Calls if row.calls == 0 && row.looks > 0 => Cell::new("-"),
             Field::Calls if self.profile.meta.timed => Cell::new(count(row.calls)),
             Field::Calls => Cell::painted(
                 format!("{} {}", count(row.calls), share(row.calls, whole.calls)),
@@ -313,7 +316,7 @@ impl View<'_> {
             Field::Waited => Cell::new(time_if(row.waited > 0, row.waited)),
             Field::Min => Cell::new(time_if(ended, row.min)),
             Field::Max => Cell::new(time_if(ended, row.max)),
-            Field::Mean => Cell::new(time_if(row.calls > 0, mean(row))),
+            Field::Mean => Cell::new(time_if(row.calls > 0 && row.looks == 0, mean(row))),
             Field::Callers => Cell::new(count(self.callers[row.function as usize])),
             Field::Threads => Cell::new(count(row.threads.into())),
             Field::Contexts => Cell::new(count(row.contexts)),

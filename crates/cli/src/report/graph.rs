@@ -11,7 +11,7 @@ use super::Selection;
 use super::json::finish;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, counted, printable, share, time};
+use super::text::{self, TIME_WIDTH, counted, printable, share, time};
 
 /// The function, and where its part on one nesting level of threads is kept apart, that level.
 fn name(profile: &Profile, node: &GraphNode) -> String {
@@ -47,7 +47,7 @@ pub fn print_graph(
 ) -> io::Result<()> {
     let timed = profile.meta.timed;
     let figures = |calls: u64, base: Option<u64>, cum: u64| {
-        let mut cells = vec![Cell::new(count(calls))];
+        let mut cells = vec![Cell::new(text::calls(profile, calls))];
         if timed {
             if let Some(base) = base {
                 cells.push(Cell::new(format!(

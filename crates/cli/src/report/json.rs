@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
-use thalweg_formats::json::Named;
+use thalweg_formats::json::{Named, Sampling};
 use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
@@ -42,6 +42,8 @@ pub fn print_summary_json(
         memory_bytes: u64,
         memory_limit: u64,
         overhead_ns_per_call: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sampling: Option<Sampling>,
         notes: &'a [String],
         #[serde(skip_serializing_if = "Named::is_empty")]
         metrics: Named,
@@ -91,6 +93,7 @@ pub fn print_summary_json(
             memory_bytes: meta.memory_bytes,
             memory_limit: meta.memory_limit,
             overhead_ns_per_call: meta.overhead_ns_per_call,
+            sampling: Sampling::of(profile),
             notes: &profile.notes,
             metrics: Named(profile.total_metrics()),
             hottest: rows
@@ -242,6 +245,9 @@ struct Function<'a> {
     off: u64,
     #[serde(skip_serializing_if = "is_zero")]
     untimed: u64,
+    /// Looks at which it was on the stack while its calls were not counted.
+    #[serde(skip_serializing_if = "is_zero")]
+    looks: u64,
     callers: Vec<CallerOf<'a>>,
 }
 
@@ -285,6 +291,7 @@ impl<'a> Function<'a> {
             state: switched.map(|one| one.state.name()),
             off: switched.map_or(0, |one| one.off_ns),
             untimed: row.untimed,
+            looks: row.looks,
             callers: edges
                 .iter()
                 .map(|edge| {
@@ -389,6 +396,8 @@ impl Serialize for RowsReport<'_> {
             folded: bool,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             open: bool,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            looked: bool,
             #[serde(skip_serializing_if = "Named::is_empty")]
             metrics: Named,
         }
@@ -412,6 +421,7 @@ impl Serialize for RowsReport<'_> {
                 on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
                 folded: node.flags.contains(NodeFlags::FOLDED),
                 open: node.flags.contains(NodeFlags::OPEN),
+                looked: node.flags.contains(NodeFlags::LOOKED),
                 metrics: Named(*rows.thread.metrics.of(row.node)),
             }
         }))

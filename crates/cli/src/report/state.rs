@@ -3,7 +3,7 @@
 use thalweg_analysis::FunctionTotals;
 use thalweg_model::{ProbeState, Profile, Switched};
 
-use super::text::count;
+use super::text::{count, counted};
 
 /// What is known of a function that was switched.
 pub fn of_function(profile: &Profile, function: u32) -> Option<&Switched> {
@@ -20,11 +20,15 @@ pub fn off_share(profile: &Profile, switched: &Switched) -> f64 {
     }
 }
 
-/// `timed`; `sampled, 98% est.`: so much of its time is estimated; `off 87%`: for so much of the recording nothing is known.
+/// `timed`; `sampled, 98% est.`: so much of its time is estimated; `off 87%`: for so much of the recording nothing is known; `off 97%, 412
+/// looks`: nothing but what these tell; `not patched, 12 looks`.
 pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
     let switched = of_function(profile, row.function);
     let state = switched.map_or(ProbeState::Timed, |one| one.state);
-    let mut text = state.name().to_owned();
+    let mut text = match switched.is_none() && row.calls == 0 && row.looks > 0 {
+        true => "not patched".to_owned(),
+        false => state.name().to_owned(),
+    };
     let off = switched.map_or(0.0, |one| off_share(profile, one));
     if off > 0.0 {
         let word = if state == ProbeState::Off {
@@ -42,7 +46,42 @@ pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
         };
         text.push_str(&format!(", {:.0}% {word}", share * 100.0));
     }
+    if row.looks > 0 {
+        text.push_str(&format!(", {}", counted(row.looks, "look", "looks")));
+    }
     text
+}
+
+/// One line on looks.
+pub fn looks(profile: &Profile) -> Option<String> {
+    let sampling = profile.meta.sampling?;
+    let rate = match sampling.period_ns {
+        0 => 0,
+        period => (1e9 / period as f64).round() as u64,
+    };
+    let mut text = format!(
+        "{}, {} a second of processor time",
+        counted(sampling.looks, "look at a stack", "looks at stacks"),
+        count(rate),
+    );
+    let functions = profile.looked.iter().filter(|one| one.on_stack > 0).count() as u64;
+    if functions > 0 {
+        let times = match functions {
+            1 => "the times of one function come from them",
+            _ => &format!("times of {} functions come from them", count(functions)),
+        };
+        text.push_str(&format!("; {times}"));
+    }
+    for (number, what) in [
+        (sampling.in_probes, "found a probe"),
+        (sampling.cut_short, "could not be followed"),
+        (sampling.lost, "were lost"),
+    ] {
+        if number > 0 {
+            text.push_str(&format!("; {} {what}", count(number)));
+        }
+    }
+    Some(text)
 }
 
 /// One line on all of them.

@@ -9,8 +9,8 @@ use thalweg_model::{Metric, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{
-    TIME_WIDTH, bytes, command_line, count, counted, cut, nanoseconds, printable, share, time,
-    time_inline,
+    TIME_WIDTH, bytes, calls, command_line, count, counted, cut, nanoseconds, printable, share,
+    time, time_inline,
 };
 use super::{Selection, SortKey, flat, kernel, state};
 
@@ -256,6 +256,9 @@ pub fn print_head(
     if let Some(text) = state::summary(profile) {
         line("switched", text)?;
     }
+    if let Some(text) = state::looks(profile) {
+        line("looks", text)?;
+    }
     for note in &profile.notes {
         line("note", printable(note).into_owned())?;
     }
@@ -292,7 +295,7 @@ pub fn print_path(
     let runs = runs(&path.steps);
     let calls_width = runs
         .iter()
-        .map(|run| count(run.calls).len())
+        .map(|run| calls(profile, run.calls).len())
         .fold("Calls".len(), usize::max);
     let cum_head = if timed {
         format!("{:>TIME_WIDTH$}  ", "Cum")
@@ -337,7 +340,7 @@ pub fn print_path(
         writeln!(
             out,
             "{:>calls_width$}  {cum}{share}  {:indent$}{name}",
-            count(run.calls),
+            calls(profile, run.calls),
             "",
         )?;
     }

@@ -12,6 +12,7 @@ use thalweg_model::{
 
 use super::*;
 
+mod looks;
 mod views;
 
 const PAPER: Style = Style {
@@ -158,6 +159,7 @@ fn sample() -> Profile {
         sites: vec![],
         recorded: Default::default(),
         switched: vec![],
+        looked: vec![],
         enters_kernel: vec![],
         notes: vec!["thread 58 ended before it could be read".into()],
     }

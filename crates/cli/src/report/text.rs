@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use thalweg_model::Unit;
+use thalweg_model::{Profile, Unit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Width of what [`time`] gives: `123.456 ms`.
@@ -23,6 +23,14 @@ pub fn count(value: u64) -> String {
 }
 
 /// `1 thread`, `3 threads`.
+/// Calls, where it may be that there were some and nobody counted them.
+pub fn calls(profile: &Profile, value: u64) -> String {
+    match value {
+        0 if !profile.looked.is_empty() => "-".into(),
+        _ => count(value),
+    }
+}
+
 pub fn counted(value: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { many })
 }

@@ -335,7 +335,10 @@ fn print_row(
         "{:>level$}  {:>recursion$}  {:>calls$}  ",
         row.level,
         node.recursion,
-        count(node.calls),
+        match node.calls {
+            0 if node.flags.contains(NodeFlags::LOOKED) => "-".into(),
+            calls => count(calls),
+        },
         level = widths.level,
         recursion = widths.recursion,
         calls = widths.calls,
@@ -392,9 +395,13 @@ fn marks(node: &Node) -> String {
     } else {
         ""
     };
+    let looked = match node.flags.contains(NodeFlags::LOOKED) {
+        true => " [looks]",
+        false => "",
+    };
     match node.unwound {
-        0 => state.to_string(),
-        unwound => format!("{state} [{} unwound]", count(unwound)),
+        0 => format!("{state}{looked}"),
+        unwound => format!("{state}{looked} [{} unwound]", count(unwound)),
     }
 }
 

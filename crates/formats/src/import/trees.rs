@@ -210,6 +210,7 @@ impl Trees {
         }
         Ok(Profile {
             switched: Vec::new(),
+            looked: Vec::new(),
             enters_kernel: Vec::new(),
             meta: self.meta,
             modules: self.modules,

@@ -96,6 +96,7 @@ pub fn profile() -> Profile {
         skipped: vec![],
         notes: vec!["a note".into()],
         switched: vec![],
+        looked: vec![],
         enters_kernel: vec![],
     }
 }

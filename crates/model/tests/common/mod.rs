@@ -5,9 +5,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Creator, End, EntersKernel, Function, KernelCounts, Made, Meta,
-    Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile, Pruned,
-    Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall, Target, Thread,
+    Call, CallEnd, CallValue, Creator, End, EntersKernel, Function, KernelCounts, Looked, Made,
+    Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile,
+    Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall, Target,
+    Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -39,6 +40,16 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                         state: states[function as usize % states.len()],
                         off_ns: u64::from(function) << 33,
                         changes: function.into(),
+                    })
+                    .collect(),
+                looked: (0..functions.len() as u32)
+                    .filter(|function| function % 3 == skipped.len() as u32 % 3)
+                    .map(|function| Looked {
+                        function,
+                        own: function.into(),
+                        on_stack: u64::from(function) << 20,
+                        error_ns: u64::MAX - u64::from(function),
+                        cum_error_ns: 1 << function,
                     })
                     .collect(),
                 enters_kernel: (0..functions.len() as u32)

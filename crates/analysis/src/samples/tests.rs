@@ -1,0 +1,461 @@
+//! Looks that are perfect must bring back what is not counted; looks of any kind must neither add nor lose anything.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use thalweg_model::{Metric, ProbeState, Sampling, Site, Switched};
+
+use super::*;
+use crate::fixture::{self, A, B, MAIN};
+use crate::{arbitrary, flat};
+
+const PERIOD: u64 = 10;
+
+/// (parent, function, counted, looks)
+type Seen = (Option<u32>, u32, bool, u64);
+
+fn look(profile: &mut Profile, seen: &[Seen]) {
+    profile.meta.sampling = Some(Sampling {
+        period_ns: PERIOD,
+        looks: seen.iter().map(|(.., own)| own).sum(),
+        ..Sampling::default()
+    });
+    profile.processes[0].threads[0].samples = frames(seen);
+}
+
+fn frames(seen: &[Seen]) -> Vec<SampleNode> {
+    let frame = |&(parent, function, counted, own): &Seen| SampleNode {
+        parent,
+        function,
+        counted,
+        own,
+    };
+    seen.iter().map(frame).collect()
+}
+
+/// Each context as its path: calls, base, cum, and whether looks had a part in it.
+fn contexts(thread: &Thread) -> Vec<(Vec<u32>, u64, u64, u64, bool)> {
+    let mut all: Vec<_> = arbitrary::paths(thread)
+        .into_iter()
+        .zip(&thread.nodes)
+        .map(|(path, node)| {
+            let looked = node.flags.contains(NodeFlags::LOOKED);
+            (path, node.calls, node.base, node.cum, looked)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+const G: u32 = 2;
+
+#[test]
+fn time_and_calls_go_the_ways_that_were_seen() {
+    // main 0 -> a 100 -> b 20, 5 calls; a calls g, which is off, and g calls b as well.
+    let mut profile = fixture::chain(&[(MAIN, 0), (A, 100), (B, 20)]);
+    profile.processes[0].threads[0].nodes[2].calls = 5;
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 0),
+            (Some(0), A, true, 25),
+            (Some(1), G, false, 75),
+            (Some(2), B, true, 9),
+            (Some(1), B, true, 3),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 0, 120, false),
+            (vec![MAIN, A], 1, 25, 120, true),
+            (vec![MAIN, A, G], 0, 75, 90, true),
+            (vec![MAIN, A, G, B], 4, 15, 15, true),
+            (vec![MAIN, A, B], 1, 5, 5, true),
+        ]
+    );
+    profile.validate().unwrap();
+    let g = profile.looked.iter().find(|one| one.function == G).unwrap();
+    assert_eq!((g.own, g.on_stack), (75, 84));
+    // 100 looks of a nanosecond, of which 75: a little over four.
+    assert!((4..=5).contains(&g.error_ns), "{g:?}");
+    let before = profile.clone();
+    assert!(!fill(&mut profile), "once is enough");
+    assert_eq!(profile, before);
+}
+
+#[test]
+fn what_was_not_looked_at_stays_as_it_was() {
+    let mut profile = fixture::branching();
+    assert!(!fill(&mut profile));
+    look(
+        &mut profile,
+        &[(None, MAIN, true, 1), (Some(0), A, true, 4)],
+    );
+    let before = profile.clone();
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        contexts(&before.processes[0].threads[0])
+    );
+    assert!(profile.looked.is_empty());
+
+    // Without a clock there is nothing to divide.
+    profile = before;
+    profile.meta.timed = false;
+    assert!(!fill(&mut profile));
+}
+
+#[test]
+fn a_subtree_that_was_not_seen_goes_the_way_with_most_looks() {
+    // main 10 -> a 20 -> b 40; all of a was reached through g, but for one look.
+    let mut profile = fixture::chain(&[(MAIN, 10), (A, 20), (B, 40)]);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 1),
+            (Some(0), A, true, 1),
+            (Some(0), G, false, 0),
+            (Some(2), A, true, 3),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 10, 70, false),
+            (vec![MAIN, A], 0, 5, 5, true),
+            (vec![MAIN, G], 0, 0, 55, true),
+            (vec![MAIN, G, A], 1, 15, 55, true),
+            (vec![MAIN, G, A, B], 1, 40, 40, false),
+        ]
+    );
+}
+
+#[test]
+fn what_is_off_for_a_while_is_one_context() {
+    let mut profile = fixture::chain(&[(MAIN, 100), (A, 50), (B, 10)]);
+    let nodes = &mut profile.processes[0].threads[0].nodes;
+    (nodes[1].calls, nodes[2].calls) = (1000, 1000);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 2),
+            (Some(0), A, true, 5),
+            (Some(1), B, true, 1),
+            (Some(0), A, false, 6),
+            (Some(3), B, false, 2),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 20, 160, true),
+            (vec![MAIN, A], 1000, 110, 140, true),
+            (vec![MAIN, A, B], 1000, 30, 30, true),
+        ]
+    );
+}
+
+/// The activation that was running when its function went off is a context to its end; a look sees that it is off.
+#[test]
+fn a_call_that_lasts_from_before_its_function_went_off_stays_a_context() {
+    let second = 1_000_000_000;
+    let mut profile = fixture::chain(&[(MAIN, 0), (A, 4 * second), (B, second)]);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 0),
+            (Some(0), A, true, 1),
+            (Some(0), A, false, 19),
+            (Some(2), G, false, 60),
+            (Some(2), B, true, 20),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 0, 5 * second, false),
+            (vec![MAIN, A], 1, second, 5 * second, true),
+            (vec![MAIN, A, G], 0, 3 * second, 3 * second, true),
+            (vec![MAIN, A, B], 1, second, second, false),
+        ]
+    );
+}
+
+#[test]
+fn stacks_on_which_nothing_is_counted_are_time_that_no_context_had() {
+    let mut profile = fixture::chain(&[(A, 100)]);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, false, 2),
+            (Some(0), G, false, 3),
+            (Some(1), A, true, 4),
+        ],
+    );
+    let unpatched = profile.clone();
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 0, 2 * PERIOD, 5 * PERIOD, true),
+            (vec![MAIN, G], 0, 3 * PERIOD, 3 * PERIOD, true),
+            (vec![A], 1, 100, 100, false),
+        ]
+    );
+    // Unlike what was never patched, a function that is only off now belongs above what it calls.
+    profile = unpatched;
+    profile.switched.push(Switched {
+        function: G,
+        state: ProbeState::Off,
+        ..Switched::default()
+    });
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 0, 2 * PERIOD, 2 * PERIOD, true),
+            (vec![G], 0, 3 * PERIOD, 100 + 3 * PERIOD, true),
+            (vec![G, A], 1, 100, 100, false),
+        ]
+    );
+}
+
+#[test]
+fn contexts_without_room_are_looked_at_where_their_figures_are() {
+    let mut profile = fixture::chain(&[(MAIN, 10)]);
+    fixture::fold(&mut profile, A, 7, 40);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 1),
+            (Some(0), A, true, 1),
+            (Some(1), G, false, 3),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 10, 10, false),
+            (vec![A], 7, 10, 40, true),
+            (vec![A, G], 0, 30, 30, true),
+        ]
+    );
+}
+
+#[test]
+fn contexts_that_call_sites_tell_apart_share_the_looks() {
+    // main 0 -> a 30 (at one place), a 10 (at another)
+    let mut profile = fixture::chain(&[(MAIN, 0), (A, 30)]);
+    profile.sites = vec![Site::default(); 2];
+    let nodes = &mut profile.processes[0].threads[0].nodes;
+    nodes[1].site = SiteId::from_index(0);
+    nodes.push(Node {
+        site: SiteId::from_index(1),
+        base: 10,
+        cum: 10,
+        ..nodes[1]
+    });
+    nodes[0].cum = 40;
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 0),
+            (Some(0), A, true, 1),
+            (Some(1), G, false, 1),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 0, 40, false),
+            (vec![MAIN, A], 1, 5, 10, true),
+            (vec![MAIN, A], 1, 15, 30, true),
+            (vec![MAIN, A, G], 0, 5, 5, true),
+            (vec![MAIN, A, G], 0, 15, 15, true),
+        ]
+    );
+}
+
+#[test]
+fn parts_are_whole_and_add_up() {
+    assert_eq!(divide(10, &[1.0, 1.0, 1.0]), [4, 3, 3]);
+    assert_eq!(divide(7, &[0.0, 0.0]), [7, 0]);
+    assert_eq!(divide(7, &[0.0, 2.0]), [0, 7]);
+    assert_eq!(divide(2, &[1.0, 5.0, 3.0]), [0, 1, 1]);
+    let parts = divide(u64::MAX, &[1.0, 2.0, 3.0]);
+    assert_eq!(parts.iter().sum::<u64>(), u64::MAX);
+    assert_eq!(divide_signed(-3, &[1.0, 2.0]), [-1, -2]);
+    assert!(divide(5, &[]).is_empty());
+}
+
+/// What a program really does: parent, function, own time in looks.
+type Truth = Vec<(Option<u32>, u32, u64)>;
+
+fn truth() -> impl Strategy<Value = Truth> {
+    let parent = prop_oneof![1 => Just(None), 7 => any::<u32>().prop_map(Some)];
+    vec((parent, 0..6u32, 0..9u64), 1..40).prop_map(|raw| {
+        let mut truth: Truth = vec![(None, 0, 1)];
+        for (parent, function, own) in raw {
+            let parent = Some(parent.unwrap_or(0) % truth.len() as u32);
+            if !truth.iter().any(|t| (t.0, t.1) == (parent, function)) {
+                truth.push((parent, function, own));
+            }
+        }
+        truth
+    })
+}
+
+/// Adds to a thread what events and looks tell of one run of the program with some functions off.
+fn run(truth: &Truth, off: &HashSet<u32>, thread: &mut Thread) {
+    let mut contexts: Vec<Option<u32>> = Vec::new();
+    let mut frames: Vec<SampleNode> = Vec::new();
+    for (index, &(parent, function, own)) in truth.iter().enumerate() {
+        let above = parent.and_then(|parent| contexts[parent as usize]);
+        let counted = !off.contains(&function);
+        frames.push(SampleNode {
+            parent,
+            function,
+            counted,
+            own,
+        });
+        let context = if counted {
+            let same = |node: &Node| (node.parent, node.function) == (above, function);
+            let place = thread.nodes.iter().position(same).unwrap_or_else(|| {
+                thread.nodes.push(Node {
+                    parent: above,
+                    function,
+                    ..Node::default()
+                });
+                thread.nodes.len() - 1
+            });
+            thread.nodes[place].calls += 1000 + index as u64;
+            Some(place as u32)
+        } else {
+            above
+        };
+        contexts.push(context);
+        let node = &mut thread.nodes[context.unwrap() as usize];
+        node.base += own * PERIOD;
+    }
+    thread.add_samples(&frames);
+}
+
+fn add_up(nodes: &mut [Node]) {
+    for index in (0..nodes.len()).rev() {
+        nodes[index].cum += nodes[index].base;
+        nodes[index].elapsed = nodes[index].cum;
+        if let Some(parent) = nodes[index].parent {
+            nodes[parent as usize].cum += nodes[index].cum;
+        }
+    }
+}
+
+/// Of each path that has any time: its own, and all below it.
+fn times(paths: Vec<Vec<u32>>, own: Vec<u64>) -> BTreeMap<Vec<u32>, (u64, u64)> {
+    let mut times: BTreeMap<Vec<u32>, (u64, u64)> = BTreeMap::new();
+    for (path, own) in paths.into_iter().zip(own).filter(|(_, own)| *own > 0) {
+        times.entry(path.clone()).or_default().0 += own;
+        for length in 1..=path.len() {
+            times.entry(path[..length].to_vec()).or_default().1 += own;
+        }
+    }
+    times
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The program runs three times: with everything counted, and with two choices of functions off. What comes out is what it did.
+    #[test]
+    fn perfect_looks_bring_back_what_is_not_counted(
+        truth in truth(),
+        offs in vec(vec(1..6u32, 0..5), 2),
+    ) {
+        let mut profile = fixture::chain(&[(MAIN, 0)]);
+        profile.functions = vec![profile.functions[0].clone(); 6];
+        look(&mut profile, &[]);
+        let thread = &mut profile.processes[0].threads[0];
+        thread.nodes.clear();
+        let runs: Vec<HashSet<u32>> = std::iter::once(HashSet::new())
+            .chain(offs.into_iter().map(HashSet::from_iter))
+            .collect();
+        for off in &runs {
+            run(&truth, off, thread);
+        }
+        add_up(&mut thread.nodes);
+        let before = flat(&profile);
+        fill(&mut profile);
+
+        let thread = &profile.processes[0].threads[0];
+        let own = |times| truth.iter().map(|(.., own)| own * times * PERIOD).collect();
+        let whole = Thread {
+            nodes: truth.iter().map(|&(parent, function, _)| Node { parent, function, ..Node::default() }).collect(),
+            ..Thread::default()
+        };
+        let wanted = times(arbitrary::paths(&whole), own(runs.len() as u64));
+        let bases = thread.nodes.iter().map(|node| node.base).collect();
+        prop_assert_eq!(times(arbitrary::paths(thread), bases), wanted);
+        for (row, before) in flat(&profile).iter().filter(|row| row.calls > 0).zip(&before) {
+            prop_assert_eq!((row.function, row.calls), (before.function, before.calls));
+        }
+    }
+
+    /// Whatever was seen, and however little it has to do with what was counted.
+    #[test]
+    fn nothing_is_added_and_nothing_lost(
+        mut profile in arbitrary::program(),
+        seen in vec((any::<u32>(), 0..6u32, any::<bool>(), 0..20u64), 0..60),
+        switched in any::<bool>(),
+    ) {
+        let seen: Vec<Seen> = (0..)
+            .zip(seen)
+            .map(|(index, (parent, function, counted, own))| {
+                let parent = (index > 0 && parent % 8 > 0).then(|| parent % index);
+                (parent, function, counted, own)
+            })
+            .collect();
+        look(&mut profile, &seen);
+        if switched {
+            profile.switched = (0..6).map(|function| Switched { function, ..Switched::default() }).collect();
+        }
+        let before = profile.clone();
+        fill(&mut profile);
+        prop_assert_eq!(profile.validate(), Ok(()));
+
+        let (was, is) = (&before.processes[0].threads[0], &profile.processes[0].threads[0]);
+        let base = |thread: &Thread| thread.nodes.iter().map(|node| node.base).sum::<u64>();
+        let roots = |thread: &Thread| -> u64 {
+            let roots = thread.nodes.iter().filter(|node| node.parent.is_none());
+            roots.map(|node| node.cum).sum()
+        };
+        // Stacks of which nothing is counted are new.
+        let mut uncounted = Vec::new();
+        for (parent, _, counted, _) in &seen {
+            let above = parent.is_none_or(|parent| uncounted[parent as usize]);
+            uncounted.push(above && !counted);
+        }
+        let new: u64 = seen.iter().zip(&uncounted).filter(|(_, new)| **new).map(|((.., own), _)| own * PERIOD).sum();
+        prop_assert!((base(was)..=base(was) + new).contains(&base(is)));
+        prop_assert_eq!(base(is) - base(was), roots(is) - roots(was));
+        prop_assert_eq!(is.metrics.total(), was.metrics.total());
+        for node in &is.nodes {
+            let folded = node.flags.contains(NodeFlags::FOLDED);
+            prop_assert!(node.cum >= node.base && (folded || node.elapsed >= node.cum));
+        }
+
+        let rows = flat(&profile);
+        for before in flat(&before) {
+            let row = rows.iter().find(|row| row.function == before.function).unwrap();
+            prop_assert_eq!(row.calls, before.calls);
+            prop_assert_eq!(row.waited, before.waited);
+            let bytes = |row: &crate::FunctionTotals| row.metrics.get(Metric::AllocBytes);
+            prop_assert_eq!(bytes(row), bytes(&before));
+        }
+    }
+}

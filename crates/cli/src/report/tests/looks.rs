@@ -1,0 +1,76 @@
+//! What reports say where times come from looks.
+
+use thalweg_model::{ProbeState, SampleNode, Sampling, Switched};
+
+use super::*;
+
+/// fib is off from its second level on, write for all but a moment; `never_called` is not patched.
+fn looked_at() -> Profile {
+    let mut profile = sample();
+    profile.meta.sampling = Some(Sampling {
+        period_ns: 2_004_007,
+        looks: 40,
+        cut_short: 2,
+        in_probes: 3,
+        ..Sampling::default()
+    });
+    profile.switched = vec![Switched {
+        function: WRITE,
+        state: ProbeState::Off,
+        off_ns: 1_168_365_000,
+        changes: 1,
+    }];
+    let frame = |parent, function, counted, own| SampleNode {
+        parent,
+        function,
+        counted,
+        own,
+    };
+    profile.processes[0].threads[0].samples = vec![
+        frame(None, MAIN, true, 0),
+        frame(Some(0), FIB, true, 1),
+        frame(Some(1), WRITE, false, 2),
+        frame(Some(1), 8, false, 3),
+        frame(Some(3), FIB, true, 20),
+        frame(Some(1), FIB, true, 4),
+    ];
+    assert!(thalweg_analysis::fill(&mut profile));
+    profile
+}
+
+#[test]
+fn golden_looks() {
+    let profile = looked_at();
+    let selection = by(&profile, SortKey::Base);
+    let mut found = text(|out| print_flat(&profile, &selection, out, PAPER));
+    found.push('\n');
+    found += &text(|out| print_tree(&profile, &by(&profile, SortKey::Cum), out, PAPER));
+    found.push('\n');
+    found += &text(|out| print_summary(&profile, out, PAPER));
+    assert_golden("looks", &found);
+}
+
+#[test]
+fn scripts_are_told_which_figures_come_from_looks() {
+    let profile = looked_at();
+    let selection = by(&profile, SortKey::Base);
+    let flat: Value =
+        serde_json::from_str(&text(|out| print_flat_json(&profile, &selection, out))).unwrap();
+    let row = |name: &str| {
+        let rows = flat["functions"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("{flat}")).clone()
+    };
+    assert_eq!(row("write")["looks"], 2);
+    assert_eq!(row("never_called")["calls"], 0);
+    assert_eq!(row("never_called")["looks"], 23);
+    assert!(row("never_called")["error"].as_u64() > Some(0));
+    assert_eq!(row("is_even")["looks"], Value::Null);
+    let tree: Value =
+        serde_json::from_str(&text(|out| print_tree_json(&profile, &selection, out))).unwrap();
+    let marked = tree["threads"][0]["rows"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{tree}"));
+    let marked = marked.iter().filter(|node| node["looked"] == true);
+    assert_eq!(marked.count(), 5);
+}
