@@ -102,6 +102,8 @@ export interface Functions {
   metrics?: Record<string, number[]>;
   /** What the probes did, where they were or can be switched: `sampled, 98% est.` */
   state?: string[];
+  /** Looks that found each while its calls were not counted. */
+  looks?: number[];
   rate_calls?: number[];
   rate_base?: number[];
 }
@@ -139,6 +141,7 @@ export interface OneFunction {
   unwound: number;
   contexts: number;
   folded_calls: number;
+  looks: number;
   on_stack_at_attach: boolean;
   parents: ArcRow[];
   children: ArcRow[];
@@ -229,8 +232,14 @@ export interface TreeRows {
   elapsed: number[];
   recursion: number[];
   children: number[];
+  /** The bits below. */
   flags: number[];
 }
+
+/** Calls for which the tree had no room. */
+export const FOLDED = 2;
+/** Times from looks at the stack; calls were counted for a part of the time, or not at all. */
+export const LOOKED = 8;
 
 export interface ThreadRow {
   thread: number;

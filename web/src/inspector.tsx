@@ -37,8 +37,9 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
                 <Figure name="total" value={figure(shown.cum)} share={shown.cum / whole} />
               </>
             )}
-            <Figure name="calls" value={count(shown.calls)} />
-            {isWeighed() && shown.calls > 0 && <Figure name="own per call" value={figure(shown.base / shown.calls)} />}
+            <Figure name="calls" value={shown.calls || !shown.looks ? count(shown.calls) : "–"} />
+            {shown.looks > 0 && <Figure name="looks" value={count(shown.looks)} />}
+            {isWeighed() && shown.calls > 0 && !shown.looks && <Figure name="own per call" value={figure(shown.base / shown.calls)} />}
             {shown.waited > 0 && <Figure name="waited" value={time(shown.waited)} />}
             {metricOf(state) === null && Object.entries(shown.metrics).map(([name, value]) => <Figure name={name} value={inUnit(value, unitOf(name))} />)}
             {shown.recursion > 0 && <Figure name="recursion" value={`${count(shown.recursion)} deep`} />}

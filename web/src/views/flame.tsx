@@ -1,6 +1,6 @@
 // Contexts as an icicle: as wide as they weigh, what they call below them. Click zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { TreeRows } from "../answers";
+import { FOLDED, type TreeRows } from "../answers";
 import { figure, isFile, isWeighed, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import { css, mix, onTheme, palette, RGB } from "../canvas/colours";
 import { By } from "../by";
@@ -92,7 +92,7 @@ export function Flame() {
       const fn = f.data.function[i];
       const [l, r] = [Math.max(0, left), Math.min(W, left + width)];
       const found = match ? match(nameOf(fn)) : true;
-      const colour = frameColour(fn, f.data.flags[i] !== 0 ? p.wait : null);
+      const colour = frameColour(fn, (f.data.flags[i] & FOLDED) !== 0 ? p.wait : null);
       ctx.globalAlpha = faint ? 0.55 : found ? 1 : 0.28;
       ctx.fillStyle = css(colour);
       ctx.fillRect(l, y, Math.max(0.5, r - l - (width > 2 ? 0.8 : 0)), ROW - 1);

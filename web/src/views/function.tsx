@@ -60,8 +60,8 @@ export function Function() {
             <Tile name="Total" value={figure(data.cum)} note={percent(data.cum / whole)} />
           </>
         )}
-        <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
-        {isWeighed() && data.calls > 0 && <Tile name="Own per call" value={figure(data.base / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
+        <Tile name="Calls" value={data.calls || !data.looks ? count(data.calls) : "–"} note={data.looks ? `not counted at ${count(data.looks)} looks` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
+        {isWeighed() && data.calls > 0 && !data.looks && <Tile name="Own per call" value={figure(data.base / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
         {metricOf(state) === null && Object.entries(data.metrics).map(([name, value]) => <Tile name={name} value={inUnit(value, unitOf(name))} note="by itself" />)}
         {data.waited > 0 && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "waits by its nature"} />}
         <Tile name="Contexts" value={count(data.contexts)} note={data.recursion ? `recursion ${count(data.recursion)} deep` : ""} />

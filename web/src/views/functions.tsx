@@ -114,7 +114,7 @@ function value(data: Answer, row: Row, column: string): number | string {
     case "total":
       return data.cum[row.i];
     case "mean":
-      return data.calls[row.i] ? data.base[row.i] / data.calls[row.i] : 0;
+      return perCall(data, row) ?? 0;
     case "rate":
       return data.rate_calls?.[row.i] ?? 0;
     case "state":
@@ -125,6 +125,11 @@ function value(data: Answer, row: Row, column: string): number | string {
       if (data.metrics?.[column]) return data.metrics[column][row.i];
       return data[column as Figure]?.[row.i] ?? 0;
   }
+}
+
+/** Of a function that was not counted all the time, no time is that of its counted calls. */
+function perCall(data: Answer, row: Row): number | null {
+  return data.calls[row.i] && !data.looks?.[row.i] ? data.base[row.i] / data.calls[row.i] : null;
 }
 
 function columnsOf(data: Answer): Column<Row>[] {
@@ -149,10 +154,10 @@ function columnsOf(data: Answer): Column<Row>[] {
           times("cum", "Total", `Total ${figureName()}: with all that it called`),
         ]
       : []),
-    counts("calls", "Calls", "Calls", "104px"),
+    { ...counts("calls", "Calls", "Calls", "104px"), cell: (row) => (data.calls[row.i] || !data.looks?.[row.i] ? count(data.calls[row.i]) : "–") },
     ...(isWeighed()
       ? [
-          { id: "mean", title: "Per call", hint: `Own ${figureName()} per call`, width: "82px", right: true, number: true, cell: (row: Row) => (data.calls[row.i] ? figure(data.base[row.i] / data.calls[row.i]) : "–") },
+          { id: "mean", title: "Per call", hint: `Own ${figureName()} per call`, width: "82px", right: true, number: true, cell: (row: Row) => { const each = perCall(data, row); return each === null ? "–" : figure(each); } },
         ]
       : []),
     ...(isWeighed() && !metricOf(current())

@@ -1,7 +1,7 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ask, figure, figureName, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
-import type { TreeRows } from "../answers";
+import { FOLDED, LOOKED, type TreeRows } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, matcher, percent } from "../format";
@@ -19,6 +19,7 @@ interface Node {
   cum: number;
   weight: number;
   folded: boolean;
+  looked: boolean;
   parent: Node | null;
   children: Node[];
   /** How many it has, whether they were sent or not. */
@@ -124,7 +125,7 @@ export function Tree() {
   const columns: Column<Node>[] = [
     { id: "level", title: "Level", width: "50px", right: true, cell: (n) => n.level },
     { id: "rl", title: "RL", hint: "Recursion level", width: "40px", right: true, cell: (n) => n.rl || "" },
-    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => count(n.calls) },
+    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => (n.calls || !n.looked ? count(n.calls) : "–") },
     ...(isWeighed()
       ? [
           { id: "base", title: "Base", hint: `Own ${figureName()}`, width: "84px", right: true, cell: (n: Node) => figure(n.base) },
@@ -155,6 +156,7 @@ export function Tree() {
           )}
           <span class={match?.(nameOf(n.f)) ? "found" : ""}>{nameOf(n.f)}</span>
           {n.folded && <span class="muted"> (context not kept)</span>}
+          {n.looked && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from looks at the stack"> (looks)</span>}
         </span>
       ),
     },
@@ -215,7 +217,8 @@ function grow(data: TreeRows, above: Node | null): Node[] {
       base: data.base[i],
       cum: data.cum[i],
       weight: data.weight[i],
-      folded: data.flags[i] !== 0,
+      folded: (data.flags[i] & FOLDED) !== 0,
+      looked: (data.flags[i] & LOOKED) !== 0,
       parent,
       children: [],
       all: data.children[i],

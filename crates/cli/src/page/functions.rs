@@ -37,6 +37,9 @@ pub struct Functions<'a> {
     /// What the probes did, where they were or can be switched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     state: Vec<String>,
+    /// Looks that found each while its calls were not counted, where there were any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    looks: Vec<u64>,
     /// Per second, of a live process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rate_calls: Vec<f64>,
@@ -73,8 +76,11 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
             let column = table.metrics.entry(metric.name()).or_default();
             column.push(row.metrics.get(*metric));
         }
-        if live.is_some() || !profile.switched.is_empty() {
+        if live.is_some() || !profile.switched.is_empty() || !profile.looked.is_empty() {
             table.state.push(state_of_row(profile, row));
+        }
+        if !profile.looked.is_empty() {
+            table.looks.push(row.looks);
         }
         if let Some(reading) = live {
             let rates = reading.rates.get(row.function as usize).copied();
@@ -128,6 +134,7 @@ pub struct OneFunction<'a> {
     unwound: u64,
     contexts: u64,
     folded_calls: u64,
+    looks: u64,
     on_stack_at_attach: bool,
     parents: Vec<ArcOf>,
     children: Vec<ArcOf>,
@@ -207,6 +214,7 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         unwound: own.unwound,
         contexts: own.contexts,
         folded_calls: own.folded_calls,
+        looks: own.looks,
         on_stack_at_attach: own.on_stack_at_attach,
         parents: stanza.parents.iter().map(ArcOf::of).collect(),
         children: stanza.children.iter().map(ArcOf::of).collect(),

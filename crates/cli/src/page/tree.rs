@@ -96,7 +96,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         rows.recursion.push(node.recursion);
         rows.children.push(tree.children(index).len());
         rows.flags
-            .push(node.flags.bits() & NodeFlags::FOLDED.bits());
+            .push(node.flags.bits() & (NodeFlags::FOLDED | NodeFlags::LOOKED).bits());
         push(&mut pending, tree.children(index), row);
     }
     debug_assert!(weight != Weight::Time || rows.id.len() <= limit);
