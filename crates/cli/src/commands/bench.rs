@@ -14,6 +14,7 @@ use anyhow::{Context, bail, ensure};
 mod analysis;
 mod budget;
 mod estimated;
+mod looks;
 mod programs;
 mod sampled;
 mod table;
@@ -31,7 +32,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth, budget)
+    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth, budget, looks)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -99,6 +100,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if "budget".contains(&args.only) {
         bench.budget(&mut table)?;
+    }
+    if ["budget", "looks"]
+        .iter()
+        .any(|name| name.contains(&args.only))
+    {
+        bench.looks(&mut table)?;
     }
     table.print();
     Ok(if args.check && table.missed() > 0 {

@@ -182,6 +182,44 @@ pub const TRUTH: &[Program] = &[
     )),
 ];
 
+/// The same for some seconds: what a budget keeps has to be found out first.
+pub const LONG: &[Program] = &[
+    case("leaf", "2 ns under a slow parent", &["leaf", "16000000"]),
+    case("recursion", "fibonacci", &["recursion", "10000000"]),
+    case(
+        "fan-out",
+        "64 callees of a nanosecond",
+        &["fan", "45000000"],
+    ),
+    case("mixed", "2 ns to 1 us", &["mixed", "65000000"]),
+    case(
+        "threads",
+        "the same in two threads",
+        &["threads", "32000000"],
+    ),
+    seen(
+        "cpython",
+        "python3.11",
+        PROGRAMS[0].what,
+        &["work.py", "12000"],
+        PROGRAMS[0].files,
+    ),
+    seen(
+        "lua",
+        "lua5.4",
+        PROGRAMS[1].what,
+        &["work.lua", "12000"],
+        PROGRAMS[1].files,
+    ),
+    seen(
+        "sqlite",
+        "sqlite3",
+        PROGRAMS[2].what,
+        &[":memory:", ".read work.sql"],
+        &[("work.sql", WORK_SQL, 600)],
+    ),
+];
+
 const TEXT: (&str, &str, usize) = (
     "text",
     include_str!("../../../../../docs/design/engine.md"),

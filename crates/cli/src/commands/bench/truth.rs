@@ -27,8 +27,8 @@ const LOOKS: u64 = 3000;
 const MOST_RUNS: u32 = 80;
 
 /// What the goals are.
-const MOST_OFF: f64 = 0.05;
-const MOST_POINTS: f64 = 3.0;
+pub(super) const MOST_OFF: f64 = 0.05;
+pub(super) const MOST_POINTS: f64 = 3.0;
 
 /// What a sample may be off by chance.
 const TWO_SIGMA: f64 = 2.0;
@@ -45,14 +45,14 @@ struct Outcome {
 
 /// Of the functions with most time of their own.
 #[derive(Default)]
-struct Shares {
-    functions: u32,
+pub(super) struct Shares {
+    pub functions: u32,
     /// The largest difference of a share of the whole to the truth, in points, as measured and compensated, and whose it is.
-    raw: f64,
-    compensated: f64,
-    whose: String,
+    pub raw: f64,
+    pub compensated: f64,
+    pub whose: String,
     /// Whose cum is farther from the truth than its error says.
-    uncovered: u32,
+    pub uncovered: u32,
 }
 
 impl Bench {
@@ -75,7 +75,7 @@ impl Bench {
         Ok(())
     }
 
-    fn build_truth(&self) -> anyhow::Result<()> {
+    pub(super) fn build_truth(&self) -> anyhow::Result<()> {
         let source = self.path("truth.c");
         fs::write(&source, super::programs::TRUTH_C)
             .context("cannot write the benchmark's source")?;
@@ -87,13 +87,15 @@ impl Bench {
         Ok(())
     }
 
-    fn true_program(&self, program: &Program) -> anyhow::Result<Option<Outcome>> {
+    /// One that was built here, or is installed.
+    pub(super) fn find_program(&self, program: &Program) -> Option<PathBuf> {
         let own = self.path(program.command);
-        let Some(path) = own
-            .is_file()
-            .then_some(own)
-            .or_else(|| find(program.command))
-        else {
+        let own = own.is_file().then_some(own);
+        own.or_else(|| find(program.command))
+    }
+
+    fn true_program(&self, program: &Program) -> anyhow::Result<Option<Outcome>> {
+        let Some(path) = self.find_program(program) else {
             return Ok(None);
         };
         program.write_files(&self.folder)?;
@@ -107,7 +109,7 @@ impl Bench {
                 program.name
             );
             truth = truth.min(time_on_processor(self.plain(program, path.clone()))?);
-            let profile = self.recorded(program, path.clone())?;
+            let profile = self.recorded(program, path.clone(), &[])?;
             let time = summary(&profile).time;
             if best.as_ref().is_none_or(|(least, _)| time < *least) {
                 best = Some((time, profile));
@@ -128,7 +130,7 @@ impl Bench {
         }))
     }
 
-    fn plain(&self, program: &Program, path: PathBuf) -> Command {
+    pub(super) fn plain(&self, program: &Program, path: PathBuf) -> Command {
         let mut command = Command::new(path);
         command.args(program.arguments).current_dir(&self.folder);
         for (name, value) in SAME_EVERY_TIME {
@@ -137,13 +139,19 @@ impl Bench {
         command
     }
 
-    fn recorded(&self, program: &Program, path: PathBuf) -> anyhow::Result<Profile> {
+    pub(super) fn recorded(
+        &self,
+        program: &Program,
+        path: PathBuf,
+        options: &[&str],
+    ) -> anyhow::Result<Profile> {
         let file = self.path("truth.thalweg");
         let plain = self.plain(program, path);
         let mut command = Command::new(&self.thalweg);
         command
             .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
             .arg(&file)
+            .args(options)
             .arg("--")
             .arg(plain.get_program())
             .args(plain.get_args());
@@ -155,7 +163,7 @@ impl Bench {
         Ok(thalweg_model::read_file(&file)?)
     }
 
-    fn shares(
+    pub(super) fn shares(
         &self,
         program: &Program,
         path: PathBuf,

@@ -1,0 +1,108 @@
+//! How true figures under a budget are once looks have divided what events leave together: programs that run for some seconds, by themselves and
+//! with `--budget`, by turns.
+//!
+//! The sum of all base times is held against the time on a processor that the program takes by itself, the shares of its ten hottest functions
+//! against what `perf` sees in it (`truth.rs`). Some seconds, because it takes a budget some tenths of one to find out what is hot.
+
+use anyhow::{Context, ensure};
+use thalweg_analysis::{compensate, estimate, fill, summary};
+use thalweg_model::{ProbeState, Profile};
+
+use super::Bench;
+use super::budget::BUDGET;
+use super::programs::{LONG, Program};
+use super::table::{Goal, Table};
+use super::truth::{MOST_OFF, MOST_POINTS, Shares, time_on_processor};
+
+/// Of one program, in nanoseconds.
+struct Outcome {
+    plain: f64,
+    whole: f64,
+    /// Whose times come from looks, and how many are off at the end.
+    looked: usize,
+    off: usize,
+    shares: Option<Shares>,
+}
+
+impl Bench {
+    pub(super) fn looks(&self, table: &mut Table) -> anyhow::Result<()> {
+        self.build_truth()?;
+        table.heading(&format!(
+            "--budget {BUDGET}, with looks: whole programs' time, ms, and shares of their ten hottest functions"
+        ));
+        for program in LONG {
+            match self.looked_at(program)? {
+                Some(outcome) => outcome.rows(program, table),
+                None => table.heading(&format!("{} is not installed", program.command)),
+            }
+        }
+        Ok(())
+    }
+
+    fn looked_at(&self, program: &Program) -> anyhow::Result<Option<Outcome>> {
+        let Some(path) = self.find_program(program) else {
+            return Ok(None);
+        };
+        program.write_files(&self.folder)?;
+        let mut plain = f64::INFINITY;
+        let mut best: Option<(u64, Profile)> = None;
+        for round in 0..self.rounds {
+            eprint!(
+                "\r\x1b[Kround {} of {}: {}",
+                round + 1,
+                self.rounds,
+                program.name
+            );
+            plain = plain.min(time_on_processor(self.plain(program, path.clone()))?);
+            let profile = self.recorded(program, path.clone(), &["--budget", BUDGET])?;
+            let time = summary(&profile).time;
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, profile));
+            }
+        }
+        let (_, raw) = best.context("no rounds")?;
+        let mut profile = raw.clone();
+        ensure!(compensate(&mut profile), "the recording was not calibrated");
+        estimate(&mut profile);
+        fill(&mut profile);
+        let shares = self.shares(program, path, plain, &raw, &profile)?;
+        eprint!("\r\x1b[K");
+        let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
+        let switched = profile.switched.iter();
+        Ok(Some(Outcome {
+            plain,
+            whole: summary(&profile).time as f64,
+            looked: seen.count(),
+            off: switched.filter(|one| one.state == ProbeState::Off).count(),
+            shares,
+        }))
+    }
+}
+
+impl Outcome {
+    fn rows(&self, program: &Program, table: &mut Table) {
+        table.heading(&format!(
+            "{}: {} ({} functions off, {} with times from looks)",
+            program.name, program.what, self.off, self.looked
+        ));
+        let ms = |ns: f64| ns / 1e6;
+        table.row("by itself", ms(self.plain), 1.0, 0, None);
+        let ratio = self.whole / self.plain;
+        let goal = Goal::at_most("off", (ratio - 1.0).abs(), MOST_OFF);
+        table.row(
+            &format!("--budget {BUDGET}"),
+            ms(self.whole),
+            ratio,
+            0,
+            Some(goal),
+        );
+        if let Some(shares) = &self.shares {
+            let name = format!("worst share of {}, raw {:.1}", shares.functions, shares.raw);
+            let goal = Goal::at_most("points", shares.compensated, MOST_POINTS);
+            table.goal(&name, goal);
+            table.note(&format!("    of {}", shares.whose));
+            let goal = Goal::at_most("not covered", shares.uncovered.into(), 0.0);
+            table.goal("their errors", goal);
+        }
+    }
+}
