@@ -42,6 +42,7 @@ pub fn options(
         system_calls: wanted.system_calls,
         memory: measure.memory,
         budget: measure.budget.map(calibration::budget),
+        samples: None,
         pruning: measure.pruning(),
         follow,
         gates_suffice: false,

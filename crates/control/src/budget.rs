@@ -155,19 +155,19 @@ impl Governor {
         })
     }
 
-    /// Looks, if it is time to, and switches what has to be. `pids`: who carries the memory.
-    pub fn tend(&mut self, pids: &[Pid]) {
+    /// Looks, if it is time to, and switches what has to be. `pids`: who carries the memory. `before` is called before each switch.
+    pub fn tend(&mut self, pids: &[Pid], before: &mut dyn FnMut()) {
         let now = Instant::now();
         if now < self.next {
             return;
         }
-        let before = thread_time();
-        let looked = self.look(pids, now);
+        let began = thread_time();
+        let looked = self.look(pids, now, before);
         if let Err(error) = &looked {
             self.failed = Some(error.to_string());
         }
         let changed = looked.unwrap_or(true);
-        let took = thread_time().saturating_sub(before);
+        let took = thread_time().saturating_sub(began);
         self.looks += 1;
         self.pause = match changed {
             true => LEAST,
@@ -181,10 +181,10 @@ impl Governor {
         self.next = Instant::now() + self.pause;
     }
 
-    fn look(&mut self, pids: &[Pid], now: Instant) -> Result<bool> {
+    fn look(&mut self, pids: &[Pid], now: Instant, before: &mut dyn FnMut()) -> Result<bool> {
         let used = self.processor_time(pids);
         let (sums, slow) = harvest::by_function(&self.shared)?;
-        let before = std::mem::replace(&mut self.seen, sums);
+        let earlier = std::mem::replace(&mut self.seen, sums);
         // Less than before where a thread's slot has become another's.
         let slow = (slow - std::mem::replace(&mut self.slow, slow)).max(0.0);
         // Of processes that have ended since, only the trees know what they took; an activation that ends brings more than its
@@ -192,7 +192,7 @@ impl Governor {
         let own = |sums: &[FunctionSum]| sums.iter().map(|sum| sum.own_ns).sum::<f64>();
         let wall = now.duration_since(std::mem::replace(&mut self.looked, now));
         let most = wall.as_nanos() as f64 * processors() as f64;
-        let used = used.max((own(&self.seen) - own(&before)).min(most));
+        let used = used.max((own(&self.seen) - own(&earlier)).min(most));
         if used < 1e6 {
             // It waits: nothing costs anything.
             return Ok(false);
@@ -207,7 +207,7 @@ impl Governor {
         let apart = slow + stopped.as_nanos() as f64;
         let mut cost = apart;
         for (function, sum) in (0..).zip(&self.seen) {
-            let old = before.get(function as usize).copied().unwrap_or_default();
+            let old = earlier.get(function as usize).copied().unwrap_or_default();
             let calls = sum.calls.saturating_sub(old.calls) as f64;
             if calls == 0.0 {
                 continue;
@@ -265,7 +265,7 @@ impl Governor {
         if wanted.is_empty() {
             return Ok(false);
         }
-        self.apply(pids, &wanted, now)?;
+        self.apply(pids, &wanted, now, before)?;
         Ok(true)
     }
 
@@ -318,11 +318,18 @@ impl Governor {
     }
 
     /// In groups, so that no stop is long. Those that cost most go first.
-    fn apply(&mut self, pids: &[Pid], wanted: &[(u32, State)], now: Instant) -> Result<()> {
+    fn apply(
+        &mut self,
+        pids: &[Pid],
+        wanted: &[(u32, State)],
+        now: Instant,
+        before: &mut dyn FnMut(),
+    ) -> Result<()> {
         for (number, some) in wanted.chunks(IN_ONE_STOP).enumerate() {
             if number > 0 {
                 std::thread::sleep(BREATH);
             }
+            before();
             self.apply_some(pids, some, now)?;
         }
         Ok(())

@@ -5,7 +5,7 @@
 //!
 //! `survey` -> `prepare` -> `attach` put the instrumentation in; `detach` takes it out; `harvest` reads the trees; `record` chooses single calls and reads them; `family` follows forks and execs.
 //! Below them: `tracee` (a stopped process), `launch`, `proc` (what /proc says), `memory` (the shared memory), `ledger`
-//! (all that was changed). `switch` changes what single functions' probes do. Everything that stops or changes a process happens on one OS thread.
+//! (all that was changed). `switch` changes what single functions' probes do; `samples` looks at stacks beside them. Everything that stops or changes a process happens on one OS thread.
 
 mod accounts;
 pub mod agent;
@@ -34,6 +34,7 @@ mod prepare;
 pub mod proc;
 pub mod pruning;
 pub mod record;
+pub mod samples;
 mod sigframe;
 mod sites;
 pub mod states;

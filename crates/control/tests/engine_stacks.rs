@@ -40,6 +40,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         pruning: Pruning::default(),
         follow: false,
         budget: None,
+        samples: None,
         gates_suffice: false,
         recording: None,
     };

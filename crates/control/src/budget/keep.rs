@@ -50,7 +50,7 @@ pub fn keep(pid: Pid, budget: Budget) -> Result<()> {
         if carriers.is_empty() {
             break;
         }
-        governor.tend(&carriers);
+        governor.tend(&carriers, &mut || {});
         std::thread::sleep(NAP);
     }
     note(&shared, 0)

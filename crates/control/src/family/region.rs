@@ -25,6 +25,7 @@ use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{self, Pid, RemoteAddr};
 use crate::record::{self, Drain};
+use crate::samples::Sampler;
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -59,6 +60,9 @@ struct Region<'a> {
     /// What was recorded of single calls.
     drain: Drain,
     governor: Option<Governor>,
+    sampler: Option<Sampler>,
+    /// Why stacks are not looked at.
+    unseen: Option<String>,
 }
 
 /// Until nobody carries the region any more, or the family is closed. `ready` is called when the gates are served.
@@ -99,6 +103,8 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         unloaded: Vec::new(),
         drain: Drain::owner(common.options.recording.as_ref().map_or(0, |r| r.keep)),
         governor: None,
+        sampler: None,
+        unseen: None,
     };
     if let Some(budget) = common.options.budget {
         let governor = shared
@@ -109,6 +115,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
             Err(error) => common.lock().failed.push(error),
         }
     }
+    region.begin_to_look();
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
     let mut server = Server::start(&shared).ok();
     if shared
@@ -127,6 +134,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         region.serve(&mut server);
         region.look();
         region.drain();
+        region.tend_sampler();
         region.govern();
         region.answer();
         let living = region.lives.iter().filter(|l| l.end.is_none()).count();
@@ -263,7 +271,36 @@ impl Region<'_> {
         };
         let living = self.lives.iter().filter(|life| life.end.is_none());
         let pids: Vec<Pid> = living.map(|life| life.pid).collect();
-        governor.tend(&pids);
+        let sampler = &mut self.sampler;
+        governor.tend(&pids, &mut || {
+            // What was seen is judged by the states that held then.
+            if let Some(sampler) = sampler {
+                sampler.drain();
+            }
+        });
+    }
+
+    /// Stacks are looked at from now on, if that is wanted and allowed.
+    fn begin_to_look(&mut self) {
+        let Some(samples) = self.common.options.samples else {
+            return;
+        };
+        let filter = &self.common.options.filter;
+        let shared = self.shared.try_clone();
+        match shared.and_then(|shared| Sampler::begin(samples, filter, shared, self.pid)) {
+            Ok(sampler) => self.sampler = Some(sampler),
+            Err(error) => self.unseen = Some(error.to_string()),
+        }
+    }
+
+    fn tend_sampler(&mut self) {
+        let Some(sampler) = &mut self.sampler else {
+            return;
+        };
+        for life in self.lives.iter().filter(|life| life.end.is_some()) {
+            sampler.leave(life.pid);
+        }
+        sampler.tend();
     }
 
     /// Says what there is so far, if that was asked for.
@@ -335,6 +372,11 @@ impl Region<'_> {
     fn meet(&mut self, pid: Pid) {
         if !self.lives.iter().any(|life| life.pid == pid) {
             self.lives.push(Life::new(pid));
+            if let Some(sampler) = &mut self.sampler
+                && let Err(error) = sampler.join(pid)
+            {
+                self.unseen.get_or_insert(error.to_string());
+            }
         }
     }
 
@@ -393,6 +435,9 @@ impl Region<'_> {
     fn leave_alive(&mut self) -> Result<Profile> {
         self.look();
         let _ = self.witness.look(self.shared);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
         let identity = self.identity;
         let first = self.pid;
         let carriers = memory::carriers(identity);
@@ -445,6 +490,11 @@ impl Region<'_> {
         if let Some(governor) = &self.governor {
             profile.notes.push(governor.report());
         }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.drain();
+            sampler.add_to(&mut profile, &shared.header()?);
+        }
+        profile.notes.extend(self.unseen.clone());
         if let Some(first) = self.unloaded.first() {
             profile.notes.push(format!(
                 "code loaded later could not be counted {} times; the first time because: {first}",

@@ -1,0 +1,240 @@
+//! The code that one process has mapped: how stacks are followed through it, and whose an address is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use thalweg_symbols::{DebugLookup, Frame, Function as Symbol, FunctionKind, Module, Unwinder};
+
+use super::functions::{Function, FunctionId, Functions, ModuleName};
+use super::records::Look;
+use super::stubs::{Place, Stubs};
+use crate::error::Result;
+use crate::filter::Filter;
+use crate::memory::read_remote;
+use crate::proc::{self, Mapping, Pid};
+use crate::survey::{self, Surveyed};
+
+/// No stack of which a few dozen kilobytes are known has more.
+const MOST_FRAMES: usize = 8192;
+/// Addresses that are remembered.
+const MOST_RESOLVED: usize = 1 << 16;
+
+const RSP: usize = 7;
+const RIP: usize = 16;
+
+pub(super) struct Space {
+    unwinder: Unwinder,
+    /// By address.
+    modules: Vec<Placed>,
+    resolved: HashMap<u64, Option<FunctionId>>,
+    /// It has mapped more since.
+    pub(super) outdated: bool,
+    frames: Vec<Frame>,
+}
+
+/// A module at its place.
+struct Placed {
+    low: u64,
+    high: u64,
+    bias: u64,
+    module: Arc<Module>,
+    name: Arc<ModuleName>,
+    /// By index in the module: the number that its probes have.
+    numbers: Vec<Option<u32>>,
+    /// Parts that stand apart and whose names do not tell: the one function that goes on in each, if it is one.
+    parts: HashMap<usize, Option<usize>>,
+}
+
+/// What a look at a stack says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The stack is known to its outermost frame.
+    Whole,
+    /// It is deeper than what was copied.
+    Deeper,
+    /// It cannot be followed.
+    Lost,
+    InProbe,
+}
+
+impl Space {
+    pub(super) fn of(pid: Pid, filter: &Filter, stubs: &Stubs) -> Result<Space> {
+        let maps = proc::maps(pid)?;
+        let mut space = Space {
+            unwinder: Unwinder::new(),
+            modules: Vec::new(),
+            resolved: HashMap::new(),
+            outdated: false,
+            frames: Vec::new(),
+        };
+        for file in survey::group_by_file(&maps) {
+            // Analysed before, as a rule; what cannot be is code that stacks are not followed through.
+            if let Ok(surveyed) = survey::survey_file(pid, &file, filter) {
+                space.add(Placed::of(&surveyed, stubs));
+            }
+        }
+        if let Some(vdso) = vdso(pid, &maps) {
+            space.add(vdso);
+        }
+        space.modules.sort_by_key(|placed| placed.low);
+        Ok(space)
+    }
+
+    fn add(&mut self, placed: Placed) {
+        self.unwinder.add_module(&placed.module, placed.bias);
+        self.modules.push(placed);
+    }
+
+    /// Follows the stack; `path` becomes the functions on it, outermost first, where all of it is known. `is_on`: whether a function
+    /// is patched at the time.
+    pub(super) fn follow(
+        &mut self,
+        look: &Look<'_>,
+        stubs: &Stubs,
+        is_on: &mut dyn FnMut(u32) -> bool,
+        functions: &mut Functions,
+        path: &mut Vec<FunctionId>,
+    ) -> Outcome {
+        path.clear();
+        let Some(registers) = &look.registers else {
+            return Outcome::Lost;
+        };
+        let mut home = |pc: u64| match stubs.place(pc, is_on) {
+            Place::Outside => Some((pc, 0)),
+            Place::Displaced(home, raise) => Some((home, raise)),
+            Place::Probe => None,
+        };
+        if home(registers[RIP]).is_none() {
+            return Outcome::InProbe;
+        }
+        let sp = registers[RSP];
+        let end = sp.saturating_add(look.stack.len() as u64);
+        let mut deeper = false;
+        let mut read = |address: u64| {
+            let word = look.word(sp, address);
+            deeper |= word.is_none() && address.saturating_add(8) > end;
+            word
+        };
+        let mut frames = std::mem::take(&mut self.frames);
+        let unwinder = &mut self.unwinder;
+        let whole = unwinder.walk(registers, MOST_FRAMES, &mut read, &mut home, &mut frames);
+        if whole {
+            let all = frames.iter().rev();
+            path.extend(all.filter_map(|frame| self.function_at(frame.ip, functions)));
+        }
+        self.frames = frames;
+        match (whole, deeper) {
+            (true, _) => Outcome::Whole,
+            (false, true) => Outcome::Deeper,
+            (false, false) => Outcome::Lost,
+        }
+    }
+
+    fn function_at(&mut self, address: u64, functions: &mut Functions) -> Option<FunctionId> {
+        if let Some(known) = self.resolved.get(&address) {
+            return *known;
+        }
+        let next = self.modules.partition_point(|m| m.low <= address);
+        let placed = self.modules[..next].last().filter(|m| address < m.high);
+        let function = placed.and_then(|placed| placed.function_at(address));
+        let id = function.map(|function| functions.id(function));
+        if self.resolved.len() >= MOST_RESOLVED {
+            self.resolved.clear();
+        }
+        self.resolved.insert(address, id);
+        id
+    }
+}
+
+impl Placed {
+    fn of(surveyed: &Surveyed, stubs: &Stubs) -> Placed {
+        let module = &surveyed.module;
+        let build_id = module.build_id.as_deref();
+        let mut numbers = vec![None; module.functions.len()];
+        let first = stubs.first_function(surveyed.low, surveyed.bias, &surveyed.text);
+        if let Some(first) = first {
+            for (number, plan) in (first..).zip(&surveyed.plan.functions) {
+                numbers[plan.function] = Some(number);
+            }
+        }
+        let mut parts = HashMap::new();
+        for plan in &surveyed.plan.functions {
+            let is_part = |f: &&usize| module.functions[**f].kind == FunctionKind::Fragment;
+            for part in plan.needs.iter().filter(is_part) {
+                let known = parts.entry(*part).or_insert(Some(plan.function));
+                *known = known.filter(|whole| *whole == plan.function);
+            }
+        }
+        Placed {
+            low: surveyed.low,
+            high: surveyed.high,
+            bias: surveyed.bias,
+            module: module.clone(),
+            name: Arc::new(ModuleName {
+                name: module.name.clone(),
+                path: surveyed.path.display().to_string(),
+                build_id: build_id.map(survey::hex).unwrap_or_default(),
+                functions: module.functions.len() as u32,
+            }),
+            numbers,
+            parts,
+        }
+    }
+
+    fn function_at(&self, address: u64) -> Option<Function> {
+        let mut index = self.module.function_at(address.wrapping_sub(self.bias))?;
+        let mut symbol = &self.module.functions[index];
+        if symbol.kind == FunctionKind::Fragment
+            && let Some(whole) = self.whole(index)
+        {
+            index = whole;
+            symbol = &self.module.functions[index];
+        }
+        if let Some(number) = self.numbers[index] {
+            return Some(Function::Probed(number));
+        }
+        // A linkage stub's time is its caller's, as it is in what probes count.
+        (symbol.kind != FunctionKind::Plt).then(|| Function::Unprobed {
+            module: self.name.clone(),
+            address: symbol.start,
+            name: symbol.name.clone(),
+        })
+    }
+
+    /// The function of which this is a part.
+    fn whole(&self, part: usize) -> Option<usize> {
+        let name = self.module.functions[part].linkage_name.as_deref();
+        let Some((name, _)) = name.and_then(|name| name.split_once(".cold")) else {
+            return self.parts.get(&part).copied().flatten();
+        };
+        let is_whole = |f: &Symbol| {
+            f.kind != FunctionKind::Fragment && f.linkage_name.as_deref() == Some(name)
+        };
+        self.module.functions.iter().position(is_whole)
+    }
+}
+
+/// What the kernel gives to every process: a thread that reads the clock is there.
+fn vdso(pid: Pid, maps: &[Mapping]) -> Option<Placed> {
+    const NAME: &str = "[vdso]";
+    let is_vdso = |m: &&Mapping| m.path.as_ref().is_some_and(|p| p.as_os_str() == NAME);
+    let mapping = maps.iter().find(is_vdso)?;
+    let mut image = vec![0; mapping.len().min(1 << 20) as usize];
+    read_remote(pid, mapping.start, &mut image).ok()?;
+    let module = Module::parse(NAME, &image, &DebugLookup::none()).ok()?;
+    let functions = module.functions.len();
+    Some(Placed {
+        low: mapping.start.0,
+        high: mapping.end.0,
+        bias: mapping.start.0,
+        name: Arc::new(ModuleName {
+            name: NAME.into(),
+            path: NAME.into(),
+            functions: functions as u32,
+            ..ModuleName::default()
+        }),
+        numbers: vec![None; functions],
+        parts: HashMap::new(),
+        module: Arc::new(module),
+    })
+}
