@@ -15,6 +15,7 @@ mod imports;
 mod inside;
 mod live_reports;
 mod loaded;
+mod looks;
 mod pictures;
 mod processes;
 mod pruning;

@@ -1,0 +1,299 @@
+//! Looks at stacks on a timer: they agree with what programs know of themselves, whatever is switched, displaced, born or killed
+//! meanwhile, and what cannot be followed is said to be so.
+
+use crate::support::build::{Build, Program, run};
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, refuse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use thalweg_model::{Profile, Sampling, Thread, read_file};
+
+fn looked() -> Program {
+    Build::simple("looked.c")
+}
+
+/// What the program said, whatever came of it, and the profile.
+fn record(options: &[&str], arguments: &[&str]) -> (String, Profile) {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let mut record = command();
+    record.args(["record", "-q", "-o"]).arg(&file).args(options);
+    record.arg("--").arg(looked().path).args(arguments);
+    let output = record.output().expect("thalweg starts");
+    let said = String::from_utf8(output.stdout).expect("text");
+    (said, read_file(&file).expect("a profile"))
+}
+
+fn sampling(profile: &Profile) -> Sampling {
+    profile.meta.sampling.expect("stacks were looked at")
+}
+
+fn threads(profile: &Profile) -> impl Iterator<Item = &Thread> {
+    profile
+        .processes
+        .iter()
+        .flat_map(|process| &process.threads)
+}
+
+/// Names, outermost first, with how often such a stack was seen.
+fn stacks<'a>(profile: &'a Profile, thread: &'a Thread) -> BTreeMap<Vec<&'a str>, u64> {
+    let mut paths: Vec<Vec<&str>> = Vec::new();
+    let mut stacks = BTreeMap::new();
+    for node in &thread.samples {
+        let mut path = node
+            .parent
+            .map_or_else(Vec::new, |p| paths[p as usize].clone());
+        path.push(profile.functions[node.function as usize].name.as_str());
+        if node.own > 0 {
+            *stacks.entry(path.clone()).or_default() += node.own;
+        }
+        paths.push(path);
+    }
+    stacks
+}
+
+fn all_stacks(profile: &Profile) -> BTreeMap<Vec<&str>, u64> {
+    let mut all = BTreeMap::new();
+    for thread in threads(profile) {
+        for (stack, looks) in stacks(profile, thread) {
+            *all.entry(stack).or_default() += looks;
+        }
+    }
+    all
+}
+
+/// Looks that found the function at work itself or below it.
+fn looks_at(profile: &Profile, name: &str) -> u64 {
+    let all = all_stacks(profile);
+    let with = all.iter().filter(|(stack, _)| stack.contains(&name));
+    with.map(|(_, looks)| looks).sum()
+}
+
+/// Whether so many of `all` may be seen of something that has this share, but for one run in many thousands; the rest of the slack is for what
+/// the program's own clock cannot see.
+fn is_likely(seen: u64, all: u64, share: f64) -> bool {
+    let (seen, all) = (seen as f64, all as f64);
+    let deviation = (share * (1.0 - share) / all).sqrt();
+    (seen / all - share).abs() < 4.5 * deviation + 0.015
+}
+
+fn assert_shares(options: &[&str]) -> Profile {
+    let (said, profile) = record(options, &["shares", "600"]);
+    let mut took: BTreeMap<&str, f64> = BTreeMap::new();
+    for line in said.lines() {
+        let (name, ms) = line.split_once(' ').expect("a name and a number");
+        took.insert(name, ms.parse().expect("a number"));
+    }
+    let all_ms: f64 = took.values().sum();
+    let looks: u64 = took.keys().map(|name| looks_at(&profile, name)).sum();
+    assert!(looks > 200, "{:?}", profile.meta.sampling);
+    for (name, ms) in took {
+        let seen = looks_at(&profile, name);
+        assert!(
+            is_likely(seen, looks, ms / all_ms),
+            "{name} took {ms} of {all_ms} ms and was seen by {seen} of {looks} looks"
+        );
+    }
+    let Sampling {
+        period_ns,
+        lost,
+        cut_short,
+        ..
+    } = sampling(&profile);
+    assert_eq!(cut_short, 0);
+    // As often as was asked for.
+    let seconds = all_ms / 1e3;
+    let expected = seconds * 1e9 / period_ns as f64;
+    let told = (looks + lost) as f64;
+    assert!(
+        (told - expected).abs() < 0.1 * expected,
+        "{told} looks in {seconds} s, {period_ns} ns apart"
+    );
+    profile
+}
+
+#[test]
+fn time_is_seen_where_it_is_spent() {
+    let profile = assert_shares(&["--samples", "2999"]);
+    let all = threads(&profile).flat_map(|thread| &thread.samples);
+    let counted: BTreeSet<&str> = all
+        .filter(|node| node.counted)
+        .map(|node| profile.functions[node.function as usize].name.as_str())
+        .collect();
+    assert!(counted.is_superset(&BTreeSet::from(["main", "six", "three", "one"])));
+}
+
+#[test]
+fn what_is_not_counted_is_seen_as_well_and_stands_where_it_was_called() {
+    let profile = assert_shares(&["--samples", "2999", "-N", "^(six|three|one)$"]);
+    for name in ["six", "three", "one"] {
+        let function = |number: u32| &profile.functions[number as usize];
+        let mut nodes = threads(&profile).flat_map(|thread| &thread.nodes);
+        assert!(!nodes.any(|node| function(node.function).name == name));
+        let thread = threads(&profile).next().expect("a thread");
+        let of_it = thread
+            .samples
+            .iter()
+            .filter(|node| function(node.function).name == name);
+        for node in of_it {
+            assert!(!node.counted);
+            let caller = node.parent.map(|parent| &thread.samples[parent as usize]);
+            let caller = caller.expect("a caller");
+            assert!(caller.counted && function(caller.function).name == "main");
+        }
+    }
+}
+
+#[test]
+fn a_budget_has_looks_unless_the_user_says_no() {
+    let (_, profile) = record(&["--budget", "5%"], &["tiny", "60000000"]);
+    let usual = sampling(&profile);
+    assert_eq!(1_000_000_000 / usual.period_ns, 498);
+    assert!(usual.looks > 20, "{usual:?}");
+    // What was switched off is seen as such; whatever is counted was so when it was seen.
+    let off: BTreeSet<u32> = profile
+        .switched
+        .iter()
+        .filter(|one| one.off_ns > 0)
+        .map(|one| one.function)
+        .collect();
+    let nodes = || threads(&profile).flat_map(|thread| &thread.samples);
+    assert!(nodes().any(|node| off.contains(&node.function) && !node.counted));
+    let called: BTreeSet<u32> = threads(&profile)
+        .flat_map(|t| &t.nodes)
+        .map(|node| node.function)
+        .collect();
+    for node in
+        nodes().filter(|node| called.contains(&node.function) && !off.contains(&node.function))
+    {
+        assert!(
+            node.counted,
+            "{} was never off",
+            profile.functions[node.function as usize].name
+        );
+    }
+    let (_, profile) = record(&["--budget", "5%", "--samples", "0"], &["tiny", "300000"]);
+    assert_eq!(profile.meta.sampling, None);
+    let (_, profile) = record(&[], &["tiny", "1000"]);
+    assert_eq!(profile.meta.sampling, None);
+}
+
+/// Short functions run in stubs for the most part: their entries, their exits, and calls that push an address of the text.
+#[test]
+fn displaced_code_is_its_functions() {
+    let (_, profile) = record(&["--samples", "10000"], &["tiny", "8000000"]);
+    let Sampling {
+        looks,
+        cut_short,
+        in_probes,
+        ..
+    } = sampling(&profile);
+    assert_eq!(cut_short, 0, "of {looks} looks");
+    assert!(in_probes > looks / 2, "{in_probes} of {looks}");
+    let known: BTreeSet<Vec<&str>> = [
+        vec!["main"],
+        vec!["main", "tiny_pushes"],
+        vec!["main", "tiny_pushes", "tiny_leaf"],
+        vec!["main", "tiny_caller"],
+        vec!["main", "tiny_caller", "tiny_leaf"],
+        vec!["main", "tiny_jumps"],
+    ]
+    .into();
+    let mut seen = BTreeSet::new();
+    for (stack, looks) in all_stacks(&profile) {
+        if let Some(main) = stack.iter().position(|name| *name == "main") {
+            let tail = &stack[main..];
+            assert!(
+                known.contains(tail) || !tail.iter().any(|name| name.starts_with("tiny")),
+                "{looks} looks: {stack:?}"
+            );
+            seen.insert(tail.to_vec());
+        }
+    }
+    assert!(seen.len() > 3, "{seen:?}");
+}
+
+#[test]
+fn a_stack_that_is_too_deep_is_cut_short_and_nobodys() {
+    let (_, profile) = record(&["--samples", "999"], &["deep", "1000000"]);
+    let Sampling {
+        looks, cut_short, ..
+    } = sampling(&profile);
+    assert!(
+        cut_short > 200 && cut_short > looks * 9 / 10,
+        "{cut_short} of {looks}"
+    );
+    assert_eq!(looks_at(&profile, "bottom"), 0);
+    // More is copied where that helps.
+    let (_, profile) = record(&["--samples", "999"], &["deep", "30000"]);
+    let Sampling {
+        looks, cut_short, ..
+    } = sampling(&profile);
+    assert!(cut_short < looks / 2, "{cut_short} of {looks}");
+    let seen = all_stacks(&profile);
+    let at_the_bottom = seen.keys().filter(|stack| stack.contains(&"bottom"));
+    for stack in at_the_bottom {
+        let down = stack.iter().filter(|name| **name == "sink_down").count();
+        assert_eq!(down, 9, "30,000 bytes by steps of 4096: {stack:?}");
+    }
+    assert!(looks_at(&profile, "bottom") > 100);
+}
+
+#[test]
+fn threads_that_come_and_go_are_seen_from_beginning_to_end() {
+    let (_, profile) = record(&["--samples", "1999"], &["threads", "12"]);
+    let in_function = |name: &str| -> Vec<u64> {
+        let looks = threads(&profile).map(|thread| {
+            let all = stacks(&profile, thread);
+            let with = all.iter().filter(|(stack, _)| stack.contains(&name));
+            with.map(|(_, looks)| looks).sum()
+        });
+        looks.filter(|looks| *looks > 0).collect()
+    };
+    let brief = in_function("brief");
+    assert_eq!(brief.len(), 12, "each thread has looks of its own");
+    // 20 ms each, and their processor time is their own business.
+    assert!(
+        brief.iter().all(|looks| (30..=46).contains(looks)),
+        "{brief:?}"
+    );
+    let lasting = in_function("lasting");
+    assert_eq!(lasting.len(), 1);
+    assert!((400..=500).contains(&lasting[0]), "{lasting:?}");
+}
+
+#[test]
+fn fork_children_are_seen_and_a_killed_program_leaves_what_was() {
+    let (_, profile) = record(&["--samples", "999"], &["forks"]);
+    let child = profile.processes.iter().find(|process| {
+        let mut all = process
+            .threads
+            .iter()
+            .flat_map(|thread| stacks(&profile, thread));
+        all.any(|(stack, _)| stack.contains(&"in_the_child"))
+    });
+    assert!(child.expect("the child").parent.is_some());
+    let seen = looks_at(&profile, "in_the_child");
+    assert!((260..=340).contains(&seen), "{seen} looks at 300 ms");
+    let (_, profile) = record(&["--samples", "999"], &["killed"]);
+    let seen = looks_at(&profile, "bottom");
+    assert!((260..=340).contains(&seen), "{seen} looks at 300 ms");
+}
+
+#[test]
+fn the_program_says_the_same_with_and_without() {
+    let plain = run(Command::new(looked().path).args(["tiny", "100000"]));
+    let (said, _) = record(&["--samples", "10000"], &["tiny", "100000"]);
+    assert_eq!(said, plain);
+}
+
+#[test]
+fn a_rate_that_makes_no_sense_is_refused() {
+    for rate in ["10001", "-1", "many"] {
+        let option = format!("--samples={rate}");
+        let message = refuse(&["record", &option, "--", "true"]);
+        assert!(message.contains("0 to 10000"), "{message}");
+    }
+    let message = refuse(&["record", "--samples", "99", "--no-clock", "--", "true"]);
+    assert!(message.contains("--no-clock"), "{message}");
+}

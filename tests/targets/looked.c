@@ -1,0 +1,150 @@
+/* Programs whose stacks are worth looking at, and which know themselves where their time went. */
+#include "target.h"
+#include <alloca.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile unsigned long sink;
+
+static double used(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+static void spin(double ms)
+{
+    for (double end = used() + ms; used() < end;)
+        for (int i = 0; i < 20000; i++)
+            sink += i;
+}
+#define SPIN(n)                                                                                                            \
+    for (unsigned long i = 0; i < (n); i++)                                                                                \
+    sink += i
+
+FN void six(unsigned long n) { SPIN(6 * n); }
+FN void three(unsigned long n) { SPIN(3 * n); }
+FN void one(unsigned long n) { SPIN(n); }
+
+/* Says how many milliseconds each of the three took. */
+static void shares(unsigned long rounds)
+{
+    void (*functions[3])(unsigned long) = {six, three, one};
+    double took[3] = {0};
+    for (unsigned long r = 0; r < rounds; r++)
+        for (int i = 0; i < 3; i++) {
+            double start = used();
+            functions[i](100000);
+            took[i] += used() - start;
+        }
+    printf("six %f\nthree %f\none %f\n", took[0], took[1], took[2]);
+}
+
+/* Functions so short that nearly all of them is displaced. */
+FN long tiny_leaf(long x) { return x * 3 + 1; }
+FN long tiny_caller(long x) { return tiny_leaf(x) + 1; }
+FN long tiny_pushes(long x, long (*f)(long))
+{
+    long y = f(x);
+    KEEP;
+    return y ^ x;
+}
+FN long tiny_jumps(long x) { return tiny_caller(x + 1); }
+
+static void tiny(unsigned long rounds)
+{
+    long (*volatile leaf)(long) = tiny_leaf;
+    for (unsigned long r = 0; r < rounds; r++)
+        sink += tiny_pushes(r, leaf) + tiny_jumps(r) + tiny_caller(r);
+    printf("%lu\n", sink);
+}
+
+FN void bottom(double ms)
+{
+    spin(ms);
+    KEEP;
+}
+
+FN long sink_down(long bytes, double ms)
+{
+    volatile char *room = alloca(4096);
+    room[0] = room[4095] = 1;
+    if (bytes <= 0)
+        bottom(ms);
+    else
+        sink_down(bytes - 4096, ms);
+    KEEP;
+    return room[0];
+}
+
+FN void *brief(void *ms)
+{
+    spin(*(double *)ms);
+    return NULL;
+}
+
+FN void *lasting(void *ms)
+{
+    spin(*(double *)ms);
+    return NULL;
+}
+
+/* One thread that lasts, and beside it others that come and go. */
+static void threads(int count)
+{
+    double ms = 20, all = 20.0 * count;
+    pthread_t one, other;
+    pthread_create(&one, NULL, lasting, &all);
+    for (int i = 0; i < count; i++) {
+        pthread_create(&other, NULL, brief, &ms);
+        pthread_join(other, NULL);
+    }
+    pthread_join(one, NULL);
+}
+
+FN void in_the_child(double ms)
+{
+    spin(ms);
+    KEEP;
+}
+
+static void forks(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        in_the_child(300);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    long n = argc > 2 ? atol(argv[2]) : 1;
+    if (!strcmp(what, "shares"))
+        shares(n);
+    else if (!strcmp(what, "tiny"))
+        tiny(n);
+    else if (!strcmp(what, "deep"))
+        sink_down(n, 300);
+    else if (!strcmp(what, "threads"))
+        threads(n);
+    else if (!strcmp(what, "forks"))
+        forks();
+    else if (!strcmp(what, "killed")) {
+        printf("ready\n");
+        fflush(stdout);
+        bottom(300);
+        raise(9);
+    } else
+        return 2;
+    return 0;
+}
