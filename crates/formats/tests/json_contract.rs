@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process, Profile, Site,
-    SiteId, Skipped, Target, Thread,
+    Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process, Profile,
+    Sampling, Site, SiteId, Skipped, Target, Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -219,7 +219,8 @@ fn the_documented_fields_are_those_that_are_written() {
     node.unwound = 1;
     node.untimed = 1;
     node.terminal = 1;
-    node.flags |= NodeFlags::FOLDED;
+    node.flags |= NodeFlags::FOLDED | NodeFlags::LOOKED;
+    profile.meta.sampling = Some(Sampling::default());
     let targets = [Target::Direct, Target::Indirect];
     profile.sites = targets
         .map(|target| Site {
