@@ -1,6 +1,7 @@
 // Compile with -fno-builtin, or the compiler leaves out what is freed unread.
 // Allocates and frees in every way that C has, in several threads, and prints what each of its functions did:
 // name, blocks allocated, their bytes, blocks freed, their bytes, bytes that are left, blocks that are left.
+// With the argument `fork` a child does the same beside it, and its figures are in the sums; with `copies` the C library allocates, too.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -9,24 +10,30 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { PLAIN, ZEROED, ALIGNED, RESIZE, SHRINK, KEEP, RELEASE, FAIL, TAIL, HAND_OVER, TAKE_OVER, KINDS };
+enum { PLAIN, ZEROED, ALIGNED, RESIZE, SHRINK, KEEP, RELEASE, FAIL, TAIL, HAND_OVER, TAKE_OVER, GROW, STRDUP, COPY, SMALL, KINDS };
 static const char *names[KINDS] = {"plain", "zeroed", "aligned",   "resize",    "shrink", "keep",
-                                   "release", "fail", "tail_alloc", "hand_over", "take_over"};
-static atomic_long allocs[KINDS], bytes[KINDS], frees[KINDS], freed[KINDS], live[KINDS], blocks[KINDS];
+                                   "release", "fail", "tail_alloc", "hand_over", "take_over", "grow",   "strdup", "copy", "small"};
+typedef atomic_long Counts[KINDS];
+static struct Sums {
+    Counts allocs, bytes, frees, freed, live, blocks;
+} *sums;
 static volatile long none;
+static int copies;
 
 static void got(int kind, long size) {
-    allocs[kind]++;
-    bytes[kind] += size;
-    live[kind] += size;
-    blocks[kind]++;
+    sums->allocs[kind]++;
+    sums->bytes[kind] += size;
+    sums->live[kind] += size;
+    sums->blocks[kind]++;
 }
 static void gave(int kind, int from, long size) {
-    frees[kind]++;
-    freed[kind] += size;
-    live[from] -= size;
-    blocks[from]--;
+    sums->frees[kind]++;
+    sums->freed[kind] += size;
+    sums->live[from] -= size;
+    sums->blocks[from]--;
 }
 #define APART __attribute__((noinline))
 
@@ -100,8 +107,51 @@ APART void shrink(void *p, int n) {
     p = realloc(p, 5);
     gave(SHRINK, RESIZE, n * 24);
     got(SHRINK, 5);
-    none += realloc(p, 0) != NULL;
+    void *left = realloc(p, 0);
     gave(SHRINK, SHRINK, 5);
+    // Some allocators have blocks of nothing.
+    if (left) got(SHRINK, 0);
+}
+
+// Too big for the heap: resized by the kernel, if the allocator asks it, and moved.
+APART void grow(int n) {
+    char *p = malloc(200000);
+    got(GROW, 200000);
+    for (int i = 1; i <= n; i++) {
+        long size = 200000 << i;
+        p = realloc(p, size);
+        gave(GROW, GROW, size / 2);
+        got(GROW, size);
+        p[size - 1] = 1;
+        none += p[size - 1];
+    }
+    free(p);
+    gave(GROW, GROW, 200000 << n);
+}
+
+// Allocated inside of the C library, by its own function.
+APART void copy(int n) {
+    for (int i = 0; i < n; i++) {
+        char *p = strdup("a text");
+        got(STRDUP, 7);
+        none += p[0];
+        free(p);
+        gave(COPY, STRDUP, 7);
+    }
+}
+
+static void *little[4][5000];
+
+// Some allocators have these 8 bytes apart.
+APART void small(int number) {
+    for (int i = 0; i < 5000; i++) {
+        if (little[number][i]) {
+            free(little[number][i]);
+            gave(SMALL, SMALL, 1 + i % 8);
+        }
+        little[number][i] = malloc(1 + i % 8);
+        got(SMALL, 1 + i % 8);
+    }
 }
 
 APART void *keep(int n) {
@@ -188,6 +238,10 @@ static void *work(void *argument) {
         pthread_barrier_wait(&all_have);
     }
     release(keep(500), 500);
+    grow(4);
+    if (copies) copy(100);
+    small(number);
+    small(number);
     return NULL;
 }
 
@@ -199,14 +253,34 @@ APART void map_and_unmap(void) {
     none += mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED;
 }
 
-int main(void) {
+// A mapping that is resized is one unmapped and one mapped.
+APART void remap(void) {
+    int access = PROT_READ | PROT_WRITE;
+    char *p = mmap(NULL, 4 * 4096, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    p = mremap(p, 4 * 4096, 1000 * 4096, MREMAP_MAYMOVE);
+    p[999 * 4096] = 1;
+    none += mremap(p, 1000 * 4096, (size_t)1 << 62, MREMAP_MAYMOVE) != MAP_FAILED;
+    p = mremap(p, 1000 * 4096, 6 * 4096, 0);
+    munmap(p, 6 * 4096);
+}
+
+int main(int argc, char **argv) {
     pthread_t threads[4];
+    int forks = argc > 1 && strcmp(argv[1], "fork") == 0;
+    copies = argc > 1 && strcmp(argv[1], "copies") == 0;
+    sums = mmap(NULL, sizeof *sums, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child = forks ? fork() : -1;
     pthread_barrier_init(&all_have, NULL, 4);
     for (long i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    if (child == 0) _exit(0);
+    if (child > 0) waitpid(child, NULL, 0);
     map_and_unmap();
-    for (int kind = 0; kind < KINDS; kind++)
-        printf("%s %ld %ld %ld %ld %ld %ld\n", names[kind], allocs[kind], bytes[kind], frees[kind],
-               freed[kind], live[kind], blocks[kind]);
+    remap();
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (!copies && (kind == STRDUP || kind == COPY)) continue;
+        printf("%s %ld %ld %ld %ld %ld %ld\n", names[kind], sums->allocs[kind], sums->bytes[kind], sums->frees[kind],
+               sums->freed[kind], sums->live[kind], sums->blocks[kind]);
+    }
     return 0;
 }

@@ -44,6 +44,25 @@ APART void unthrowing(int n) {
         ::operator delete(p, std::nothrow);
     }
 }
+// The forms that the compiler seldom chooses by itself.
+APART void forms(int n) {
+    using std::align_val_t;
+    using std::nothrow;
+    for (int i = 0; i < n; i++) {
+        ::operator delete(::operator new(10), 10);
+        ::operator delete[](::operator new[](20), 20);
+        ::operator delete[](::operator new[](30, nothrow), nothrow);
+        ::operator delete(::operator new(40, align_val_t(64)), align_val_t(64));
+        ::operator delete[](::operator new[](50, align_val_t(64)), 50, align_val_t(64));
+        ::operator delete(::operator new(60, align_val_t(128), nothrow), align_val_t(128), nothrow);
+        ::operator delete[](::operator new[](70, align_val_t(128), nothrow), align_val_t(128), nothrow);
+        ::operator delete(::operator new(80, align_val_t(32)), 80, align_val_t(32));
+        ::operator delete(nullptr);
+        ::operator delete[](nullptr, align_val_t(64));
+        none += ::operator new(((size_t)1 << 61) + none % 2, nothrow) != nullptr;
+        none += ::operator new[](((size_t)1 << 61) + none % 2, align_val_t(64), nothrow) != nullptr;
+    }
+}
 APART void too_much(int n) {
     for (int i = 0; i < n; i++) {
         try {
@@ -72,6 +91,7 @@ int main() {
     arrays(100);
     wide(100);
     unthrowing(100);
+    forms(100);
     too_much(10);
     thrown(10);
     kept(100);
@@ -80,6 +100,7 @@ int main() {
     std::printf("arrays 100 5050 100 5050 0 0\n");
     std::printf("wide 200 57600 200 57600 0 0\n");
     std::printf("unthrowing 100 400 100 400 0 0\n");
+    std::printf("forms 800 36000 800 36000 0 0\n");
     std::printf("too_much 0 0 0 0 0 0\n");
     std::printf("thrown 10 720 10 720 0 0\n");
     std::printf("kept 100 400 0 0 400 100\n");

@@ -135,7 +135,7 @@ unsafe fn begin(slot: Slot, kind: u32, args: &[u64; 6], sp: u64) {
         (*note).old_bytes = 0;
         (*note).old_node = UNKNOWN;
         if asked.old != 0
-            && let Some((bytes, node)) = take(key(slot, asked.old, kind == kind::UNMAP))
+            && let Some((bytes, node)) = take(key(slot, asked.old, is_mapping(kind)))
         {
             (*note).old_bytes = bytes;
             (*note).old_node = node;
@@ -170,10 +170,15 @@ impl Asked {
             // `into` says whether it is anonymous.
             kind::MAP => (second, 0, fourth & MAP_ANONYMOUS),
             kind::UNMAP => (second, first, 0),
+            kind::REMAP => (third, first, second),
             _ => (0, 0, 0),
         };
         Asked { size, old, into }
     }
+}
+
+fn is_mapping(kind: u32) -> bool {
+    matches!(kind, kind::UNMAP | kind::REMAP)
 }
 
 const MAP_ANONYMOUS: u64 = 0x20;
@@ -218,6 +223,17 @@ unsafe fn end(slot: Slot, sp: u64, answer: Option<u64>) {
             }
             kind::UNMAP => {
                 return unmapped(slot, answer, (old, size), (caller, old_bytes, old_node));
+            }
+            kind::REMAP => {
+                let moved = answer.filter(|at| *at < FIRST_ERROR);
+                let done = moved.map(|_| 0);
+                unmapped(slot, done, (old, into), (caller, old_bytes, old_node));
+                if let Some(at) = moved
+                    && old_node != UNKNOWN
+                {
+                    mapped(slot, caller, at, size);
+                }
+                return;
             }
             // The function has just written there.
             kind::POSIX => answer.map(|error| match error as u32 {

@@ -37,6 +37,13 @@ pub fn allocators(module: &Module) -> Vec<(usize, u32)> {
         .collect()
 }
 
+/// Whether a program may get its memory from this module. A loader has its own, but musl's is the C library, too: it is left alone, and its
+/// allocators are named as such.
+pub fn serves_programs(module: &Module) -> bool {
+    let mut functions = module.functions.iter();
+    !module.is_loader || functions.any(|function| function.name == "__libc_start_main")
+}
+
 /// Selects the functions that allocators jump to, which return in their place (`memalign` -> `_mid_memalign`), and says
 /// whether there were any that a filter had left out. `chain`: the allocators, and what was selected so far.
 pub fn select_jumps(
@@ -92,23 +99,24 @@ fn jump_target(module: &Module, at: u64) -> Option<u64> {
     }
 }
 
-/// What is missing because an allocator could not be patched, one sentence each.
-pub fn unfollowed(surveyed: &Surveyed) -> Vec<String> {
+/// What is missing because allocators could not be patched.
+pub fn unfollowed(surveyed: &Surveyed) -> Option<String> {
     let is_followed = |function: usize| {
         let mut plans = surveyed.plan.functions.iter();
         plans.any(|plan| plan.function == function && !enters_in_a_loop(plan))
     };
-    let missed = surveyed.allocators.iter();
-    missed
-        .filter(|(function, _)| !is_followed(*function))
-        .map(|(function, _)| {
-            let name = &surveyed.module.functions[*function].name;
-            format!(
-                "{name} of {} cannot be followed: what it allocates or frees is not counted",
-                surveyed.module.name
-            )
-        })
-        .collect()
+    let missed = surveyed.allocators.iter().map(|(function, _)| *function);
+    let names: Vec<&str> = missed
+        .filter(|function| !is_followed(*function))
+        .map(|function| surveyed.module.functions[function].name.as_str())
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "what these allocate or free is not counted, because they cannot be followed: {} of {}",
+            names.join(", "),
+            surveyed.module.name
+        )
+    })
 }
 
 /// A function that jumps back to its entry is not asked there what it was called with.
@@ -164,6 +172,7 @@ fn of_others(name: &str) -> Option<u32> {
     Some(match name {
         "mmap" | "mmap64" | "__mmap" | "__mmap64" => kind::MAP,
         "munmap" | "__munmap" => kind::UNMAP,
+        "mremap" | "__mremap" => kind::REMAP,
         "tc_new"
         | "tc_newarray"
         | "tc_new_nothrow"

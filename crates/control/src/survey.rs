@@ -483,7 +483,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     };
     gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
     let mut allocators = alloc::asking(&module);
-    if filter.wants_allocators() && !module.is_loader {
+    if filter.wants_allocators() && alloc::serves_programs(&module) {
         allocators.extend(alloc::allocators(&module));
     }
     let low = module.segments.first().map_or(0, |s| s.vaddr);

@@ -73,12 +73,14 @@ pub const fn block_key(address: u64, pid: u32, mapping: bool) -> u64 {
         | (mapping as u64) << (ADDRESS_BITS + PROCESS_BITS)
 }
 
-/// The first of the places of a block. Those of one GiB are in the order of their addresses.
+/// The first of the places of a block. Those of one GiB are in the order of their addresses, blocks at odd multiples of 8 (which
+/// jemalloc and tcmalloc have for up to 8 bytes) by themselves in the other half of the table.
 pub const fn block_place(key: u64) -> u64 {
     let step = key >> (BLOCK_STEP - 3);
+    let half = (key & 1) * (BLOCKS / 2);
     let rest = key >> (30 - 3);
     let turn = rest.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
-    step.wrapping_add(turn) % BLOCKS
+    step.wrapping_add(half).wrapping_add(turn) % BLOCKS
 }
 
 /// How a function is told what to allocate or free, and how it answers. The number is in its stub.
@@ -102,6 +104,8 @@ pub mod kind {
     /// `mmap` and `munmap`.
     pub const MAP: u32 = 9;
     pub const UNMAP: u32 = 10;
+    /// Address, old length, new length; the answer is the address: `mremap`.
+    pub const REMAP: u32 = 11;
 }
 
 impl Layout {
@@ -141,3 +145,34 @@ const _: () = {
     assert!(size_of::<Block>() as u64 == BLOCK_SIZE);
     assert!(BLOCKS.is_power_of_two());
 };
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::collections::HashSet;
+    use std::vec::Vec;
+
+    /// Of blocks `apart` bytes apart, those that find no place among others of theirs.
+    fn homeless(apart: u64, blocks: u64) -> u64 {
+        let mut taken = HashSet::new();
+        let mut homeless = 0;
+        for block in 0..blocks {
+            let key = block_key(0x7f12_3456_0000 + block * apart, 4242, false);
+            let first = block_place(key);
+            let places: Vec<u64> = (first..first + BLOCK_PLACES).collect();
+            match places.iter().find(|place| !taken.contains(*place)) {
+                Some(place) => drop(taken.insert(*place)),
+                None => homeless += 1,
+            }
+        }
+        homeless
+    }
+
+    #[test]
+    fn blocks_of_all_sizes_side_by_side_have_places() {
+        for apart in [8, 16, 24, 32, 40, 48, 64, 80, 4096] {
+            assert_eq!(homeless(apart, 200_000), 0, "{apart} bytes apart");
+        }
+    }
+}

@@ -53,6 +53,10 @@ fn json(recorded: &Recorded) -> Value {
 fn by_function(profile: &Value, metric: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for process in profile["processes"].as_array().expect("processes") {
+        // What starts the program with other libraries is not part of it.
+        if process["command"][0] == "env" {
+            continue;
+        }
         for thread in process["threads"].as_array().expect("threads") {
             for node in thread["nodes"].as_array().expect("nodes") {
                 let value = node["metrics"][metric].as_u64().unwrap_or(0);
@@ -104,7 +108,7 @@ const ALLOC: [&str; 2] = ["--metric", "alloc"];
 #[test]
 fn every_function_of_a_c_program_allocates_what_it_says() {
     let program = c_program();
-    let recorded = record(&ALLOC, &program.path, &[]);
+    let recorded = record(&ALLOC, &program.path, &["copies"]);
     check_against_itself(&recorded);
     let profile = json(&recorded);
     let mapped = |metric| by_function(&profile, metric)["map_and_unmap"];
@@ -112,6 +116,59 @@ fn every_function_of_a_c_program_allocates_what_it_says() {
     assert_eq!(
         (mapped("unmap.calls"), mapped("unmap.bytes")),
         (2, 10 * 4096)
+    );
+    let remapped = |metric| by_function(&profile, metric)["remap"];
+    assert_eq!(
+        (remapped("map.calls"), remapped("map.bytes")),
+        (3, (4 + 1000 + 6) * 4096)
+    );
+    assert_eq!(
+        (remapped("unmap.calls"), remapped("unmap.bytes")),
+        (3, (4 + 1000 + 6) * 4096)
+    );
+}
+
+#[test]
+fn a_fork_childs_allocations_are_counted_as_its_parents_are() {
+    let program = c_program();
+    check_against_itself(&record(&ALLOC, &program.path, &["fork"]));
+}
+
+/// Allocators that are part of the program, and one that its linker chose.
+#[test]
+fn allocators_that_are_linked_into_the_program_are_followed() {
+    let check = |name: &str, link_flags: &[&str], more: Option<&str>| {
+        let mut build = Build::new(name).source("allocs.c");
+        build = build.flags(&["-O2", "-fno-builtin", "-pthread"]);
+        for flag in link_flags {
+            build = build.link_flag(flag);
+        }
+        if let Some(source) = more {
+            build = build.source(source);
+        }
+        check_against_itself(&record(&ALLOC, &build.finish().path, &[]));
+    };
+    let jemalloc = ["-l:libjemalloc.a", "-lm", "-lstdc++"];
+    check("allocs_jemalloc", &jemalloc, None);
+    check("allocs_mimalloc", &["-lmimalloc"], None);
+    check("allocs_static", &["-static"], None);
+    check("allocs_own", &[], Some("own_malloc.c"));
+}
+
+#[test]
+fn a_musl_program_allocates_what_it_says_and_where_its_library_is_left_alone_a_note_says_so() {
+    let musl = |name: &str, flags: &[&str]| {
+        let build = Build::new(name).compiler("musl-gcc").source("allocs.c");
+        let flags = [&["-O2", "-fno-builtin"], flags].concat();
+        let program = build.flags(&flags).finish();
+        record(&ALLOC, &program.path, &[])
+    };
+    check_against_itself(&musl("allocs_musl_static", &["-static"]));
+    let profile = json(&musl("allocs_musl", &[]));
+    let notes = profile["notes"].to_string();
+    assert!(
+        notes.contains("cannot be followed") && notes.contains(" malloc, "),
+        "{notes}"
     );
 }
 
@@ -144,7 +201,11 @@ fn every_form_of_new_and_delete_counts_once_and_one_that_throws_not_at_all() {
 fn other_allocators_are_followed_as_the_c_librarys_is() {
     let program = c_program();
     let program = program.path.to_str().expect("a plain path");
-    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+    for library in [
+        "libjemalloc.so.2",
+        "libtcmalloc_minimal.so.4",
+        "libmimalloc.so.2.0",
+    ] {
         let preload = format!("LD_PRELOAD={library}");
         check_against_itself(&record(&ALLOC, Path::new("env"), &[&preload, program]));
     }
