@@ -43,6 +43,9 @@ pub(crate) fn kind(facts: &Facts<'_>) -> FunctionKind {
     if makes_task(facts.code) {
         return FunctionKind::Untouchable(NEW_TASK);
     }
+    if is_cancellation_range(facts.code) {
+        return FunctionKind::Untouchable(CANCELLATION);
+    }
     if is_long_jump(facts.code) {
         return FunctionKind::Untouchable(CONTEXT);
     }
@@ -176,6 +179,18 @@ fn sets_thread_pointer(code: &[u8]) -> bool {
         .any(|(at, number)| number == ARCH_PRCTL && first_argument_is(code, at, ARCH_SET_FS))
 }
 
+/// What `__syscall_cp_asm` and `__syscall_cancel_arch` begin with: `mov (%rdi),%eax`, a test of it, a conditional jump, and then a system call.
+fn is_cancellation_range(code: &[u8]) -> bool {
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    let rest = match code {
+        [0x8b, 0x07, 0x85, 0xc0, rest @ ..] | [0x8b, 0x07, 0xa8, _, rest @ ..] => rest,
+        _ => return false,
+    };
+    let jumps = matches!(rest, [0x75, ..] | [0x0f, 0x85, ..]);
+    let soon = &rest[..rest.len().min(64)];
+    jumps && soon.windows(2).any(|pair| pair == [0x0f, 0x05])
+}
+
 /// glibc's `__longjmp`: `mov %r8,%rsp; mov %r9,%rbp; jmp *%rdx` (or with a shadow-stack probe in between).
 fn is_long_jump(code: &[u8]) -> bool {
     code.len() < 1024
@@ -236,6 +251,17 @@ mod tests {
         assert_eq!(kind(&facts(None, &fork)), FunctionKind::Normal);
         let write = [0xb8, 1, 0, 0, 0, 0x0f, 0x05];
         assert_eq!(kind(&facts(None, &write)), FunctionKind::Normal);
+    }
+
+    #[test]
+    fn code_that_is_cancelled_by_where_it_stands_is_known_without_a_name() {
+        let musl = [
+            0x8b, 0x07, 0x85, 0xc0, 0x0f, 0x85, 1, 0, 0, 0, 0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0,
+            0x0f, 0x05,
+        ];
+        let expected = FunctionKind::Untouchable(CANCELLATION);
+        assert_eq!(kind(&facts(None, &musl)), expected);
+        assert_eq!(kind(&facts(None, &musl[..16])), FunctionKind::Normal);
     }
 
     #[test]
