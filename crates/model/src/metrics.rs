@@ -54,18 +54,7 @@ impl Metric {
         Metric::SyscallTime,
     ];
     /// What `--metric alloc` measures.
-    pub const OF_ALLOCATION: [Metric; 10] = [
-        Metric::AllocCalls,
-        Metric::AllocBytes,
-        Metric::FreeCalls,
-        Metric::FreeBytes,
-        Metric::LiveBytes,
-        Metric::LiveObjects,
-        Metric::MapCalls,
-        Metric::MapBytes,
-        Metric::UnmapCalls,
-        Metric::UnmapBytes,
-    ];
+    pub const OF_ALLOCATION: &[Metric] = Metric::ALL.split_at(Metric::UnmapBytes as usize + 1).0;
 
     /// Stable: in files, exports and on the command line.
     pub fn name(self) -> &'static str {
