@@ -16,6 +16,7 @@
 //! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
 //!            leaves its thread: call tw_go_leave_*; where it gets one: call tw_go_arrive
 //! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
+//! kernel:    displaced instructions; call tw_kernel; nop dword [rax+FUNCTION]; jmp to the `syscall` instruction, which stays: one more of the number in eax
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
@@ -870,6 +871,61 @@ tw_go_arrive:
     ret
     .endm
 
+    # ---- a system call follows, its number in eax; rsp is 136 below what the instruction will find. The instruction overwrites rcx.
+    .macro KERNEL name, sites
+    .globl \name
+    .balign 64
+\name:
+    mov [rsp - 8], rax
+    KEEP_FLAGS 1, 40
+    mov [rsp - 16], rdx
+    mov [rsp - 32], rsi
+    .if \sites
+    mov [rsp - 48], rdi
+    xor edi, edi
+    .endif
+    mov esi, [rsp - 8]
+    mov eax, {KERNEL_LAST}
+    cmp esi, eax
+    cmova esi, eax
+    add esi, {KERNEL_FIRST}
+    mov rax, fs:[0]
+    cmp rax, gs:[{OWNER}]
+    jne 9f
+    mov rcx, gs:[{TOP}]
+    mov rdx, gs:[rcx + {KEY}]
+    sub rdx, rsp
+    sub rdx, 120
+    cmp rdx, {WINDOW}
+    ja 9f
+    mov rdx, gs:[rcx + {FNODE}]
+    mov rcx, [rsp]
+    mov ecx, [rcx + 3]              # whose system call it is, unless several may share it
+    cmp ecx, [rdx + {FUNCTION}]
+    je 1f
+    cmp ecx, {NO_FUNCTION}
+    jne 9f
+1:  FIRST_PLACE \sites
+    COMPARE \sites, 6f
+2:  inc qword ptr [rax + {CALLS}]
+3:  GIVE_FLAGS 1, 40
+    .if \sites
+    mov rdi, [rsp - 48]
+    .endif
+    mov rsi, [rsp - 32]
+    mov rdx, [rsp - 16]
+    mov rax, [rsp - 8]
+    ret
+6:  REST_PLACES \sites, 2b, 9f
+    jmp 2b
+9:  mov ecx, esi
+    lea rsi, [rsp + 128]
+    mov rdx, [rsp]
+    mov edx, [rdx + 3]
+    SLOW_CALL tw_slow_kernel
+    jmp 3b
+    .endm
+
     # ---- exit to another stack or past callers: rsp is 136 below what the instruction that leaves will find, clear of
     # whatever lives in the red zone there.
     .globl tw_switch
@@ -955,6 +1011,8 @@ tw_switch:
     EXIT tw_return_tfra, 1, 1, -16, 0, 1, 1
     EXIT tw_exit_tra, 1, 0, -8, 0, 1, 1
     EXIT tw_exit_tfra, 1, 1, -8, 0, 1, 1
+    KERNEL tw_kernel, 0
+    KERNEL tw_kernel_s, 1
     LEAVE tw_go_leave_own, 1
     LEAVE tw_go_leave_any, 0
 "#,
@@ -1012,6 +1070,9 @@ tw_switch:
     ALLOC_AT = const shm::PRIVATE_ALLOC_AT,
     ALLOC_KIND = const shm::PRIVATE_ALLOC_KIND,
     FREE = const shm::alloc::kind::FREE,
+    NO_FUNCTION = const shm::NO_FUNCTION as i32,
+    KERNEL_FIRST = const shm::kernel::FIRST,
+    KERNEL_LAST = const shm::kernel::LAST,
     UNTIMED_BIT = const shm::MODE_UNTIMED.trailing_zeros(),
     SAMPLED_BIT = const shm::MODE_SAMPLED.trailing_zeros(),
     MODE_FUNCTION = const shm::MODE_FUNCTION,

@@ -52,7 +52,6 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
         (*slot.shared()).slow_entries += 1;
         let now = clock::event(slot, began);
         let mut tail = 0;
-        let switching = (&raw const (*slot.shared()).switching).read_volatile() != 0;
         let top = slot.top();
         if top > slot.bottom() && (*top).key != 0 {
             let top_sp = frame_sp((*top).key);
@@ -62,21 +61,13 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
             } else if sp == top_sp && loops && (*((*top).node as *const Node)).function == function
             {
                 return clock::resume(slot, now, false);
-            } else if sp >= top_sp && !switching {
-                // In the middle of a switch this is a handler, on a stack that is not the top frame's any more.
-                leave_stale(slot, sp, now);
+            } else {
+                leave_behind(slot, sp, now);
             }
-        } else if !switching && own_stack_encloses(slot, sp) {
-            leave_stale(slot, sp, now);
+        } else {
+            leave_behind(slot, sp, now);
         }
-        let mut caller = slot.top();
-        while caller > slot.bottom() && (*caller).key == 0 {
-            // An entry that a handler interrupted has not filled it yet (an earlier handler has emptied it).
-            caller = caller.sub(1);
-        }
-        if slot.top() == slot.bottom() && !switching {
-            recentre(caller, sp);
-        }
+        let caller = caller_at(slot, sp);
         let site = match tree::with_sites() {
             true if tail != 0 && (*slot.private()).jumped_at == sp - 8 => {
                 (*slot.private()).jumped_from
@@ -95,6 +86,46 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
             states::make_untimed(slot);
         }
         clock::resume(slot, now, false);
+    }
+}
+
+/// The frame that calls at `sp`.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn caller_at(slot: Slot, sp: u64) -> *mut Frame {
+    // SAFETY: walks this thread's frames, down to the sentinel.
+    unsafe {
+        let switching = (&raw const (*slot.shared()).switching).read_volatile() != 0;
+        let mut caller = slot.top();
+        while caller > slot.bottom() && (*caller).key == 0 {
+            // An entry that a handler interrupted has not filled it yet (an earlier handler has emptied it).
+            caller = caller.sub(1);
+        }
+        if slot.top() == slot.bottom() && !switching {
+            recentre(caller, sp);
+        }
+        caller
+    }
+}
+
+/// Ends activations that cannot be there any more if something is called at `sp`.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn leave_behind(slot: Slot, sp: u64, now: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let top = slot.top();
+        let is_behind = match top > slot.bottom() && (*top).key != 0 {
+            true => sp >= frame_sp((*top).key),
+            false => own_stack_encloses(slot, sp),
+        };
+        // In the middle of a switch this is a handler, on a stack that is not the top frame's any more.
+        let switching = (&raw const (*slot.shared()).switching).read_volatile() != 0;
+        if is_behind && !switching {
+            leave_stale(slot, sp, now);
+        }
     }
 }
 

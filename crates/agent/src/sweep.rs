@@ -455,6 +455,12 @@ fn bit_of(function: u32) -> u64 {
 unsafe fn account(slot: Slot, node: *mut Node) {
     // SAFETY: the node is this thread's alone; folded ones are touched atomically.
     unsafe {
+        if shm::kernel::number((*node).function).is_some() {
+            let lost = &raw mut (*header()).lost_system_calls;
+            atomic64(lost).fetch_add((*node).calls, Relaxed);
+            (&raw mut (*node).calls).write_volatile(0);
+            return;
+        }
         let into = slow::folded(slot, (*node).function);
         let prune = &raw mut (*header()).prune;
         let calls = (*node).calls;

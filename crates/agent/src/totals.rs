@@ -171,6 +171,9 @@ impl Walk {
         let sums = &mut self.sums;
         // SAFETY: every node has its waits and, where allocation is counted, its figures.
         unsafe {
+            if shm::kernel::number((*node).function).is_some() {
+                return;
+            }
             sums.calls += (*node).calls;
             sums.base += (*node).base;
             let header = header();

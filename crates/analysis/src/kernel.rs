@@ -1,8 +1,8 @@
-//! System calls by their names: from the functions that make them and how often each was called.
+//! System calls by their names: from the functions that make them and how often each was called, or what was counted in each.
 
 use std::collections::HashMap;
 
-use thalweg_model::{Made, Metric, Profile};
+use thalweg_model::{Made, Metric, Profile, SystemCall};
 
 use crate::flat::flat;
 
@@ -12,25 +12,20 @@ pub struct SystemCalls {
     /// Of functions whose every call makes several different ones: all of them.
     pub name: String,
     pub calls: u64,
-    /// Own time, waiting included, of the functions that made them.
+    /// Own time, waiting included, of the functions that made them; of one that made several kinds its part by their numbers.
     pub time: u64,
     /// The functions, most calls first.
     pub functions: Vec<u32>,
 }
 
+/// Numbers from this on are counted together.
+const OTHERS: u32 = 511;
+
 /// All that were counted, most time first.
 pub fn system_calls(profile: &Profile) -> Vec<SystemCalls> {
     let mut found: Vec<SystemCalls> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut rows = flat(profile);
-    rows.sort_by_key(|row| std::cmp::Reverse(row.metrics.get(Metric::SyscallCalls)));
-    for row in rows {
-        let calls = row.metrics.get(Metric::SyscallCalls);
-        let Some(Made::Each(made)) = made(profile, row.function).filter(|_| calls > 0) else {
-            continue;
-        };
-        let names: Vec<String> = made.iter().map(|call| call.name()).collect();
-        let name = names.join(" and ");
+    let mut add = |name: String, function: u32, calls: u64, time: u64| {
         let place = *places.entry(name.clone()).or_insert_with(|| {
             found.push(SystemCalls {
                 name,
@@ -42,9 +37,46 @@ pub fn system_calls(profile: &Profile) -> Vec<SystemCalls> {
         });
         let sum = &mut found[place];
         sum.calls = sum.calls.saturating_add(calls);
-        let time = row.metrics.get(Metric::SyscallTime);
         sum.time = sum.time.saturating_add(time);
-        sum.functions.push(row.function);
+        sum.functions.push(function);
+    };
+    let mut rows = flat(profile);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.metrics.get(Metric::SyscallCalls)));
+    for row in rows {
+        let calls = row.metrics.get(Metric::SyscallCalls);
+        let time = row.metrics.get(Metric::SyscallTime);
+        match made(profile, row.function).filter(|_| calls > 0) {
+            Some(Made::Each(made)) => {
+                let names: Vec<String> = made.iter().map(SystemCall::name).collect();
+                add(names.join(" and "), row.function, calls, time);
+            }
+            Some(Made::Counted(by_number)) => {
+                let known = by_number.iter().map(|&(number, calls)| {
+                    let number = Some(number).filter(|number| *number < OTHERS);
+                    let name = match number {
+                        None => format!("(number {OTHERS} or more)"),
+                        Some(_) => SystemCall { number, times: 1 }.name(),
+                    };
+                    (name, calls)
+                });
+                let known: Vec<(String, u64)> = known.collect();
+                let sum = known
+                    .iter()
+                    .fold(0, |sum: u64, one| sum.saturating_add(one.1));
+                if sum != calls && known.len() > 1 {
+                    // A part of the profile: which of them are in it is not known.
+                    let names: Vec<String> = known.into_iter().map(|one| one.0).collect();
+                    add(names.join(" or "), row.function, calls, time);
+                    continue;
+                }
+                for (name, of_name) in known {
+                    let of_name = of_name.min(calls);
+                    let part = u128::from(time) * u128::from(of_name) / u128::from(calls);
+                    add(name, row.function, of_name, part as u64);
+                }
+            }
+            _ => {}
+        }
     }
     found.sort_by(|a, b| (b.time, b.calls, &a.name).cmp(&(a.time, a.calls, &b.name)));
     found
@@ -76,7 +108,7 @@ pub fn made(profile: &Profile, function: u32) -> Option<&Made> {
 mod tests {
     use super::*;
     use crate::fixture::{self, A, B, MAIN};
-    use thalweg_model::{EntersKernel, SystemCall};
+    use thalweg_model::EntersKernel;
 
     #[test]
     fn calls_of_several_functions_add_up_under_the_name_and_what_is_not_known_is_named() {

@@ -139,6 +139,7 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailUnknown, false) => (CALL, tail(TW_TAIL_UNKNOWN_S, TW_TAIL_UNKNOWN)),
             (Probe::TailUnknown, true) => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
             (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
+            (Probe::Kernel { .. }, _) => (CALL, tail(TW_KERNEL_S, TW_KERNEL)),
             (Probe::GoEntry { .. }, _) if sites => (CALL, pick(TW_GO_ENTRY_TS, TW_GO_ENTRY_CS)),
             (Probe::GoEntry { .. }, _) => (CALL, pick(TW_GO_ENTRY_T, TW_GO_ENTRY_C)),
             (Probe::GoReturn, _) => (JMP, pick(TW_GO_RETURN_T, TW_GO_RETURN_C)),
@@ -156,11 +157,11 @@ impl ProbeEncoder for Encoder<'_> {
             put_gate(self.agent, self.gates, function, number, at, out);
         }
         let at = at + (out.len() - start) as u64;
-        // A function that jumps back to its entry may have live data below the stack pointer there, and so may the one
-        // that a switch goes to: a context can be that of a signal's victim.
+        // A function that jumps back to its entry may have live data below the stack pointer there, or one that makes a system call in
+        // its midst, and so may the one that a switch goes to: a context can be that of a signal's victim.
         let below_red_zone = matches!(
             probe,
-            Probe::Entry { loops: true, .. } | Probe::Switch { .. }
+            Probe::Entry { loops: true, .. } | Probe::Switch { .. } | Probe::Kernel { .. }
         );
         let at = if below_red_zone {
             out.extend_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
@@ -175,6 +176,9 @@ impl ProbeEncoder for Encoder<'_> {
         let number = match probe {
             Probe::Entry { function, .. } | Probe::GoEntry { function } => {
                 Some(self.numbers[function])
+            }
+            Probe::Kernel { function } => {
+                Some(function.map_or(shm::NO_FUNCTION, |function| self.numbers[function]))
             }
             Probe::Switch {
                 function,

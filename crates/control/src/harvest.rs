@@ -215,6 +215,19 @@ impl Nodes {
     /// Visits every context below the root at `root`, parents first: number, node, parent's number (none for the
     /// outermost). Links that lead nowhere, as a reader may see while the tree grows, end the branch.
     fn walk(&self, root: u64, mut visit: impl FnMut(u64, &shm::Node, Option<u64>)) -> Result<()> {
+        self.walk_all(root, |number, node, parent| {
+            if node.function < self.functions {
+                visit(number, node, parent);
+            }
+        })
+    }
+
+    /// The same with the system calls among the children of contexts.
+    fn walk_all(
+        &self,
+        root: u64,
+        mut visit: impl FnMut(u64, &shm::Node, Option<u64>),
+    ) -> Result<()> {
         // Claimed after the copy was made, or by a thread that found the arena full and has a root outside of it.
         let Some(root) = self.number_of(root) else {
             return Ok(());
@@ -233,7 +246,7 @@ impl Nodes {
             let number = link - 1;
             let node = self.at(number)?;
             pending.push((u64::from(node.sibling), parent));
-            if node.function >= self.functions {
+            if node.function >= self.functions && shm::kernel::number(node.function).is_none() {
                 continue;
             }
             visit(number, &node, parent);
@@ -317,6 +330,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         command_name,
         alive: HashMap::new(),
         half_cut: pruning::half_cut(shared, &header)?,
+        stray_system_calls: header.lost_system_calls,
         sites: match nodes.sites {
             true => Some(Resolver::new(shared, &header)?),
             false => None,
@@ -328,7 +342,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
             continue;
         }
         unseen += u64::from(!witness.knows_thread(account.pid, account.tid));
-        let thread = reader.thread(&profile, &account)?;
+        let thread = reader.thread(&mut profile, &account)?;
         let pid = witness.process(account.pid);
         let process = match profile.processes.iter_mut().find(|p| p.pid == pid) {
             Some(process) => process,
@@ -353,6 +367,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         reader.add_life(process);
     }
     reader.add_folded(&mut profile)?;
+    let stray_system_calls = reader.stray_system_calls;
     profile.sites = reader.sites.map(Resolver::finish).unwrap_or_default();
     if header.flags & shm::HEADER_RECORDS != 0 {
         profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
@@ -363,6 +378,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     profile.notes.extend(pruning::notes(&header, per_ns));
     alloc::add_notes(&mut profile, shared, &header)?;
     kernel::charge(&mut profile);
+    profile.notes.extend(kernel::stray(stray_system_calls));
     profile.switched = switched(shared, &header, end_ticks, &clock)?;
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(
@@ -476,6 +492,8 @@ struct Reader<'a> {
     half_cut: HashMap<u64, bool>,
     /// Where call sites are told apart.
     sites: Option<Resolver>,
+    /// System calls of which nobody knows who made them.
+    stray_system_calls: u64,
 }
 
 /// Figures of one context, in ticks.
@@ -495,7 +513,7 @@ struct Figures {
 }
 
 impl Reader<'_> {
-    fn thread(&mut self, profile: &model::Profile, account: &Account) -> Result<model::Thread> {
+    fn thread(&mut self, profile: &mut model::Profile, account: &Account) -> Result<model::Thread> {
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         let (pid, tid) = (
             self.witness.process(account.pid),
@@ -536,7 +554,12 @@ impl Reader<'_> {
         let mut sites = Vec::new();
         let mut waits: Vec<u64> = Vec::new();
         let half_cut = &mut self.half_cut;
-        self.nodes.walk(account.root, |number, node, parent| {
+        let mut counted = kernel::Counted::default();
+        self.nodes.walk_all(account.root, |number, node, parent| {
+            if let Some(call) = shm::kernel::number(node.function) {
+                let caller = parent.and_then(|parent| places.get(&parent).copied());
+                return counted.add(caller, call, node.calls);
+            }
             let waited = self.waits.of(number);
             let mut figures = Figures {
                 calls: node.calls,
@@ -596,6 +619,7 @@ impl Reader<'_> {
             add_up(&mut thread.nodes);
         }
         add_waits(&mut thread.nodes, waits);
+        self.stray_system_calls += counted.charge(&mut thread, &mut profile.enters_kernel);
         Ok(thread)
     }
 

@@ -3,11 +3,12 @@
 //! ```text
 //! survey   which functions of a module have `syscall` instructions, and what one call of each makes   patch/kernel.rs
 //!          all of them are counted, whatever the filters say; those that cannot be are named in a note
+//!          where it differs from call to call there is a probe before the instruction               patch/entering.rs
 //! harvest  calls of a context x system calls of a call = system calls of the context
+//!          or what its children for system calls have counted                                          shm::kernel
 //! ```
 //!
-//! Nothing is asked of the target for it. A system call's time is that of the function which makes it: its own,
-//! waiting included.
+//! A system call's time is that of the function which makes it: its own, waiting included.
 
 use thalweg_model::{self as model, Metric, NodeFlags};
 use thalweg_patch::Made;
@@ -27,6 +28,9 @@ pub fn of_module(surveyed: &Surveyed, first: u32) -> Vec<model::EntersKernel> {
             Some(model::EntersKernel {
                 function: number,
                 made: match &all[found.ok()?].made {
+                    _ if surveyed.plan.entering.contains(&plan.function) => {
+                        model::Made::Counted(Vec::new())
+                    }
                     Made::Between(least, most) => model::Made::Between(*least, *most),
                     Made::Unknown => model::Made::Unknown,
                     Made::Each(calls) => {
@@ -71,6 +75,60 @@ pub fn unseen(surveyed: &Surveyed) -> Option<String> {
     ))
 }
 
+/// System calls that were counted where they were made, of one thread.
+#[derive(Default)]
+pub struct Counted {
+    /// Index of the context, number, how many.
+    calls: Vec<(u32, u32, u64)>,
+    /// Those of which nobody knows who made them.
+    stray: u64,
+}
+
+impl Counted {
+    pub fn add(&mut self, context: Option<u32>, number: u32, calls: u64) {
+        match context {
+            Some(context) => self.calls.push((context, number, calls)),
+            None => self.stray = self.stray.saturating_add(calls),
+        }
+    }
+
+    /// Charges the contexts with them. In a function that has no probe at each of its system calls those that have one
+    /// count nothing.
+    pub fn charge(self, thread: &mut model::Thread, functions: &mut [model::EntersKernel]) -> u64 {
+        let mut stray = self.stray;
+        for (context, number, calls) in self.calls {
+            let function = thread.nodes[context as usize].function;
+            let found = functions.binary_search_by_key(&function, |one| one.function);
+            match found.map(|index| &mut functions[index].made) {
+                Ok(model::Made::Counted(by_number)) => {
+                    let place = by_number.iter().position(|known| known.0 == number);
+                    match place {
+                        Some(place) => {
+                            by_number[place].1 = by_number[place].1.saturating_add(calls)
+                        }
+                        None => by_number.push((number, calls)),
+                    }
+                    let mut metrics = model::Metrics::default();
+                    metrics.set(Metric::SyscallCalls, calls);
+                    thread.metrics.add(context, &metrics);
+                }
+                Ok(_) => {}
+                Err(_) => stray = stray.saturating_add(calls),
+            }
+        }
+        stray
+    }
+}
+
+/// What is said of those of which nobody knows who made them.
+pub fn stray(calls: u64) -> Option<String> {
+    (calls > 0).then(|| {
+        format!(
+            "{calls} system calls are in no figure: they were made in contexts that were cut or found no room, or by nobody that is known"
+        )
+    })
+}
+
 /// Charges every context with the system calls that its calls have made.
 pub fn charge(profile: &mut model::Profile) {
     if profile.enters_kernel.is_empty() {
@@ -91,10 +149,11 @@ pub fn charge(profile: &mut model::Profile) {
         }
         for ((index, node), of_callees) in (0..).zip(&thread.nodes).zip(of_callees) {
             let times = times[node.function as usize];
-            if times == 0 {
+            let counted = thread.metrics.of(index).get(Metric::SyscallCalls);
+            let calls = counted.saturating_add(node.calls.saturating_mul(times));
+            if calls == 0 {
                 continue;
             }
-            let calls = node.calls.saturating_mul(times);
             // Callees of contexts that found no room are in their cum.
             let of_callees = match node.flags.contains(NodeFlags::FOLDED) {
                 true => node.cum.saturating_sub(node.base),

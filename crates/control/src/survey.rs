@@ -453,15 +453,17 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     for (selected, function) in selected.iter_mut().zip(&module.functions) {
         *selected &= !is_go(function);
     }
+    let plan_all =
+        |selected: &[bool]| thalweg_patch::plan_entering(&module, selected, &enters_kernel);
     let mut plan = if selected.contains(&true) {
-        thalweg_patch::plan(&module, &selected)
+        plan_all(&selected)
     } else {
         ModulePlan::default()
     };
     if filter.wants_allocators() && !module.is_loader {
         let mut chain: HashSet<usize> = alloc::allocators(&module).iter().map(|a| a.0).collect();
         while alloc::select_jumps(&module, &plan, &mut chain, &mut selected) {
-            plan = thalweg_patch::plan(&module, &selected);
+            plan = plan_all(&selected);
         }
     }
     let paced = go_plan.is_paced();

@@ -4,6 +4,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::kernel::{EntersKernel, Made};
 use crate::metrics::{Metric, NodeMetrics};
 use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
@@ -35,6 +36,7 @@ mod tag {
     pub const LOOKED: u64 = 53;
     pub const PRUNED: u64 = 24;
     pub const ENTERS_KERNEL: u64 = 42;
+    pub const COUNTED_KERNEL: u64 = 43;
 }
 
 pub fn encode(profile: &Profile) -> Vec<u8> {
@@ -117,6 +119,12 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             kernel::encode(&profile.enters_kernel, out)
         });
     }
+    let is_counted = |one: &EntersKernel| matches!(one.made, Made::Counted(_));
+    if profile.enters_kernel.iter().any(is_counted) {
+        section(&mut out, tag::COUNTED_KERNEL, |out| {
+            kernel::encode_counted(&profile.enters_kernel, out)
+        });
+    }
     if profile.meta.pruned != Pruned::default() {
         section(&mut out, tag::PRUNED, |out| {
             out.number(profile.meta.pruned.contexts);
@@ -147,14 +155,25 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::NOTES => profile.notes = section.texts()?,
             tag::UNWOUND => decode_unwound(&mut profile, section)?,
             tag::LIVES => decode_lives(&mut profile.processes, section)?,
-            tag::OTHER_THREADS => decode_others(&mut profile, section)?,
+            tag::OTHER_THREADS => decode_of_threads(
+                &mut profile,
+                "a thread that does not exist stands for others",
+                section,
+                decode_others,
+            )?,
             tag::SITES => sites::decode(&mut profile, section)?,
             tag::TERMINAL => decode_terminal(&mut profile, section)?,
             tag::COSTS => profile.meta.costs = Some(decode_costs(section)?),
             tag::CALLS => profile.recorded = calls::decode(section)?,
             tag::SIGNATURES => profile.recorded.signatures = calls::decode_signatures(section)?,
-            tag::KERNEL => decode_kernel(&mut profile, section)?,
+            tag::KERNEL => decode_of_threads(
+                &mut profile,
+                "the kernel counted for a thread that does not exist",
+                section,
+                decode_kernel,
+            )?,
             tag::ENTERS_KERNEL => profile.enters_kernel = kernel::decode(section)?,
+            tag::COUNTED_KERNEL => kernel::decode_counted(&mut profile.enters_kernel, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             tag::UNTIMED => decode_few(
@@ -572,16 +591,23 @@ fn encode_others(profile: &Profile, out: &mut Encoder) {
 }
 
 /// Refers to the threads of the processes, whose section comes before it.
-fn decode_others(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
+fn decode_others(thread: &mut Thread, input: &mut Decoder) -> Result<(), ReadError> {
+    thread.others = input.number()?;
+    Ok(())
+}
+
+/// Decodes something of some threads, each behind the number of threads that are passed over.
+fn decode_of_threads(
+    profile: &mut Profile,
+    missing: &'static str,
+    input: &mut Decoder,
+    one: impl Fn(&mut Thread, &mut Decoder) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
     let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     while !input.is_at_end() {
-        let thread = usize::try_from(input.number()?)
-            .ok()
-            .and_then(|passed| threads.nth(passed))
-            .ok_or(ReadError::Corrupt(
-                "a thread that does not exist stands for others",
-            ))?;
-        thread.others = input.number()?;
+        let passed = usize::try_from(input.number()?).ok();
+        let thread = passed.and_then(|passed| threads.nth(passed));
+        one(thread.ok_or(ReadError::Corrupt(missing))?, input)?;
     }
     Ok(())
 }
@@ -604,22 +630,13 @@ fn encode_kernel(profile: &Profile, out: &mut Encoder) {
 }
 
 /// Refers to the threads of the processes, whose section comes before it.
-fn decode_kernel(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
-    let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
-    while !input.is_at_end() {
-        let thread = usize::try_from(input.number()?)
-            .ok()
-            .and_then(|passed| threads.nth(passed))
-            .ok_or(ReadError::Corrupt(
-                "the kernel counted for a thread that does not exist",
-            ))?;
-        thread.kernel = Some(KernelCounts {
-            minor_faults: input.number()?,
-            major_faults: input.number()?,
-            voluntary_switches: input.number()?,
-            involuntary_switches: input.number()?,
-        });
-    }
+fn decode_kernel(thread: &mut Thread, input: &mut Decoder) -> Result<(), ReadError> {
+    thread.kernel = Some(KernelCounts {
+        minor_faults: input.number()?,
+        major_faults: input.number()?,
+        voluntary_switches: input.number()?,
+        involuntary_switches: input.number()?,
+    });
     Ok(())
 }
 

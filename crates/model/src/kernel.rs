@@ -21,6 +21,8 @@ pub enum Made {
     /// Its code could not be followed: not counted.
     #[default]
     Unknown,
+    /// It depends, and each was counted when it was made: numbers and how many, in all contexts of the profile together.
+    Counted(Vec<(u32, u64)>),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +37,21 @@ impl EntersKernel {
     pub fn times(&self) -> u64 {
         match &self.made {
             Made::Each(calls) => calls.iter().map(|call| u64::from(call.times)).sum(),
-            Made::Between(..) | Made::Unknown => 0,
+            Made::Between(..) | Made::Unknown | Made::Counted(_) => 0,
+        }
+    }
+}
+
+impl Made {
+    /// Adds what was counted for the same function elsewhere.
+    pub(crate) fn add(&mut self, other: &Made) {
+        if let (Made::Counted(ours), Made::Counted(theirs)) = (self, other) {
+            for &(number, calls) in theirs {
+                match ours.iter_mut().find(|known| known.0 == number) {
+                    Some(known) => known.1 = known.1.saturating_add(calls),
+                    None => ours.push((number, calls)),
+                }
+            }
         }
     }
 }
@@ -72,6 +88,8 @@ pub(crate) fn encode(all: &[EntersKernel], out: &mut Encoder) {
                 out.number((*least).into());
                 out.number(most.map_or(0, |most| u64::from(most) + 1));
             }
+            // Readers that do not know the section of those that were counted take them for uncertain.
+            Made::Counted(_) => out.raw(&[0, 0, 0]),
             Made::Unknown => out.byte(1),
             Made::Each(calls) => {
                 out.byte(2);
@@ -101,6 +119,38 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Vec<EntersKernel>, ReadError
             },
         })
     })
+}
+
+/// Those that were counted when they were made.
+pub(crate) fn encode_counted(all: &[EntersKernel], out: &mut Encoder) {
+    for one in all {
+        if let Made::Counted(calls) = &one.made {
+            out.number(one.function.into());
+            out.number(calls.len() as u64);
+            for &(number, calls) in calls {
+                out.number(number.into());
+                out.number(calls);
+            }
+        }
+    }
+}
+
+/// Refers to what the section before it has.
+pub(crate) fn decode_counted(
+    all: &mut [EntersKernel],
+    input: &mut Decoder,
+) -> Result<(), ReadError> {
+    let mut rest = all.iter_mut();
+    while !input.is_at_end() {
+        let function = input.number32()?;
+        let calls = input.list(2, |input| Ok((input.number32()?, input.number()?)))?;
+        let found = rest.find(|one| one.function == function);
+        let one = found.ok_or(ReadError::Corrupt(
+            "system calls were counted in a function that makes none",
+        ))?;
+        one.made = Made::Counted(calls);
+    }
+    Ok(())
 }
 
 fn decode_call(input: &mut Decoder) -> Result<SystemCall, ReadError> {

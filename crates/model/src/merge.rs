@@ -82,8 +82,9 @@ impl Merger {
         for mut one in other.enters_kernel {
             one.function = number(one.function);
             let all = &mut self.profile.enters_kernel;
-            if let Err(index) = all.binary_search_by_key(&one.function, |known| known.function) {
-                all.insert(index, one);
+            match all.binary_search_by_key(&one.function, |known| known.function) {
+                Ok(index) => all[index].made.add(&one.made),
+                Err(index) => all.insert(index, one),
             }
         }
         for skipped in other.skipped {

@@ -23,6 +23,7 @@ impl ProbeEncoder for Sample {
             Probe::TailMark => out.extend([0xe8, 2, 0, 0, 0]),
             Probe::TailUnknown => out.extend([0xe8, 3, 0, 0, 0]),
             Probe::Switch { .. } => out.extend([0xe8, 4, 0, 0, 0]),
+            Probe::Kernel { .. } => out.extend([0xe8, 5, 0, 0, 0]),
             Probe::GoEntry { .. } | Probe::GoReturn | Probe::GoLeave { .. } | Probe::GoArrive => {}
         }
     }

@@ -1,6 +1,6 @@
-//! Which functions of files enter the kernel, and how often each call of them does.
+//! Which functions of files enter the kernel, how often each call of them does, and which are counted at their system calls.
 
-use thalweg_patch::enters_kernel;
+use thalweg_patch::{enters_kernel, plan_entering};
 use thalweg_symbols::Module;
 
 fn main() {
@@ -12,8 +12,15 @@ fn main() {
                 std::process::exit(2);
             }
         };
-        for one in enters_kernel(&module) {
-            println!("{}: {:?}", module.functions[one.function].name, one.made);
+        let all = enters_kernel(&module);
+        let plan = plan_entering(&module, &vec![true; module.functions.len()], &all);
+        for one in all {
+            let how = match plan.entering.contains(&one.function) {
+                true => ", counted at each",
+                false => "",
+            };
+            let name = &module.functions[one.function].name;
+            println!("{name}: {:?}{how}", one.made);
         }
     }
 }

@@ -11,6 +11,8 @@ pub struct ModulePlan {
     pub fragments: Vec<FragmentPlan>,
     /// Selected functions that stay as they are.
     pub skipped: Vec<Skipped>,
+    /// Functions with a probe before each of their system calls. Indices in `module.functions`, sorted.
+    pub entering: Vec<usize>,
     pub(crate) stub_bytes: u64,
     /// Stubs of functions in this range are as far from the first stub, at least, as the functions are from its start: so the
     /// distance between a function and its stub is about the same for all of them.
@@ -29,6 +31,7 @@ impl ModulePlan {
         self.functions.sort_by_key(|plan| plan.function);
         self.fragments.extend(other.fragments);
         self.skipped.extend(other.skipped);
+        self.entering.extend(other.entering);
         self.stub_bytes += other.stub_bytes;
         self.paced = self.paced.or(other.paced);
     }
@@ -177,6 +180,11 @@ pub enum Probe {
         function: usize,
         jumps: bool,
         unwinds: bool,
+    },
+    /// A system call follows, its number in eax: behind the last instruction of a window. rcx and r11 mean nothing there; the flags and
+    /// what is below `rsp` do. `function` is whose it is, but in a part that several may share.
+    Kernel {
+        function: Option<usize>,
     },
     /// As `Entry` and `Return`, in Go code: r14 is the goroutine, whose stack may be small and may be moved.
     GoEntry {

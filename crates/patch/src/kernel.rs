@@ -28,6 +28,8 @@ pub struct EntersKernel {
     /// Index in the module's functions; a fragment that no known function goes on in is one of its own.
     pub function: usize,
     pub made: Made,
+    /// The addresses of its `syscall` instructions, if how often it makes which is to be seen there.
+    pub sites: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const EXIT: u32 = 60;
 const EXIT_GROUP: u32 = 231;
 const RT_SIGRETURN: u32 = 15;
+const MUNMAP: u32 = 11;
 /// Among what was passed: a system call that nobody comes back from. The code behind it is looked at all the same.
 const GONE: Option<u32> = Some(u32::MAX);
 /// Steps after which a function is given up.
@@ -76,7 +79,7 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
             targets: &targets,
             function,
             seen: HashMap::new(),
-            passed: BTreeSet::new(),
+            passed: BTreeMap::new(),
             ends: BTreeSet::new(),
             endless: false,
             calls: false,
@@ -85,9 +88,14 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
             info: InstructionInfoFactory::new(),
         };
         let made = walk.made();
-        passed.extend(walk.passed.iter().copied());
+        passed.extend(walk.passed.keys().copied());
         if made != Made::Each(Vec::new()) {
-            found.push(EntersKernel { function, made });
+            let sites = walk.sites(&made);
+            found.push(EntersKernel {
+                function,
+                made,
+                sites,
+            });
         }
     }
     let apart = with_calls.iter().filter(|f| image.is_fragment(**f));
@@ -96,6 +104,7 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
             found.push(EntersKernel {
                 function,
                 made: Made::Unknown,
+                sites: Vec::new(),
             });
         }
     }
@@ -161,8 +170,8 @@ struct Walk<'a, 'm> {
     function: usize,
     /// What registers are known to hold, by place and what was passed before.
     seen: HashMap<(u64, Passed), Known>,
-    /// Addresses of the system calls that were met.
-    passed: BTreeSet<u64>,
+    /// Addresses of the system calls that were met, and their numbers where those are constants.
+    passed: BTreeMap<u64, BTreeSet<Option<u32>>>,
     /// What was passed on the ways out.
     ends: BTreeSet<Passed>,
     /// There are ways with more system calls than one looks at.
@@ -206,7 +215,7 @@ impl Walk<'_, '_> {
                 return Made::Unknown;
             }
         }
-        if instructions(self.image, self.function).any(|at| !self.passed.contains(&at)) {
+        if instructions(self.image, self.function).any(|at| !self.passed.contains_key(&at)) {
             return Made::Unknown;
         }
         let totals: BTreeSet<u32> = self.ends.iter().map(|end| end.values().sum()).collect();
@@ -226,6 +235,24 @@ impl Walk<'_, '_> {
                 let least = totals.first().copied().unwrap_or(0);
                 Made::Between(least, totals.last().copied())
             }
+        }
+    }
+
+    /// Where a probe is to count. A number that is no constant is left alone: the library's functions that can be cancelled at their
+    /// system call know by the program counter whether they were, and get the number as an argument. Only `syscall`
+    /// itself is none of these.
+    fn sites(&self, made: &Made) -> Vec<u64> {
+        let function = &self.image.module.functions[self.function];
+        let numbers = || self.passed.values().flatten();
+        let is_syscall = function.name == "syscall" && *made == Made::Each(vec![(None, 1)]);
+        let constant = numbers().all(|number| number.is_some());
+        let has = |wanted: u32| numbers().any(|number| *number == Some(wanted));
+        // A thread that takes its own stack away.
+        let leaps = has(MUNMAP) && has(EXIT);
+        match made {
+            Made::Between(..) if constant && !leaps => self.passed.keys().copied().collect(),
+            _ if is_syscall => self.passed.keys().copied().collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -257,7 +284,7 @@ impl Walk<'_, '_> {
             To::Out => walk.end(passed.clone(), None),
         };
         if instruction.mnemonic() == Mnemonic::Syscall {
-            self.passed.insert(at);
+            self.passed.entry(at).or_default().insert(number);
             // Nobody comes back from these.
             if matches!(number, Some(EXIT | EXIT_GROUP | RT_SIGRETURN)) {
                 self.end(passed.clone(), None);

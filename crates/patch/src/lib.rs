@@ -17,6 +17,7 @@
 
 mod callers;
 mod emit;
+mod entering;
 mod flags;
 mod flow;
 mod go;
@@ -43,5 +44,5 @@ pub use interface::{
 };
 pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use makers::{Maker, makers, plan_makers};
-pub use plan::plan;
+pub use plan::{plan, plan_entering};
 pub use verify::verify;

@@ -8,6 +8,7 @@ use crate::interface::{
     Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, Probe,
     SkipReason, Skipped, Window,
 };
+use crate::kernel::EntersKernel;
 use crate::pun::prefix_behind;
 use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
 use crate::space::{Byte, JUMP, Space};
@@ -37,8 +38,10 @@ pub(crate) struct Planned {
     leaves_for: LeavesFor,
     /// Where the entry probe stands.
     entered: u64,
+    /// System calls with a probe at the end of the window before them.
+    pub enters: Vec<u64>,
     method: Method,
-    stub_bytes: u64,
+    pub stub_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,11 +54,11 @@ pub(crate) enum Need {
 
 pub(crate) struct Planner<'a, 'm> {
     pub image: &'a Image<'m>,
-    targets: Targets,
-    space: Space,
+    pub targets: Targets,
+    pub space: Space,
     pub states: Vec<State>,
     /// Rank of the next window in the order of writing.
-    rank: u32,
+    pub rank: u32,
     /// Dead bytes by the function whose window displaced them: (start, end, function), unsorted.
     hosts: Vec<(u64, u64, usize)>,
     /// Functions that are looked at more than once, and their neighbours.
@@ -93,6 +96,11 @@ fn bodies_of(
 
 /// Plans every function of `module` whose flag in `selected` (parallel to `module.functions`) is set.
 pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
+    plan_entering(module, selected, &[])
+}
+
+/// The same, with a probe before each system call of those among `kernel` that are to have one, where there is room.
+pub fn plan_entering(module: &Module, selected: &[bool], kernel: &[EntersKernel]) -> ModulePlan {
     let image = Image::new(module);
     let targets = collect(&image);
     let mut space = Space::new(&image);
@@ -123,7 +131,7 @@ pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
         bodies: HashMap::new(),
     };
     planner.run();
-    planner.finish()
+    planner.finish(kernel)
 }
 
 impl Planner<'_, '_> {
@@ -179,7 +187,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn body(&mut self, function: usize) -> Option<Rc<Body>> {
+    pub(crate) fn body(&mut self, function: usize) -> Option<Rc<Body>> {
         if let Some(body) = self.bodies.get(&function) {
             return Some(Rc::clone(body));
         }
@@ -396,6 +404,7 @@ impl Planner<'_, '_> {
             loops: false,
             leaves_for: body.leaves_for,
             entered: body.insns[body.entered].addr,
+            enters: Vec::new(),
             method: method(body, drafts, fragment),
             stub_bytes: 0,
         };
@@ -542,9 +551,10 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn finish(mut self) -> ModulePlan {
+    fn finish(mut self, kernel: &[EntersKernel]) -> ModulePlan {
         self.settle();
         self.drop_spare();
+        let entering = self.enter_kernel(kernel);
         let keep = self.keep_flags();
         let probed: Vec<bool> = self
             .states
@@ -552,7 +562,10 @@ impl Planner<'_, '_> {
             .enumerate()
             .map(|(i, s)| matches!(s, State::Planned(_)) && !self.image.is_fragment(i))
             .collect();
-        let mut plan = ModulePlan::default();
+        let mut plan = ModulePlan {
+            entering,
+            ..ModulePlan::default()
+        };
         for (function, state) in self.states.into_iter().enumerate() {
             match state {
                 State::Untouched | State::Waiting => {}
@@ -640,6 +653,12 @@ fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Op
             window.events.push(Event { at, probe });
         }
     }
+    for &at in &planned.enters {
+        if let Some(window) = planned.windows.iter_mut().find(|w| w.end == at) {
+            let probe = Probe::Kernel { function: entry };
+            window.events.push(Event { at, probe });
+        }
+    }
 }
 
 fn probe_at(image: &Image, at: u64, kind: ExitKind, probed: &[bool]) -> Probe {
@@ -711,7 +730,7 @@ fn padding_in(body: &Body, draft: &Draft) -> Vec<(u64, u64)> {
 }
 
 /// No copy of `draft` is longer, probes not counted.
-fn stub_bytes(body: &Body, draft: &Draft) -> u64 {
+pub(crate) fn stub_bytes(body: &Body, draft: &Draft) -> u64 {
     let insns = &body.insns[draft.first..=draft.last];
     let copies: u64 = insns
         .iter()

@@ -479,12 +479,12 @@ impl<'a> Solver<'a> {
 
     /// Data holds many numbers that look like addresses. One that points into the middle of an instruction that is known to
     /// run is none, unless code names it too.
-    fn hard_target_in(&self, from: u64, to: u64) -> bool {
+    pub fn hard_target_in(&self, from: u64, to: u64) -> bool {
         let real = |t: &u64| self.targets.named.contains(t) || !self.body.inside_instruction(*t);
         from < to && self.targets.in_range(from, to).iter().any(real)
     }
 
-    fn blocked(&self, from: u64, to: u64) -> bool {
+    pub fn blocked(&self, from: u64, to: u64) -> bool {
         let blocked = &self.body.blocked;
         from < to
             && blocked

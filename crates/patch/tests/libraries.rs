@@ -4,7 +4,7 @@ mod common;
 
 use common::{checked, random};
 use std::path::{Path, PathBuf};
-use thalweg_patch::{Placement, Probe, emit, plan, verify};
+use thalweg_patch::{Placement, Probe, emit, enters_kernel, plan_entering, verify};
 use thalweg_symbols::{FunctionKind, Module};
 
 const BIAS: u64 = 0x7f00_0000_0000;
@@ -86,7 +86,7 @@ fn any_selection_of_functions_is_sound() {
             .iter()
             .map(|_| random(&mut state).is_multiple_of(3))
             .collect();
-        let plan = plan(&module, &selected);
+        let plan = plan_entering(&module, &selected, &enters_kernel(&module));
         assert!(
             plan.functions.iter().all(|f| selected[f.function]),
             "patched what nobody asked for"

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+pub mod kernel;
 mod prune;
 pub mod record;
 pub mod rules;
@@ -28,7 +29,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -736,6 +737,8 @@ pub struct Header {
     /// The process that keeps a budget while nobody records; 0: none.
     pub keeper: u32,
     pub prune: Pruning,
+    /// System calls that were counted in contexts for which there was no room, or that were cut.
+    pub lost_system_calls: u64,
 }
 
 /// As a gap: one that is never exceeded.

@@ -36,7 +36,7 @@ pub use elf::Error;
 pub use gotable::{GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
-pub use unwind::{Frame, Unwinder};
+pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The stack of a stopped thread: which functions are active when thalweg attaches, and where each one's return address is.
+//! The stack of a stopped thread, or a copy of one: which functions are active, and where each one's return address is.
 //!
 //! The controller turns what is found here into the ancestors of everything the thread will call. It needs the slot of
 //! every return address exactly, so this follows the unwind information to the letter, expressions and signal frames
@@ -29,6 +29,13 @@ pub struct Frame {
 /// Reads eight bytes of the stopped thread's memory.
 pub type ReadWord<'a> = dyn FnMut(u64) -> Option<u64> + 'a;
 
+/// Where code that was moved elsewhere comes from: the address that stands for a program counter, and by how much the stack
+/// pointer has to be raised to be what it would be there. `None` where there is no such address.
+pub type HomeOf<'a> = dyn FnMut(u64) -> Option<(u64, u64)> + 'a;
+
+/// All registers of a thread, by their numbers in unwind information; the last one is the program counter.
+pub type AllRegisters = [u64; REGISTERS];
+
 const RSP: usize = X86_64::RSP.0 as usize;
 const RBP: usize = X86_64::RBP.0 as usize;
 const RA: usize = X86_64::RA.0 as usize;
@@ -43,6 +50,9 @@ pub struct Unwinder {
     rules: HashMap<u64, Option<Rule>>,
 }
 
+/// Rules that are kept; a program that is looked at for hours is met at ever new addresses.
+const MOST_RULES: usize = 1 << 16;
+
 struct Loaded {
     start: u64,
     end: u64,
@@ -52,6 +62,7 @@ struct Loaded {
     entries: Arc<Vec<FrameEntry>>,
     /// Executable sections, absolute.
     code: Vec<(u64, u64)>,
+    is_loader: bool,
 }
 
 /// How to get from one frame to its caller's.
@@ -103,6 +114,11 @@ struct Step {
     outermost: bool,
 }
 
+/// Nothing was moved.
+fn stays(address: u64) -> Option<(u64, u64)> {
+    Some((address, 0))
+}
+
 fn value(registers: &Registers, number: usize, read: &mut ReadWord<'_>) -> Option<u64> {
     match *registers.get(number)? {
         Register::Unknown => None,
@@ -144,6 +160,7 @@ impl Unwinder {
             code: code
                 .map(|s| (s.vaddr.wrapping_add(bias), s.end().wrapping_add(bias)))
                 .collect(),
+            is_loader: module.is_loader,
         });
         self.modules.sort_by_key(|m| m.start);
         self.rules.clear();
@@ -163,13 +180,44 @@ impl Unwinder {
         registers[RBP] = Register::Value(rbp);
         registers[RA] = Register::Value(rip);
         let mut frames = Vec::new();
-        let mut ip = rip;
+        self.follow(registers, rip, max_frames, read, &mut stays, &mut frames);
+        frames
+    }
+
+    /// The same with all registers known, into `frames`; says whether it came to the outermost frame. Nothing is added to
+    /// `frames` where the program counter is that of moved code without a home.
+    pub fn walk(
+        &mut self,
+        registers: &AllRegisters,
+        max_frames: usize,
+        read: &mut ReadWord<'_>,
+        home: &mut HomeOf<'_>,
+        frames: &mut Vec<Frame>,
+    ) -> bool {
+        frames.clear();
+        let mut known = registers.map(Register::Value);
+        let Some((ip, raise)) = home(registers[RA]) else {
+            return false;
+        };
+        known[RSP] = Register::Value(registers[RSP].wrapping_add(raise));
+        self.follow(known, ip, max_frames, read, home, frames)
+    }
+
+    fn follow(
+        &mut self,
+        mut registers: Registers,
+        mut ip: u64,
+        max_frames: usize,
+        read: &mut ReadWord<'_>,
+        home: &mut HomeOf<'_>,
+        frames: &mut Vec<Frame>,
+    ) -> bool {
         while frames.len() < max_frames {
             let Some(step) = self.step(ip, &registers, read) else {
                 let by_frame_pointer = self.step_by_frame_pointer(ip, &registers, read);
                 let Some((cfa, caller, return_address)) = by_frame_pointer else {
                     frames.push(Frame { ip, cfa: None });
-                    break;
+                    return self.is_outermost_by_convention(ip, &registers, read);
                 };
                 // The innermost function may not have set up its own frame yet, so that the slot found through rbp is
                 // its caller's: it is not claimed.
@@ -197,20 +245,44 @@ impl Unwinder {
                 cfa: known.then_some(cfa),
             });
             if outermost || !plausible {
-                break;
+                return outermost;
             }
-            let Some(return_address) = value(&caller, RA, read).filter(|&a| a > 1) else {
-                break;
+            let return_address = match value(&caller, RA, read) {
+                Some(address) if address > 1 => address,
+                // Nothing was put there that could be returned to.
+                Some(_) => return true,
+                None => return false,
             };
-            ip = if signal {
-                return_address
-            } else {
-                return_address - 1
-            };
+            ip = return_address - 1;
+            if signal {
+                let Some((moved_from, raise)) = home(return_address) else {
+                    return false;
+                };
+                ip = moved_from;
+                if raise > 0 {
+                    let sp = value(&caller, RSP, read).map(|sp| sp.wrapping_add(raise));
+                    caller[RSP] = sp.map_or(Register::Unknown, Register::Value);
+                }
+            }
             caller[RA] = Register::Value(return_address);
             registers = caller;
         }
-        frames
+        false
+    }
+
+    /// Code without unwind information whose frame pointer is zero, as the outermost frame's has to be; and the loader's own
+    /// entry, which calls the constructors.
+    fn is_outermost_by_convention(
+        &self,
+        ip: u64,
+        registers: &Registers,
+        read: &mut ReadWord<'_>,
+    ) -> bool {
+        let Some(module) = self.module_of(ip) else {
+            return false;
+        };
+        let described = self.rules.get(&ip).is_some_and(Option::is_some);
+        !described && (module.is_loader || value(registers, RBP, read) == Some(0))
     }
 
     fn module_of(&self, address: u64) -> Option<&Loaded> {
@@ -221,6 +293,9 @@ impl Unwinder {
     fn step(&mut self, ip: u64, registers: &Registers, read: &mut ReadWord<'_>) -> Option<Step> {
         if !self.rules.contains_key(&ip) {
             let rule = self.module_of(ip).and_then(|module| module.rule(ip));
+            if self.rules.len() >= MOST_RULES {
+                self.rules.clear();
+            }
             self.rules.insert(ip, rule);
         }
         let rule = self.rules.get(&ip)?.as_ref()?;

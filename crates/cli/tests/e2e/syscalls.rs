@@ -31,7 +31,7 @@ fn word(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
 
-/// By name of the system call, those that `made by` alone makes under a number that is no constant under the function's.
+/// By name of the system call.
 fn counted(summary: &Value) -> BTreeMap<String, u64> {
     let rows = list(&summary["system_calls"]).iter();
     rows.map(|row| (word(&row["name"]), row["calls"].as_u64().expect("calls")))
@@ -62,7 +62,7 @@ fn calls_of_a_c_program_are_counted_by_name_and_function_in_threads_and_children
             ("getuid", 1110),
             ("getgid", 2220),
             ("read", 1110),
-            ("(not a constant)", 1110),
+            ("getppid", 1110),
         ];
         for (name, calls) in expected {
             assert_eq!(
@@ -88,6 +88,92 @@ fn calls_of_a_c_program_are_counted_by_name_and_function_in_threads_and_children
             assert_eq!(of("work"), [None, Some(5 * 1110 + 2 * 3)]);
         }
     }
+}
+
+/// How often strace saw these made.
+fn traced_calls(line: &[&str], scratch: &Scratch, names: &[&str]) -> BTreeMap<String, u64> {
+    let file = scratch.join("strace.sum");
+    let run = Command::new("strace")
+        .args(["-f", "-c", "-o"])
+        .arg(&file)
+        .args(line)
+        .output()
+        .expect("strace starts: .ci/install installs it");
+    assert!(run.status.success(), "{}", text(&run));
+    let table = std::fs::read_to_string(&file).expect("what strace wrote");
+    let rows = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let name = words.last().filter(|name| names.contains(name))?;
+        Some((name.to_string(), words[3].parse().expect("calls")))
+    });
+    rows.collect()
+}
+
+/// How often it depends on whether they have to wait, or on what they are asked: each is counted where it is made.
+#[test]
+fn locks_conditions_file_locks_select_and_fork_make_what_strace_sees() {
+    const NAMES: [&str; 6] = ["futex", "fcntl", "pselect6", "clone", "getppid", "getsid"];
+    let scratch = Scratch::new();
+    let program = Build::new("waiting_calls").source("waiting_calls.c");
+    let program = program.flags(&["-O2", "-pthread"]).finish();
+    let path = program.path.to_str().expect("a plain path");
+    let locked = scratch.join("locked");
+    let line = [path, locked.to_str().expect("a plain path")];
+    let truth = traced_calls(&line, &scratch, &NAMES);
+    assert_eq!(truth.len(), NAMES.len(), "{truth:?}");
+    for options in [
+        &[][..],
+        &["--no-clock", "-F", "^main$"],
+        &["--call-sites", "--metric", "alloc"],
+    ] {
+        let file = record(&scratch, options, &line);
+        let summary = json(&["summary", &file, "--json"]);
+        let mut found = counted(&summary);
+        // Numbers that there are no names for.
+        assert_eq!(found.get("(number 511 or more)"), Some(&10), "{found:?}");
+        found.retain(|name, _| NAMES.contains(&name.as_str()));
+        assert_eq!(found, truth, "{options:?}");
+        let waiting = ["pthread_cond_wait", "fcntl", "select", "_Fork", "sem_post"];
+        let listed = uncounted(&summary);
+        assert!(
+            !waiting.iter().any(|name| listed.contains(*name)),
+            "{listed:?}"
+        );
+        let functions = json(&["report", "-i", &file, "--flat", "--json"]);
+        let mut rows = list(&functions["functions"]).iter();
+        let files = rows.find(|row| row["name"] == "files");
+        if let Some(files) = files {
+            let below = files["cum_metrics"]["syscall.calls"].as_u64();
+            assert_eq!(below, Some(1650), "three a time, of 50 in 11 processes");
+        }
+        // All of them are known by name, and by function.
+        let total: u64 = counted(&summary).values().sum();
+        let of_rows = list(&functions["functions"]).iter();
+        let of_functions: u64 = of_rows
+            .filter_map(|row| row["metrics"]["syscall.calls"].as_u64())
+            .sum();
+        assert_eq!(of_functions, total);
+        let notes = summary["notes"].to_string();
+        assert!(!notes.contains("in no figure"), "{notes}");
+    }
+}
+
+/// A part of a profile, two profiles in one, and a saved one have the same figures.
+#[test]
+fn system_calls_that_were_counted_where_they_are_made_survive_merging_and_narrowing() {
+    let scratch = Scratch::new();
+    let program = Build::new("syscalls").source("syscalls.c").flags(&["-O2"]);
+    let program = program.finish();
+    let path = program.path.to_str().expect("a plain path");
+    let file = record(&scratch, &[], &[path]);
+    let both = scratch.join("both.thalweg");
+    let both = both.to_str().expect("a plain path");
+    succeed(&["merge", &file, &file, "-o", both]);
+    let found = counted(&json(&["summary", both, "--json"]));
+    assert_eq!(found.get("getppid"), Some(&2220), "{found:?}");
+    succeed(&["merge", "--combine", &file, &file, "-o", both]);
+    let found = counted(&json(&["summary", both, "--json"]));
+    assert_eq!(found.get("getppid"), Some(&2220), "{found:?}");
 }
 
 /// What strace saw, by name: all that was not made by the dynamic loader, before it was patched, or in one of `uncounted`.

@@ -56,9 +56,10 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                     .filter(|function| function % 2 == notes.len() as u32 % 2)
                     .map(|function| EntersKernel {
                         function,
-                        made: match function % 3 {
+                        made: match function % 4 {
                             0 => Made::Between(function, Some(u32::MAX).filter(|_| function > 4)),
                             1 => Made::Unknown,
+                            2 => Made::Counted(vec![(function, u64::MAX), (511, 1)]),
                             _ => Made::Each(vec![
                                 SystemCall {
                                     number: None,

@@ -4,7 +4,9 @@
 #![allow(dead_code)]
 
 use std::path::Path;
-use thalweg_patch::{Emitted, ModulePlan, Placement, Probe, ProbeEncoder, emit, plan, verify};
+use thalweg_patch::{
+    Emitted, ModulePlan, Placement, Probe, ProbeEncoder, emit, enters_kernel, plan_entering, verify,
+};
 use thalweg_symbols::Module;
 
 /// As long as the real probes, and recognisable: for the checker.
@@ -22,6 +24,7 @@ impl ProbeEncoder for Sample {
             Probe::TailMark => out.extend([0xe8, 2, 0, 0, 0]),
             Probe::TailUnknown => out.extend([0xe8, 3, 0, 0, 0]),
             Probe::Switch { .. } => out.extend([0xe8, 4, 0, 0, 0]),
+            Probe::Kernel { .. } => out.extend([0xe8, 5, 0, 0, 0]),
             Probe::GoEntry { .. } | Probe::GoReturn | Probe::GoLeave { .. } | Probe::GoArrive => {}
         }
     }
@@ -32,6 +35,12 @@ pub struct Vandal;
 
 impl ProbeEncoder for Vandal {
     fn encode(&self, probe: Probe, keep_flags: bool, _at: u64, out: &mut Vec<u8>) {
+        if let Probe::Kernel { .. } = probe {
+            // mov rcx, -1; mov r11, -1: all that is its own.
+            out.extend([0x48, 0xc7, 0xc1, 0xff, 0xff, 0xff, 0xff]);
+            out.extend([0x49, 0xc7, 0xc3, 0xff, 0xff, 0xff, 0xff]);
+            return;
+        }
         for below in [0xf8, 0x80] {
             // mov qword [rsp-x], -1
             out.extend([0x48, 0xc7, 0x44, 0x24, below, 0xff, 0xff, 0xff, 0xff]);
@@ -47,7 +56,8 @@ impl ProbeEncoder for Vandal {
 }
 
 pub fn everything(module: &Module) -> ModulePlan {
-    plan(module, &vec![true; module.functions.len()])
+    let all = vec![true; module.functions.len()];
+    plan_entering(module, &all, &enters_kernel(module))
 }
 
 /// Plans and emits `module`, and panics with what the checker finds.
@@ -107,7 +117,7 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
         .iter()
         .map(|_| variant.seed == 0 || random(&mut state) >> 32 & 1 == 0)
         .collect();
-    let plan = plan(&module, &selected);
+    let plan = plan_entering(&module, &selected, &enters_kernel(&module));
     let end = module
         .segments
         .iter()
