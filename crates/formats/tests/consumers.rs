@@ -1,5 +1,7 @@
 //! Every export is read by the program that is made for it, and means the same there.
 
+#[path = "consumers/metrics.rs"]
+mod metrics;
 mod support;
 
 use std::collections::BTreeMap;
@@ -72,12 +74,12 @@ fn python(how: &str, file: &Path, more: &[&Path]) -> Value {
 }
 
 /// `flat`, `cum` and name of each row of `go tool pprof -top`.
-fn pprof_top(file: &Path, index: &str) -> BTreeMap<String, [u64; 2]> {
+fn pprof_top(file: &Path, index: &str, unit: &str) -> BTreeMap<String, [u64; 2]> {
     let printed = accepted(
         Command::new("go")
             .args(["tool", "pprof", "-top", "-nodecount=100", "-nodefraction=0"])
             .arg(format!("-sample_index={index}"))
-            .args(["-unit=ns"])
+            .arg(format!("-unit={unit}"))
             .arg(file)
             .env("HOME", file.parent().expect("a directory"))
             .env("PPROF_TMPDIR", file.parent().expect("a directory")),
@@ -88,10 +90,21 @@ fn pprof_top(file: &Path, index: &str) -> BTreeMap<String, [u64; 2]> {
         .skip(1);
     rows.map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |word: &str| word.trim_end_matches("ns").parse().expect(line);
+        let number = |word: &str| word.trim_end_matches(unit).parse().expect(line);
         (words[5..].join(" "), [number(words[0]), number(words[3])])
     })
     .collect()
+}
+
+/// pprof shortens C++ names by itself, to the same beginning.
+fn in_pprof(rows: &BTreeMap<String, [u64; 2]>, name: &str) -> Option<[u64; 2]> {
+    let start: String = name
+        .replace("(anonymous namespace)", "")
+        .chars()
+        .take_while(|c| !"<;".contains(*c))
+        .collect();
+    let found = rows.iter().find(|(shown, _)| shown.starts_with(&start));
+    found.map(|(_, figures)| *figures)
 }
 
 #[test]
@@ -100,19 +113,10 @@ fn go_tool_pprof_shows_the_same_times_and_calls() {
     let file = written(&directory, "p.pb.gz", |out| {
         pprof::write(&profile(), out).unwrap();
     });
-    let times = pprof_top(&file, "time");
-    let calls = pprof_top(&file, "calls");
+    let times = pprof_top(&file, "time", "ns");
+    let calls = pprof_top(&file, "calls", "ns");
     for (name, [count, base, cum]) in expected() {
-        // pprof shortens C++ names by itself, to the same beginning.
-        let start: String = name
-            .replace("(anonymous namespace)", "")
-            .chars()
-            .take_while(|c| !"<;".contains(*c))
-            .collect();
-        let find = |rows: &BTreeMap<String, [u64; 2]>| {
-            let found = rows.iter().find(|(shown, _)| shown.starts_with(&start));
-            found.map(|(_, figures)| *figures)
-        };
+        let find = |rows: &BTreeMap<String, [u64; 2]>| in_pprof(rows, &name);
         let shown_calls = find(&calls).map(|[own, _]| own);
         assert_eq!(shown_calls, Some(count), "calls of {name}: {calls:?}");
         if cum > 0 {
@@ -132,28 +136,53 @@ fn callgrind_annotate_shows_the_same_inclusive_and_own_costs() {
         callgrind::write(&profile(), out).unwrap();
     });
     for (inclusive, column) in [("no", 1), ("yes", 2)] {
-        let printed = accepted(
-            Command::new("callgrind_annotate")
-                .arg(format!("--inclusive={inclusive}"))
-                .args(["--threshold=100", "--auto=no"])
-                .arg(&file),
-        );
+        let annotated = Annotated::of(&file, inclusive, &[]);
         for (name, figures) in expected() {
             if figures[column] == 0 {
                 continue;
             }
-            let row = printed
-                .lines()
-                .find(|line| line.contains(&format!(":{name} [")))
-                .unwrap_or_else(|| panic!("no {name} in {printed}"));
-            let cost: String = row
-                .trim_start()
-                .chars()
-                .take_while(|c| c.is_ascii_digit() || *c == ',')
-                .filter(|c| *c != ',')
-                .collect();
-            assert_eq!(cost, figures[column].to_string(), "{inclusive}: {row}");
+            assert_eq!(
+                annotated.cost(&name),
+                figures[column],
+                "{inclusive}: {name}"
+            );
         }
+    }
+}
+
+/// What callgrind_annotate prints.
+struct Annotated(String);
+
+impl Annotated {
+    fn of(file: &Path, inclusive: &str, options: &[&str]) -> Annotated {
+        Annotated(accepted(
+            Command::new("callgrind_annotate")
+                .arg(format!("--inclusive={inclusive}"))
+                .args(["--threshold=100", "--auto=no"])
+                .args(options)
+                .arg(file),
+        ))
+    }
+
+    /// The first figure of a function's row.
+    #[track_caller]
+    fn cost(&self, name: &str) -> u64 {
+        self.first(&format!(":{name} ["))
+    }
+
+    #[track_caller]
+    fn first(&self, word: &str) -> u64 {
+        let mut lines = self.0.lines();
+        let row = lines
+            .find(|line| line.contains(word))
+            .unwrap_or_else(|| panic!("no {word} in {}", self.0));
+        let cost: String = row
+            .trim_start()
+            .chars()
+            .take_while(|c| c.is_ascii_digit() || *c == ',')
+            .filter(|c| *c != ',')
+            .collect();
+        cost.parse().expect("a number")
     }
 }
 

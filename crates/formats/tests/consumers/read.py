@@ -1,6 +1,7 @@
 """Reads an export with the library that is made for it, and prints what it found as JSON for the test to compare.
 
     read.py csv|parquet|otlp|speedscope|svg FILE [SCHEMA]
+    read.py csv_columns|parquet_columns FILE COLUMN...
 """
 import json
 import sys
@@ -36,6 +37,29 @@ def read_parquet(path):
         f"select module, sum(base_ns) from '{path}' where parent is not null and not open group by module"
     ).fetchall()
     return table_sums(rows)
+
+
+def column_sums(rows):
+    sums = {}
+    for function, *values in rows:
+        row = sums.setdefault(function, [0] * len(values))
+        for index, value in enumerate(values):
+            row[index] += value
+    return sums
+
+
+def read_csv_columns(path, *names):
+    import csv
+
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return column_sums((row["function"], *(int(row[name]) for name in names)) for row in rows)
+
+
+def read_parquet_columns(path, *names):
+    import duckdb
+
+    return column_sums(duckdb.sql(f"select function, {', '.join(names)} from '{path}'").fetchall())
 
 
 def read_otlp(path):
