@@ -25,8 +25,9 @@
 //! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
-//! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function, with these arguments,
-//! and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for.
+//! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function, with these arguments or
+//! of its end, and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for, and its results
+//! where the entry has marked the frame for that.
 //!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
 //! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
@@ -295,6 +296,44 @@ tw_base:
     COMPARE \sites, \other
     .endm
 
+    # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx: GO_ON, ASK, WATCH.
+    # Registers lie below rsp; what the caller has put on the stack is farther up with \loops. Clobbers rax and rcx.
+    .macro DECIDE loops
+40: movsx rax, word ptr [rdx - {FILTERS} + {FILTER_PLACE}]
+    .if \loops
+    test rax, rax
+    js 41f
+    sub rax, -128
+41:
+    .endif
+    mov cl, [rdx - {FILTERS} + {FILTER_CUT}]
+    mov rax, [rsp + rax]
+    and rax, [rdx - {FILTERS} + {FILTER_MASK}]
+    shl rax, cl
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {FLOAT}
+    jnz 44f
+42: sub rax, [rdx - {FILTERS} + {FILTER_LOW}]
+    cmp rax, [rdx - {FILTERS} + {FILTER_SPAN}]
+    ja 43f
+    movzx edx, word ptr [rdx - {FILTERS} + {FILTER_MET}]
+    cmp edx, {FIRST_FILTER}
+    jb 46f
+    jmp 45f
+43: movzx edx, word ptr [rdx - {FILTERS} + {FILTER_OTHER}]
+    cmp edx, {FIRST_FILTER}
+    jb 46f
+45: shl edx, {FILTER_SHIFT}
+    add rdx, gs:[{RULES}]
+    jmp 40b
+44: # those below zero are turned around, the others lie above them
+    mov rcx, rax
+    sar rcx, 63
+    bts rcx, 63
+    xor rax, rcx
+    jmp 42b
+46:
+    .endm
+
     # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
     # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
     .macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0
@@ -321,10 +360,10 @@ tw_base:
     .endif
     jne 9f
     .if \rec
-    mov ecx, esi
-    add rcx, gs:[{RULES}]
-    cmp byte ptr [rcx], 0
-    jne 30f
+    mov rcx, gs:[{RULES}]
+    movzx edx, byte ptr [rcx + rsi * 2]
+    test edx, edx
+    jnz 30f
     .endif
 31: mov rcx, gs:[{TOP}]
     mov rdx, gs:[rcx + {KEY}]
@@ -509,24 +548,35 @@ tw_base:
     jmp 9b
     .endif
     .if \rec
-30: # a rule wants to hear of it, perhaps only with certain arguments: one register within a range (shm::rules::Filter)
-    movzx edx, byte ptr [rcx]
-    cmp edx, {ASK}
-    je 9b
+30: # a rule wants to hear of it, perhaps only with certain arguments, or of its end
+    cmp edx, {WATCH}
+    jb 9b
+    je 33f
     .if \sites == 0
     mov [rsp - 48], rdi
     .endif
     mov [rsp - 56], r8
     mov [rsp - 64], r9
     shl edx, {FILTER_SHIFT}
-    add rdx, gs:[{RULES}]
-    movsx rax, byte ptr [rdx - {FILTERS} + {FILTER_REGISTER}]
-    mov rax, [rsp + rax]
-    mov cl, [rdx - {FILTERS} + {FILTER_CUT}]
-    shl rax, cl
-    sub rax, [rdx - {FILTERS} + {FILTER_LOW}]
-    cmp rax, [rdx - {FILTERS} + {FILTER_SPAN}]
-    jbe 9b
+    add rdx, rcx
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS}
+    jz 32f
+    movlps [rsp - 72], xmm0
+    movlps [rsp - 80], xmm1
+    movlps [rsp - 88], xmm2
+    movlps [rsp - 96], xmm3
+    movlps [rsp - 104], xmm4
+    movlps [rsp - 112], xmm5
+    movlps [rsp - 120], xmm6
+    movlps [rsp - 128], xmm7
+32: DECIDE \loops
+    cmp edx, {ASK}
+    je 9b
+    jb 31b
+33: # the frame to come is marked, and beside it stands for what
+    bts rsi, 34
+    mov rcx, gs:[{TOP}]
+    mov qword ptr gs:[rcx + 32 + {SIDE_WATCH}], 1
     jmp 31b
     .endif
     .endm
@@ -617,6 +667,7 @@ tw_base:
     .endif
     cmp rdx, \bias
     jne 7f
+52:
     .if \rec
     IS_LONG rax, 10f
     sub rax, gs:[{OFF}]
@@ -642,7 +693,9 @@ tw_base:
     ret
 7:  mov [rsp - 32], rsi
     .if \rec
-    sub rax, gs:[{OFF}]
+    cmp rdx, \bias + 4
+    je 50f
+51: sub rax, gs:[{OFF}]
     .endif
     .if \go == 0
     cmp rdx, \bias + 2
@@ -702,6 +755,38 @@ tw_base:
     .if \rec
 10: mov [rsp - 32], rsi
     jmp 9b
+50: # the frame is marked: if that is for its results, they may say that nobody wants to hear of it
+    cmp qword ptr gs:[rcx + {SIDE_WATCH}], 0
+    je 51b
+    mov rdx, gs:[rcx + {FNODE}]
+    mov rsi, gs:[{RULES}]
+    mov edx, [rdx + {FUNCTION}]
+    movzx edx, byte ptr [rsi + rdx * 2 + 1]
+    cmp edx, {ASK}
+    je 51b
+    jb 57f
+    shl edx, {FILTER_SHIFT}
+    add rdx, rsi
+    mov rsi, rax
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS}
+    jz 53f
+    movlps [rsp - 72], xmm0
+    movlps [rsp - 80], xmm1
+53: test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_ERRNO}
+    jz 55f
+    mov rax, gs:[{RULES}]
+    mov rax, [rax - {RULES_TABLE} + {ERRNO_OFFSET}]
+    test rax, rax
+    jz 54f
+    mov eax, fs:[rax]
+54: mov [rsp - 88], rax
+55: DECIDE 0
+    mov rax, rsi
+    mov rcx, gs:[{TOP}]
+    test edx, edx
+    jnz 51b
+57: mov rsi, [rsp - 32]
+    jmp 52b
     .endif
     .if \clock
 14: # long after the last event: the function may have waited
@@ -1029,11 +1114,23 @@ tw_switch:
     THRESHOLD = const shm::SHARED_FROM_GS + shm::record::STATE_OFFSET + shm::record::STATE_THRESHOLD,
     SIDE_ENTRY = const shm::record::SIDE_ENTRY,
     SIDE_SLOW = const shm::record::SIDE_SLOW,
+    SIDE_WATCH = const shm::record::SIDE_WATCH,
     RULES = const shm::PRIVATE_RULES,
     ASK = const shm::rules::ASK,
     FILTERS = const shm::rules::FILTERS * shm::rules::FILTER_SIZE,
     FILTER_SHIFT = const shm::rules::FILTER_SIZE.trailing_zeros(),
-    FILTER_REGISTER = const core::mem::offset_of!(shm::rules::Filter, register),
+    WATCH = const shm::rules::WATCH,
+    FIRST_FILTER = const shm::rules::FIRST_FILTER,
+    FILTER_PLACE = const core::mem::offset_of!(shm::rules::Filter, place),
+    FILTER_KIND = const core::mem::offset_of!(shm::rules::Filter, kind),
+    FILTER_MASK = const core::mem::offset_of!(shm::rules::Filter, mask),
+    FILTER_MET = const core::mem::offset_of!(shm::rules::Filter, met),
+    FILTER_OTHER = const core::mem::offset_of!(shm::rules::Filter, other),
+    FLOAT = const shm::rules::FILTER_FLOAT,
+    NEEDS_FLOATS = const shm::rules::FILTER_NEEDS_FLOATS,
+    NEEDS_ERRNO = const shm::rules::FILTER_NEEDS_ERRNO,
+    RULES_TABLE = const shm::rules::TABLE_OFFSET,
+    ERRNO_OFFSET = const core::mem::offset_of!(shm::rules::Head, errno_offset),
     FILTER_CUT = const core::mem::offset_of!(shm::rules::Filter, cut),
     FILTER_LOW = const core::mem::offset_of!(shm::rules::Filter, low),
     FILTER_SPAN = const core::mem::offset_of!(shm::rules::Filter, span),

@@ -119,6 +119,7 @@ pub unsafe fn begins(slot: Slot, frame: *mut Frame, now: u64) {
         let side = side(frame);
         (&raw mut (*side).entry).write_volatile(now.wrapping_add((*shared).off));
         (&raw mut (*side).slow).write_volatile((*shared).slow_ticks);
+        (&raw mut (*side).watch).write_volatile(0);
     }
 }
 
@@ -362,7 +363,9 @@ impl record::Stack for Frames {
     fn watch(&mut self, depth: u64) {
         // SAFETY: as in call.
         unsafe {
-            let key = &raw mut (*self.0.sentinel().add(depth as usize)).key;
+            let frame = self.0.sentinel().add(depth as usize);
+            (&raw mut (*side(frame)).watch).write_volatile(0);
+            let key = &raw mut (*frame).key;
             key.write_volatile(key.read_volatile() | shm::KEY_CLOSER);
         }
     }

@@ -55,8 +55,8 @@ impl Default for Options {
 pub struct Compiled {
     /// For `thalweg_bytecode`; their headers say which rule they are of.
     pub programs: Vec<Vec<u8>>,
-    /// What each of them asks of one argument before anything else, where it does.
-    pub quick: Vec<Option<Quick>>,
+    /// What comparisons alone tell of each of them.
+    pub quick: Vec<Quick>,
     /// Number of a function and of a program; a function that several rules mean is here several times, in the
     /// order of the rules.
     pub of_function: Vec<(u32, u32)>,
@@ -114,8 +114,8 @@ pub fn compile(
     Ok(compiler.out)
 }
 
-/// Its bytes, and what it asks of one argument before they run.
-type Program = (Vec<u8>, Option<Quick>);
+/// Its bytes, and what comparisons alone tell of it.
+type Program = (Vec<u8>, Quick);
 
 struct Compiler<'a> {
     rules: &'a [Rule],
@@ -183,7 +183,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn program(&mut self, bytes: Vec<u8>, quick: Option<Quick>) -> u32 {
+    fn program(&mut self, bytes: Vec<u8>, quick: Quick) -> u32 {
         if let Some(number) = self.programs.get(&bytes) {
             return *number;
         }
@@ -263,7 +263,7 @@ impl Compiler<'_> {
             }
         }
         plan.emits = recording.emits;
-        let quick = plan.condition.as_ref().and_then(Quick::of);
+        let quick = Quick::of(plan.condition.as_ref());
         let program = plan.assemble().map_err(|why| {
             let at = rule.condition.as_ref().map_or(0, |c| c.at);
             Problem::new(

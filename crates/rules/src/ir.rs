@@ -177,19 +177,28 @@ impl Ir {
 
     /// What a call must take at least for this to be true.
     fn least_total(&self) -> u64 {
-        let total = Ir::Leaf(op::TOTAL, None);
         match self {
             Ir::Binary(op::BOTH, a, b) => a.least_total().max(b.least_total()),
             Ir::Binary(op::EITHER, a, b) => a.least_total().min(b.least_total()),
-            Ir::Binary(op::LT_UNSIGNED, a, b) if **b == total => match **a {
+            Ir::Binary(op::LT_UNSIGNED, a, b) if b.is_part_of_total() => match **a {
                 Ir::Const(limit) => limit.saturating_add(1),
                 _ => 0,
             },
-            Ir::Binary(op::LE_UNSIGNED | op::EQ, a, b) if **b == total => match **a {
+            Ir::Binary(op::LE_UNSIGNED | op::EQ, a, b) if b.is_part_of_total() => match **a {
                 Ir::Const(limit) => limit,
                 _ => 0,
             },
             _ => 0,
+        }
+    }
+
+    /// A time that is never longer than the whole call.
+    fn is_part_of_total(&self) -> bool {
+        let is_part = |ir: &Ir| matches!(ir, Ir::Leaf(op::SELF | op::WAITED, _));
+        match self {
+            Ir::Leaf(op::TOTAL, _) => true,
+            Ir::Binary(op::SUB, a, b) => **a == Ir::Leaf(op::TOTAL, None) && is_part(b),
+            other => is_part(other),
         }
     }
 }

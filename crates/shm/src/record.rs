@@ -59,12 +59,15 @@ pub struct Side {
     pub entry: u64,
     /// The thread's `slow_ticks` then.
     pub slow: u64,
-    pub reserved: [u64; 2],
+    /// 1: its exit is marked only for the filter of its function. Whoever marks it for something else takes that back.
+    pub watch: u64,
+    pub reserved: u64,
 }
 
 pub const SIDE_FROM_FRAME: u64 = crate::FRAMES_SIZE;
 pub const SIDE_ENTRY: u64 = SIDE_FROM_FRAME;
 pub const SIDE_SLOW: u64 = SIDE_FROM_FRAME + 8;
+pub const SIDE_WATCH: u64 = SIDE_FROM_FRAME + 16;
 
 /// The most that a thread's record area may have, and where it lies behind the thread's first frame.
 pub const AREA_ROOM: u64 = 16 << 20;
@@ -418,5 +421,6 @@ const _: () = {
     assert!(size_of::<Side>() as u64 == crate::FRAME_SIZE);
     assert!(SIDE_ENTRY == SIDE_FROM_FRAME + offset_of!(Side, entry) as u64);
     assert!(SIDE_SLOW == SIDE_FROM_FRAME + offset_of!(Side, slow) as u64);
+    assert!(SIDE_WATCH == SIDE_FROM_FRAME + offset_of!(Side, watch) as u64);
     assert!(AREA_ROOM / 8 < 1 << 31 && VALUES_LIMIT / 4 + (EXIT_WORDS as usize) < 1 << 16);
 };

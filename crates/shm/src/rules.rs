@@ -1,13 +1,14 @@
 //! Which calls are recorded: tables that the controller fills and changes while threads read them.
 //!
 //! ```text
-//! rules | head, counters | filters | entry: a byte per function | list: a word per function | programs |
+//! rules | head, counters | filters | two bytes per function | list: a word per function | programs |
 //! ```
 //!
-//! The hot path looks at the byte of a function at its entry: 0 and nothing of it is wanted there, `ASK` and the slow path is
-//! asked, anything else and a filter decides which of both it is. The slow path finds the rules of a
+//! The hot path looks at the first byte of a function at its entry: 0 and nothing of it is wanted, `ASK` and the slow path is
+//! asked, `WATCH` and its end is looked at, anything else and a filter decides which of these it is. At an end that is looked at the second
+//! byte says the same. The slow path finds the rules of a
 //! function through its list. Lists and programs are written to fresh room before anything names them and stay as they are
-//! until the target is detached, so a change is a store of one word and then of one byte, and a thread in
+//! until the target is detached, so a change is a store of one word and then of two bytes, and a thread in
 //! the middle of an old list goes on with it.
 
 use crate::PAGE;
@@ -36,8 +37,9 @@ pub struct Head {
     /// Where among the programs it says what the rules are, for whoever reads the records.
     pub about_offset: u64,
     pub about_len: u64,
-    /// Filters below it are in use or were, and stay as they are.
+    /// Filters below it are in use or were, and stay as they are: those that a byte can name, and those that others go on to.
     pub filters_used: u64,
+    pub steps_used: u64,
 }
 
 pub const MAX_RULES: u64 = 1024;
@@ -85,33 +87,58 @@ pub const ENTRY_THROWS: u32 = 8;
 /// The function goes on with what was thrown.
 pub const ENTRY_RETHROWS: u32 = 16;
 
-/// What an argument has to be for the slow path to be asked at all: `(register << cut) - low <= span`, without a sign and modulo 2^64, which is
-/// every comparison of a register's low bits with a constant. It only ever spares the slow path: whom it lets through is asked.
+/// One comparison of the hot path: `((word & mask) << cut) - low <= span`, without a sign and modulo 2^64, which is every comparison of
+/// neighbouring bits of a word with a constant; floats are brought into the order of their bits first. Then it goes on to another, or it
+/// is decided. Filters only ever spare the slow path: whom they let through is asked.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     pub low: u64,
     pub span: u64,
-    /// Where the entry probe has put the register, from its stack pointer on.
-    pub register: i8,
+    pub mask: u64,
+    /// Where the probe has put the word, from its stack pointer on. What is above 0 is the caller's.
+    pub place: i16,
     pub cut: u8,
-    pub reserved: [u8; 14],
+    /// `FILTER_` bits.
+    pub kind: u8,
+    /// What comes next if it is so, and if it is not: `GO_ON`, `ASK`, `WATCH` or another filter.
+    pub met: u16,
+    pub other: u16,
 }
 
 pub const FILTER_SIZE: u64 = 32;
-/// One for each value of a function's byte; the first two have a meaning of their own.
-pub const FILTERS: u64 = 256;
-/// The byte of a function whose every entry is asked about.
+/// Those that a function's byte can name come first.
+pub const FILTERS: u64 = 4096;
+pub const FIRST_STEP: u16 = 256;
+/// Nobody wants to hear of it.
+pub const GO_ON: u8 = 0;
+/// The slow path is asked.
 pub const ASK: u8 = 1;
-pub const FIRST_FILTER: u8 = 2;
+/// The end of the call is looked at.
+pub const WATCH: u8 = 2;
+pub const FIRST_FILTER: u8 = 3;
 
-/// Where the entry probe has put the integer arguments, rdi to r9.
-pub const FILTER_REGISTERS: [i8; 6] = [-48, -32, -16, -24, -56, -64];
+/// The word is a float.
+pub const FILTER_FLOAT: u8 = 1;
+/// Set where a function's byte leads: one of its comparisons needs vector registers, or errno.
+pub const FILTER_NEEDS_FLOATS: u8 = 2;
+pub const FILTER_NEEDS_ERRNO: u8 = 4;
+
+/// Where the entry probe has put the integer arguments, rdi to r9, and the low halves of the vector registers, from which on they lie downwards.
+pub const FILTER_REGISTERS: [i16; 6] = [-48, -32, -16, -24, -56, -64];
+pub const FILTER_VECTORS: i16 = -72;
+/// Where its return address is.
+pub const FILTER_STACK: i16 = 8;
+/// Where the exit probe has put rax and rdx, and errno; vectors as above.
+pub const FILTER_RESULTS: [i16; 2] = [-8, -16];
+pub const FILTER_ERRNO: i16 = -88;
 
 pub const COUNTERS_OFFSET: u64 = PAGE;
 /// Directly before the bytes, so that the hot path finds both by one address.
 pub const FILTERS_OFFSET: u64 = COUNTERS_OFFSET + MAX_RULES * COUNTER_SIZE;
 pub const TABLE_OFFSET: u64 = FILTERS_OFFSET + FILTERS * FILTER_SIZE;
+/// For its entry and for its exit.
+pub const FUNCTION_BYTES: u64 = 2;
 pub const PROGRAMS_LEN: u64 = 64 << 20;
 
 const fn page_up(n: u64) -> u64 {
@@ -121,7 +148,7 @@ const fn page_up(n: u64) -> u64 {
 /// Where the lists of functions lie behind the start of the rules: a word of 4 bytes each, the offset of the list among the
 /// programs in units of 8 bytes; 0: none.
 pub const fn lists_offset(functions_limit: u64) -> u64 {
-    TABLE_OFFSET + page_up(functions_limit)
+    TABLE_OFFSET + page_up(functions_limit * FUNCTION_BYTES)
 }
 
 pub const fn programs_offset(functions_limit: u64) -> u64 {
@@ -137,6 +164,6 @@ const _: () = {
     assert!(size_of::<Head>() as u64 <= PAGE);
     assert!(size_of::<Counter>() as u64 == COUNTER_SIZE);
     assert!(size_of::<Entry>() as u64 == ENTRY_SIZE);
-    assert!(size_of::<Filter>() as u64 == FILTER_SIZE && FILTERS == 1 << u8::BITS);
+    assert!(size_of::<Filter>() as u64 == FILTER_SIZE && FIRST_STEP == 1 << u8::BITS);
     assert!(TABLE_OFFSET.is_multiple_of(PAGE));
 };

@@ -20,6 +20,7 @@ mod pictures;
 mod processes;
 mod pruning;
 mod real;
+mod recorded_compared;
 mod recorded_servers;
 mod recorded_ways;
 mod references;

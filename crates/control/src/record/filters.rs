@@ -1,79 +1,204 @@
-//! What the hot path compares before the slow path is asked about an entry: see `thalweg_shm::rules::Filter`.
+//! What the hot path compares before the slow path is asked about a call: see `thalweg_shm::rules::Filter`.
 //!
-//! Filters are given out once and then stay as they are, since threads may be looking at them; where there are no more, every entry is asked about.
+//! A formula becomes a chain of comparisons, each of which says where it goes on either way. Filters are given out once and then stay as they are, since
+//! threads may be looking at them; where there are no more, or where a formula is too long, every call is asked about.
 
 use std::mem::offset_of;
 
-use thalweg_rules::Quick;
+use thalweg_rules::{Formula, Source, Test};
 use thalweg_shm as shm;
 use thalweg_shm::rules::{self, Filter};
 
 use crate::error::Result;
 use crate::memory::{Shared, bytes_of};
 
-/// Which entries of a function are asked about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    Never,
-    If(Quick),
-    Always,
+/// The most comparisons that are made of one call. Beyond that asking is not much dearer.
+const MOST_TESTS: usize = 24;
+
+/// Which calls of a function the slow path is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// When they begin.
+    pub entry: Formula,
+    /// When they return, of those that it was not asked about before.
+    pub exit: Formula,
 }
 
 /// The filters of one target.
-pub struct Filters {
+pub struct Filters<'a> {
+    shared: &'a Shared,
     rules_offset: u64,
-    known: Vec<Filter>,
+    heads: Vec<Filter>,
+    steps: Vec<Filter>,
 }
 
-impl Filters {
-    pub fn read(shared: &Shared, header: &shm::Header) -> Result<Filters> {
+impl Filters<'_> {
+    pub fn read<'a>(shared: &'a Shared, header: &shm::Header) -> Result<Filters<'a>> {
         let head: rules::Head = shared.read(header.rules_offset)?;
-        let first = u64::from(rules::FIRST_FILTER);
-        let count = head.filters_used.min(rules::FILTERS).saturating_sub(first);
-        let mut filters = Filters {
+        let start = header.rules_offset + rules::FILTERS_OFFSET;
+        let all = |first: u64, end: u64, most: u64| -> Result<Vec<Filter>> {
+            let numbers = first..end.min(most).max(first);
+            let filters = numbers.map(|number| shared.read(start + number * rules::FILTER_SIZE));
+            filters.collect()
+        };
+        let first_step = u64::from(rules::FIRST_STEP);
+        Ok(Filters {
+            shared,
             rules_offset: header.rules_offset,
-            known: Vec::new(),
+            heads: all(rules::FIRST_FILTER.into(), head.filters_used, first_step)?,
+            steps: all(first_step, head.steps_used, rules::FILTERS)?,
+        })
+    }
+
+    /// What a function's bytes have to be.
+    pub fn bytes_for(&mut self, asked: &Asked) -> Result<[u8; 2]> {
+        let exit = self.byte_for(&asked.exit, rules::GO_ON)?;
+        let unasked = match exit {
+            rules::GO_ON => rules::GO_ON,
+            _ => rules::WATCH,
         };
-        for index in 0..count {
-            filters.known.push(shared.read(filters.place(index))?);
+        Ok([self.byte_for(&asked.entry, unasked)?, exit])
+    }
+
+    /// The number of what decides between asking and `otherwise`.
+    fn byte_for(&mut self, formula: &Formula, otherwise: u8) -> Result<u8> {
+        match formula {
+            Formula::Never => return Ok(otherwise),
+            Formula::Always => return Ok(rules::ASK),
+            formula if formula.tests() > MOST_TESTS => return Ok(rules::ASK),
+            _ => {}
         }
-        Ok(filters)
-    }
-
-    fn place(&self, index: u64) -> u64 {
-        let number = u64::from(rules::FIRST_FILTER) + index;
-        self.rules_offset + rules::FILTERS_OFFSET + number * rules::FILTER_SIZE
-    }
-
-    /// What a function's byte has to be.
-    pub fn byte_for(&mut self, asked: Asked, shared: &Shared) -> Result<u8> {
-        let quick = match asked {
-            Asked::Never => return Ok(0),
-            Asked::Always => return Ok(rules::ASK),
-            Asked::If(quick) => quick,
+        let mut chain = Chain {
+            filters: self,
+            kind: 0,
         };
-        let Some(&register) = rules::FILTER_REGISTERS.get(usize::from(quick.register)) else {
+        let first = chain.add(formula, rules::ASK.into(), otherwise.into())?;
+        let (Some(Link::Filter(mut first)), needs) = (first, chain.kind) else {
             return Ok(rules::ASK);
         };
-        let filter = Filter {
-            low: quick.low,
-            span: quick.span,
-            register,
-            cut: quick.cut,
-            ..Filter::default()
-        };
+        first.kind |= needs;
+        self.head(first)
+    }
+
+    /// The number of a filter that a function's byte can name.
+    fn head(&mut self, filter: Filter) -> Result<u8> {
         let byte = |index: usize| u8::try_from(usize::from(rules::FIRST_FILTER) + index).ok();
-        if let Some(index) = self.known.iter().position(|known| *known == filter) {
+        if let Some(index) = self.heads.iter().position(|known| *known == filter) {
             return Ok(byte(index).unwrap_or(rules::ASK));
         }
-        let index = self.known.len();
-        let Some(new) = byte(index) else {
+        let Some(number) = byte(self.heads.len()) else {
             return Ok(rules::ASK);
         };
-        shared.write(self.place(index as u64), bytes_of(&filter))?;
-        self.known.push(filter);
-        let used = self.rules_offset + offset_of!(rules::Head, filters_used) as u64;
-        shared.write(used, &(u64::from(new) + 1).to_le_bytes())?;
-        Ok(new)
+        self.write(number.into(), &filter)?;
+        self.heads.push(filter);
+        let used = offset_of!(rules::Head, filters_used);
+        self.write_word(used, u64::from(number) + 1)?;
+        Ok(number)
+    }
+
+    /// The number of a filter that others go on to.
+    fn step(&mut self, filter: Filter) -> Result<Option<u16>> {
+        let number = |index: usize| rules::FIRST_STEP + index as u16;
+        if let Some(index) = self.steps.iter().position(|known| *known == filter) {
+            return Ok(Some(number(index)));
+        }
+        if u64::from(rules::FIRST_STEP) + self.steps.len() as u64 >= rules::FILTERS {
+            return Ok(None);
+        }
+        let new = number(self.steps.len());
+        self.write(new, &filter)?;
+        self.steps.push(filter);
+        self.write_word(offset_of!(rules::Head, steps_used), u64::from(new) + 1)?;
+        Ok(Some(new))
+    }
+
+    fn write(&self, number: u16, filter: &Filter) -> Result<()> {
+        let start = self.rules_offset + rules::FILTERS_OFFSET;
+        let place = start + u64::from(number) * rules::FILTER_SIZE;
+        self.shared.write(place, bytes_of(filter))
+    }
+
+    fn write_word(&self, field: usize, value: u64) -> Result<()> {
+        let place = self.rules_offset + field as u64;
+        self.shared.write(place, &value.to_le_bytes())
+    }
+}
+
+/// Where a comparison goes on.
+#[derive(Clone, Copy)]
+enum Link {
+    To(u16),
+    /// One that has no number yet.
+    Filter(Filter),
+}
+
+/// A formula on its way to become filters, from its end on.
+struct Chain<'c, 'a> {
+    filters: &'c mut Filters<'a>,
+    /// What the first one has to say of all of them.
+    kind: u8,
+}
+
+impl Chain<'_, '_> {
+    /// What decides `formula`, going on to `met` or `other`. `None`: there are no more filters.
+    fn add(&mut self, formula: &Formula, met: u16, other: u16) -> Result<Option<Link>> {
+        Ok(match formula {
+            Formula::Always => Some(Link::To(met)),
+            Formula::Never => Some(Link::To(other)),
+            Formula::Test(test) => self.filter(test, met, other).map(Link::Filter),
+            Formula::All(parts) | Formula::Any(parts) => {
+                let all = matches!(formula, Formula::All(_));
+                let mut first = match all {
+                    true => Link::To(met),
+                    false => Link::To(other),
+                };
+                for part in parts.iter().rev() {
+                    let Some(next) = self.number(first)? else {
+                        return Ok(None);
+                    };
+                    let made = match all {
+                        true => self.add(part, next, other)?,
+                        false => self.add(part, met, next)?,
+                    };
+                    let Some(made) = made else { return Ok(None) };
+                    first = made;
+                }
+                Some(first)
+            }
+        })
+    }
+
+    fn number(&mut self, link: Link) -> Result<Option<u16>> {
+        match link {
+            Link::To(number) => Ok(Some(number)),
+            Link::Filter(filter) => self.filters.step(filter),
+        }
+    }
+
+    fn filter(&mut self, test: &Test, met: u16, other: u16) -> Option<Filter> {
+        let vector = |n: u8| rules::FILTER_VECTORS - 8 * i16::from(n);
+        let place = match test.source {
+            Source::Int(n) => *rules::FILTER_REGISTERS.get(usize::from(n))?,
+            Source::Ret(n) => *rules::FILTER_RESULTS.get(usize::from(n))?,
+            Source::Float(n) | Source::RetFloat(n) => {
+                self.kind |= rules::FILTER_NEEDS_FLOATS;
+                vector(n)
+            }
+            Source::Stack(offset) => rules::FILTER_STACK + i16::try_from(offset).ok()?,
+            Source::Errno => {
+                self.kind |= rules::FILTER_NEEDS_ERRNO;
+                rules::FILTER_ERRNO
+            }
+        };
+        Some(Filter {
+            low: test.low,
+            span: test.span,
+            mask: test.mask,
+            place,
+            cut: test.cut,
+            kind: if test.float { rules::FILTER_FLOAT } else { 0 },
+            met,
+            other,
+        })
     }
 }

@@ -9,7 +9,8 @@ use std::mem::offset_of;
 use serde::{Deserialize, Serialize};
 use thalweg_bytecode::{self as bytecode, flags};
 use thalweg_rules::{
-    Description, FunctionInfo, Quick, Rule, compile, means, throwing_programs, thrown_descriptions,
+    Description, Formula, FunctionInfo, Quick, Rule, compile, means, throwing_programs,
+    thrown_descriptions,
 };
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
@@ -27,8 +28,8 @@ use crate::survey::{Survey, Surveyed};
 pub struct Tables {
     lists: BTreeMap<u32, Vec<Wanted>>,
     programs: Vec<Vec<u8>>,
-    /// What each of the rules' programs asks of one argument before it runs.
-    quick: Vec<Option<Quick>>,
+    /// What comparisons alone tell of each of the rules' programs.
+    quick: Vec<Quick>,
     sets: Vec<Vec<u32>>,
     about: About,
     area_words: u64,
@@ -68,10 +69,6 @@ struct Wanted {
     least_ns: u64,
     program: Option<usize>,
 }
-
-/// Functions at whose entry something is to be done.
-const AT_ENTRY: u32 =
-    rules::ENTRY_AT_ENTRY | rules::ENTRY_AT_EXIT | rules::ENTRY_ROOT | rules::ENTRY_THROWS;
 
 /// The unwinder's ways of going on with what was thrown after a destructor has run.
 const RETHROWING: [&str; 3] = [
@@ -305,14 +302,16 @@ impl Tables {
         for function in functions {
             let list = laid.lists.get(&function).copied().unwrap_or(0);
             let at = start + rules::lists_offset(limit) + u64::from(function) * 4;
-            let asked = filters.byte_for(self.asked_at_entry(function), shared)?;
-            let table = start + rules::TABLE_OFFSET + u64::from(function);
+            let asked = filters.bytes_for(&self.asked_of(function))?;
+            let table = start + rules::TABLE_OFFSET + u64::from(function) * rules::FUNCTION_BYTES;
             // A function that is looked up finds its list, old or new.
             if list != 0 {
                 shared.write(at, &list.to_le_bytes())?;
-                shared.write(table, &[asked])?;
+                // What its end is asked by comes first: then no call is watched by nobody.
+                shared.write(table + 1, &asked[1..])?;
+                shared.write(table, &asked[..1])?;
             } else {
-                shared.write(table, &[0])?;
+                shared.write(table, &[rules::GO_ON; rules::FUNCTION_BYTES as usize])?;
                 shared.write(at, &0u32.to_le_bytes())?;
             }
         }
@@ -323,17 +322,22 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether entries of a function are asked about.
-    fn asked_at_entry(&self, function: u32) -> Asked {
+    /// Which calls of a function its rules are asked about.
+    fn asked_of(&self, function: u32) -> Asked {
         let list = self.lists.get(&function).map_or(&[][..], |list| list);
-        let mut at_entry = list.iter().filter(|wanted| wanted.flags & AT_ENTRY != 0);
-        match (at_entry.next(), at_entry.next()) {
-            (None, _) => Asked::Never,
-            (Some(one), None) if one.flags == rules::ENTRY_AT_ENTRY => {
-                let quick = one.program.and_then(|program| *self.quick.get(program)?);
-                quick.map_or(Asked::Always, Asked::If)
-            }
-            _ => Asked::Always,
+        let quick = |wanted: &Wanted| self.quick.get(wanted.program?);
+        let entry = list.iter().map(|wanted| match wanted.flags {
+            rules::ENTRY_AT_ENTRY => quick(wanted).map_or(Formula::Always, |q| q.entry.clone()),
+            flags if flags & (rules::ENTRY_ROOT | rules::ENTRY_THROWS) != 0 => Formula::Always,
+            _ => Formula::Never,
+        });
+        let exit = list.iter().map(|wanted| match wanted.flags {
+            rules::ENTRY_AT_EXIT => quick(wanted).map_or(Formula::Always, |q| q.exit.clone()),
+            _ => Formula::Never,
+        });
+        Asked {
+            entry: Formula::any(entry),
+            exit: Formula::any(exit),
         }
     }
 

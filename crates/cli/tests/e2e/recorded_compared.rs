@@ -1,0 +1,172 @@
+//! Conditions that the hot path decides by itself: whatever they compare, exactly the calls that fulfil them are recorded, and what is recorded of
+//! others does not suffer.
+
+use crate::support::build::{Build, Program};
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, succeed, text};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const CALLS: i64 = 600;
+
+fn program() -> Program {
+    Build::new("compared")
+        .source("compared.c")
+        .flag("-O2")
+        .flag("-g")
+        .finish()
+}
+
+/// What `compared.c` passes and returns in its call number `i`.
+struct Made {
+    i: i64,
+    n: i64,
+    last: i64,
+    ret: i64,
+}
+
+fn made() -> impl Iterator<Item = Made> {
+    (0..CALLS).map(|i| {
+        let (n, last) = (i % 17 - 8, -(i % 11));
+        Made {
+            i,
+            n,
+            last,
+            ret: n + last,
+        }
+    })
+}
+
+#[track_caller]
+fn record(rules: &[&str], options: &[&str]) -> Vec<Value> {
+    let scratch = Scratch::new();
+    let file = scratch.join("calls.thalweg");
+    let file = file.to_str().expect("UTF-8");
+    let mut command = command();
+    command.args(["record", "-q", "--no-report", "-o", file]);
+    command.args(options);
+    // A quarter of 20,000 calls is more than the usual ring holds if nobody gets to read it.
+    command.args(["--record-memory", "16M"]);
+    for rule in rules {
+        command.args(["--rule", rule]);
+    }
+    command
+        .arg("--")
+        .arg(&program().path)
+        .arg(CALLS.to_string());
+    let output = command.output().expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let lines = succeed(&["calls", "-i", file, "--json"]);
+    let lines = lines.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// How many calls of each function a rule has chosen.
+fn chosen(calls: &[Value]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for call in calls.iter().filter(|call| !call["rule"].is_null()) {
+        let name = call["function"].as_str().expect("a name").to_owned();
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+type Condition = fn(&Made) -> bool;
+
+const CONDITIONS: [(&str, Condition); 17] = [
+    ("a: n > 3 or last == -7", |m| m.n > 3 || m.last == -7),
+    ("b: n >= -2 and n <= 2 and last < -4", |m| {
+        (-2..=2).contains(&m.n) && m.last < -4
+    }),
+    ("c: x > 1.2", |m| m.n as f64 / 4.0 > 1.2),
+    ("d: y <= -0.25 or y == 0", |m| m.n <= 0),
+    ("e: not (x < 1 or y > 1.5)", |m| {
+        let x = m.n as f64 / 4.0;
+        !(x < 1.0 || x > 1.5)
+    }),
+    ("f: pair.second == -3 or pair.first == 4", |m| {
+        m.n == -3 || m.i % 5 == 4
+    }),
+    ("g: bits.low == 5 and bits.high > 0", |m| {
+        m.i % 8 == 5 && m.n > 0
+    }),
+    ("h: byte >= 250", |m| m.i as u8 >= 250),
+    ("i: state == DONE and not text == null", |m| {
+        m.i % 3 == 2 && m.i % 4 != 0
+    }),
+    ("j: after < -20000", |m| ((m.i * 31) as i16) < -20000),
+    ("k: byte & 0x12 == 0x10", |m| m.i & 0x12 == 0x10),
+    ("l: ret < -10; record ret", |m| m.ret < -10),
+    ("m: errno == 17; record errno", |m| m.n == 3),
+    ("n: ret == 0 or errno != 0 or exception", |m| {
+        m.ret == 0 || m.n == 3
+    }),
+    ("o: n == 7 and ret == 2", |m| m.n == 7 && m.ret == 2),
+    ("p: last < -9 and text =~ /^t/", |m| {
+        m.last < -9 && m.i % 4 != 0
+    }),
+    ("half: ret >= 3.5 or ret < -3.75", |m| m.n >= 7 || m.n < -7),
+];
+
+#[test]
+fn calls_are_chosen_by_every_kind_of_comparison_to_the_unit() {
+    let rules: Vec<&str> = CONDITIONS.iter().map(|(rule, _)| *rule).collect();
+    let expected: BTreeMap<String, usize> = CONDITIONS
+        .iter()
+        .map(|(rule, holds)| {
+            let function = rule.split(':').next().expect("a function").to_owned();
+            (function, made().filter(|made| holds(made)).count())
+        })
+        .collect();
+    assert!(
+        expected
+            .values()
+            .all(|count| *count > 0 && *count < CALLS as usize)
+    );
+    for options in [&[][..], &["--call-sites"]] {
+        let calls = record(&rules, options);
+        assert_eq!(chosen(&calls), expected, "{options:?}");
+    }
+}
+
+#[test]
+fn several_rules_of_one_function_keep_what_either_of_them_does() {
+    let rules = [
+        "a: n == 5; record n",
+        "a: x < -1.9; record x",
+        "a: ret == -18; record ret",
+        "b: ret > 7; record ret",
+        "b: duration > 1000s",
+    ];
+    let calls = record(&rules, &[]);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in &calls {
+        if let Some(rule) = call["rule"].as_str() {
+            *counts.entry(rule).or_default() += 1;
+        }
+    }
+    let count = |holds: Condition| made().filter(|made| holds(made)).count();
+    // The lowest n is in no other result than the one that the second rule has already.
+    assert_eq!(counts.get(rules[0]), Some(&count(|m| m.n == 5)));
+    assert_eq!(counts.get(rules[1]), Some(&count(|m| m.n == -8)));
+    assert_eq!(counts.get(rules[2]), None, "n == -8 has come first");
+    assert_eq!(counts.get(rules[3]), Some(&count(|m| m.ret > 7)));
+    assert_eq!(counts.len(), 3);
+}
+
+#[test]
+fn a_call_whose_result_nobody_wants_is_still_the_caller_of_what_it_has_called() {
+    // Every call of `a` is looked at when it ends and refused; some of those of `inner` below it are kept.
+    let rules = ["a: ret == 4711; record ret", "inner: n == 6 and caller a"];
+    let calls = record(&rules, &[]);
+    let wanted = made().filter(|made| made.n == 6).count();
+    let of = |name: &str| calls.iter().filter(|call| call["function"] == name).count();
+    assert_eq!((of("inner"), of("a")), (wanted, wanted));
+    for call in calls.iter().filter(|call| call["function"] == "a") {
+        assert!(call["rule"].is_null());
+        assert_eq!(call["end"], "returned");
+        assert!(call["total_ns"].as_u64() > Some(0));
+    }
+}
