@@ -16,6 +16,7 @@ mod budget;
 mod estimated;
 mod looks;
 mod programs;
+mod rules;
 mod sampled;
 mod table;
 mod truth;
@@ -32,7 +33,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, cpython, lua, sqlite, analysis, truth, budget, looks)
+    /// Only workloads whose name contains this (calls, rules, cpython, lua, sqlite, analysis, truth, budget, looks)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -86,6 +87,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut table = Table::default();
     if "calls".contains(&args.only) {
         bench.calls(&mut table)?;
+    }
+    if "calls, rules".contains(&args.only) {
+        bench.rules(&mut table)?;
     }
     for program in Program::all() {
         if program.name.contains(&args.only) {

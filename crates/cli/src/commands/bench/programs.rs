@@ -8,6 +8,9 @@ use anyhow::Context;
 /// The call-heavy microbenchmark; `-DFLOOR` is its hand-instrumented form.
 pub const CALLS: &str = include_str!("../../../../../tests/targets/bench/calls.c");
 
+/// A function with arguments of each kind, for rules.
+pub const RULED: &str = include_str!("../../../../../tests/targets/bench/ruled.c");
+
 /// Functions of all sizes and shapes, for how true the figures are.
 pub const TRUTH_C: &str = include_str!("../../../../../tests/targets/bench/truth.c");
 
