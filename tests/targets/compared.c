@@ -22,7 +22,7 @@ __attribute__((noipa)) long inner(long n)
 /* rdi rsi rdx rcx r8 r9, then two on the stack; xmm0 xmm1 */
 #define WORK(NAME)                                                                                                              \
     __attribute__((noipa)) long NAME(int n, struct pair pair, struct bits bits, unsigned char byte, enum state state,           \
-                                     const char *text, long last, short after, double x, float y)                               \
+                                     const char *text, long last, short small, double x, float y)                               \
     {                                                                                                                           \
         long result = inner(n) + last;                                                                                          \
         errno = n == 3 ? 17 : 0;                                                                                                \

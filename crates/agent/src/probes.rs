@@ -26,7 +26,7 @@
 //! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function, with these arguments or
-//! of its end, and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for, and its results
+//! of its end, saves what it is called with where only the end will tell, and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for, and its results
 //! where the entry has marked the frame for that.
 //!
 //! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
@@ -296,7 +296,7 @@ tw_base:
     COMPARE \sites, \other
     .endm
 
-    # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx: GO_ON, ASK, WATCH.
+    # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx, below FIRST_FILTER.
     # Registers lie below rsp; what the caller has put on the stack is farther up with \loops. Clobbers rax and rcx.
     .macro DECIDE loops
 40: movsx rax, word ptr [rdx - {FILTERS} + {FILTER_PLACE}]
@@ -549,9 +549,10 @@ tw_base:
     .endif
     .if \rec
 30: # a rule wants to hear of it, perhaps only with certain arguments, or of its end
-    cmp edx, {WATCH}
-    jb 9b
-    je 33f
+    cmp edx, {ASK}
+    je 9b
+    cmp edx, {FIRST_FILTER}
+    jb 33f
     .if \sites == 0
     mov [rsp - 48], rdi
     .endif
@@ -572,12 +573,53 @@ tw_base:
 32: DECIDE \loops
     cmp edx, {ASK}
     je 9b
-    jb 31b
-33: # the frame to come is marked, and beside it stands for what
-    bts rsi, 34
+33: # beside the frame to come stands what is known of it; if its end is looked at it is marked
     mov rcx, gs:[{TOP}]
-    mov qword ptr gs:[rcx + 32 + {SIDE_WATCH}], 1
+    cmp edx, {SAVE}
+    jae 35f
+    shr edx, 1
+34: mov gs:[rcx + 32 + {SIDE_WATCH}], rdx
+    test dl, {WATCHED}
+    jz 31b
+    bts rsi, 34
     jmp 31b
+35: # what it is called with, for its end (shm::record::Saved); a handler that comes meanwhile may save its own there
+    cmp rcx, gs:[{SAVED_LIMIT}]
+    jae 9b
+    lea rax, [rcx * 4]
+    add rax, gs:[{SAVED}]
+    lea rcx, [rsp + 8 + 128 * \loops]
+    mov [rax], rcx
+    .if \sites
+    mov rcx, [rsp - 48]
+    mov [rax + 8], rcx
+    .else
+    mov [rax + 8], rdi
+    .endif
+    mov rcx, [rsp - 32]
+    mov [rax + 16], rcx
+    mov rcx, [rsp - 16]
+    mov [rax + 24], rcx
+    mov rcx, [rsp - 24]
+    mov [rax + 32], rcx
+    mov [rax + 40], r8
+    mov [rax + 48], r9
+    movlps [rax + 56], xmm0
+    movlps [rax + 64], xmm1
+    movlps [rax + 72], xmm2
+    movlps [rax + 80], xmm3
+    movlps [rax + 88], xmm4
+    movlps [rax + 96], xmm5
+    movlps [rax + 104], xmm6
+    movlps [rax + 112], xmm7
+    mov ecx, esi
+    mov [rax + 120], rcx
+    lea rcx, [rsp + 8 + 128 * \loops]
+    cmp [rax], rcx
+    jne 9b
+    mov rcx, gs:[{TOP}]
+    sub edx, {SAVE} - {ARGUMENTS_SAVED}
+    jmp 34b
     .endif
     .endm
 
@@ -756,8 +798,8 @@ tw_base:
 10: mov [rsp - 32], rsi
     jmp 9b
 50: # the frame is marked: if that is for its results, they may say that nobody wants to hear of it
-    cmp qword ptr gs:[rcx + {SIDE_WATCH}], 0
-    je 51b
+    test byte ptr gs:[rcx + {SIDE_WATCH}], {WATCHED}
+    jz 51b
     mov rdx, gs:[rcx + {FNODE}]
     mov rsi, gs:[{RULES}]
     mov edx, [rdx + {FUNCTION}]
@@ -1119,7 +1161,11 @@ tw_switch:
     ASK = const shm::rules::ASK,
     FILTERS = const shm::rules::FILTERS * shm::rules::FILTER_SIZE,
     FILTER_SHIFT = const shm::rules::FILTER_SIZE.trailing_zeros(),
-    WATCH = const shm::rules::WATCH,
+    SAVE = const shm::rules::SAVE,
+    WATCHED = const shm::record::WATCHED,
+    ARGUMENTS_SAVED = const shm::record::ARGUMENTS_SAVED,
+    SAVED = const shm::SHARED_FROM_GS + shm::record::STATE_OFFSET + shm::record::STATE_SAVED,
+    SAVED_LIMIT = const shm::SHARED_FROM_GS + shm::record::STATE_OFFSET + shm::record::STATE_SAVED_LIMIT,
     FIRST_FILTER = const shm::rules::FIRST_FILTER,
     FILTER_PLACE = const core::mem::offset_of!(shm::rules::Filter, place),
     FILTER_KIND = const core::mem::offset_of!(shm::rules::Filter, kind),

@@ -165,7 +165,11 @@ pub unsafe fn began(slot: Slot, function: u32, sp: u64, registers: &Registers) {
             if entry.flags & rules::ENTRY_THROWS != 0 {
                 values.throws(&entry, &asked, registers);
             }
-            if entry.flags & rules::ENTRY_AT_ENTRY != 0 {
+            if entry.flags & rules::ENTRY_DEFERRED != 0 {
+                // From now on the hot path can save them.
+                make_room_for_arguments(slot, state);
+            }
+            if entry.flags & (rules::ENTRY_AT_ENTRY | rules::ENTRY_DEFERRED) != 0 {
                 watched |= values.begin(entry, &asked, registers);
             }
             watched |= entry.flags & rules::ENTRY_AT_EXIT != 0;
@@ -236,7 +240,8 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
                     call,
                     took,
                 };
-                chosen(begun.function, &values, &over, registers)
+                let arguments = arguments_of(slot, top, begun.function);
+                chosen(begun.function, &values, &over, registers, arguments)
             }
             false if how == record::HOW_SUSPENDED => values.suspend(depth, begun.entry),
             false => None,
@@ -254,6 +259,7 @@ unsafe fn chosen<'v>(
     values: &'v Values,
     over: &Over,
     registers: Option<&Registers>,
+    arguments: Option<&record::Saved>,
 ) -> Option<(u32, &'v [u8])> {
     // SAFETY: by the caller's promise.
     unsafe {
@@ -267,6 +273,16 @@ unsafe fn chosen<'v>(
             {
                 continue;
             }
+            if entry.flags & rules::ENTRY_DEFERRED != 0 {
+                let found = arguments.and_then(|saved| {
+                    let begun = values.begin_late(entry, saved, over);
+                    begun.then(|| values.end(over, registers)).flatten()
+                });
+                if found.is_some() {
+                    return found;
+                }
+                continue;
+            }
             if entry.program_len == 0 {
                 atomic64(&raw mut (*values::counter(entry.rule)).kept).fetch_add(1, Relaxed);
                 return Some((entry.rule, &[]));
@@ -276,6 +292,48 @@ unsafe fn chosen<'v>(
             }
         }
         None
+    }
+}
+
+/// Where the hot path saves what functions are called with.
+unsafe fn make_room_for_arguments(slot: Slot, state: &State) {
+    if state.saved_limit.load(Relaxed) != 0 {
+        return;
+    }
+    // SAFETY: numbers only; the room lies behind the slot's values.
+    unsafe {
+        let sentinel = slot.sentinel() as u64;
+        let area = sentinel - shm::FRAME_SIZE + record::SAVED_FROM_FRAMES;
+        let place = sentinel.wrapping_sub(slot.0);
+        state
+            .saved
+            .store(area.wrapping_sub(place.wrapping_mul(4)), Relaxed);
+        let limit = place.wrapping_add(record::SAVED_FRAMES * shm::FRAME_SIZE);
+        state.saved_limit.store(limit, Relaxed);
+    }
+}
+
+/// What the activation at `frame` was called with, if the hot path has saved it and nobody else has saved anything there since.
+unsafe fn arguments_of(
+    slot: Slot,
+    frame: *mut Frame,
+    function: u32,
+) -> Option<&'static record::Saved> {
+    // SAFETY: below the limit there is room for each frame's arguments.
+    unsafe {
+        let is_saved = (*side(frame)).watch & record::ARGUMENTS_SAVED != 0;
+        let place = (frame as u64 - shm::FRAME_SIZE).wrapping_sub(slot.0);
+        let state = state(slot);
+        if !is_saved || place >= state.saved_limit.load(Relaxed) {
+            return None;
+        }
+        let at = state
+            .saved
+            .load(Relaxed)
+            .wrapping_add(place.wrapping_mul(4));
+        let saved = &*(at as *const record::Saved);
+        let is_its = saved.sp == shm::frame_sp((*frame).key) && saved.function == function as u64;
+        is_its.then_some(saved)
     }
 }
 
@@ -364,7 +422,8 @@ impl record::Stack for Frames {
         // SAFETY: as in call.
         unsafe {
             let frame = self.0.sentinel().add(depth as usize);
-            (&raw mut (*side(frame)).watch).write_volatile(0);
+            let watch = &raw mut (*side(frame)).watch;
+            watch.write_volatile(watch.read_volatile() & !record::WATCHED);
             let key = &raw mut (*frame).key;
             key.write_volatile(key.read_volatile() | shm::KEY_CLOSER);
         }

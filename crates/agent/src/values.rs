@@ -95,6 +95,36 @@ impl Values {
 
     /// Asks the programs of a function that has just begun. Whether its end is to be looked at.
     pub unsafe fn begin(&self, entry: Entry, asked: &Asked, registers: &Registers) -> bool {
+        // SAFETY: as in begin_with.
+        unsafe {
+            let machine = machine(registers, asked.sp, false);
+            self.begin_with(entry, asked, &machine, Own::new(Some(registers)))
+        }
+    }
+
+    /// The same at the end of the call, for a program that needs nothing but what was saved when it began.
+    pub unsafe fn begin_late(&self, entry: Entry, saved: &record::Saved, over: &Over) -> bool {
+        let machine = Machine {
+            int: saved.ints,
+            float: saved.floats,
+            ..Machine::default()
+        };
+        let asked = Asked {
+            depth: over.depth,
+            entry: over.entry,
+            sp: saved.sp,
+        };
+        // SAFETY: as in begin_with.
+        unsafe { self.begin_with(entry, &asked, &machine, Own::new(None)) }
+    }
+
+    unsafe fn begin_with(
+        &self,
+        entry: Entry,
+        asked: &Asked,
+        machine: &Machine,
+        mut memory: Own,
+    ) -> bool {
         // SAFETY: what is written lies within this thread's room.
         unsafe {
             let program = program_of(&entry);
@@ -136,9 +166,7 @@ impl Values {
                 number,
                 ..Call::default()
             };
-            let machine = machine(registers, asked.sp, false);
-            let mut memory = Own::new(Some(registers));
-            let verdict = bytecode::entry(program, &machine, &mut memory, &around, &call, &mut out);
+            let verdict = bytecode::entry(program, machine, &mut memory, &around, &call, &mut out);
             if verdict == Verdict::No {
                 self.state.values.store(at, Relaxed);
                 return false;

@@ -227,6 +227,7 @@ impl Compiler<'_> {
             emits: Vec::new(),
             first: rule.first.unwrap_or(0),
             per_second: rule.per_second.unwrap_or(0) as u32,
+            may_wait: !self.rules.iter().any(asks_whether_open),
         };
         if let Some(condition) = &rule.condition {
             if let Some((name, at)) = redact.on_the_way(condition, rule, &own_names) {
@@ -398,6 +399,15 @@ fn module_name<'a>(function: &FunctionInfo<'a>) -> &'a str {
 fn no_debug_information(module: &Path) -> String {
     let name = module.file_name().unwrap_or_default().to_string_lossy();
     format!("{name} has no debug information")
+}
+
+/// Does the rule have `while NAME` in it?
+fn asks_whether_open(rule: &Rule) -> bool {
+    let mut asks = false;
+    rule.condition
+        .iter()
+        .for_each(|e: &Expr| e.visit(&mut |e| asks |= matches!(e.kind, Kind::While(_))));
+    asks
 }
 
 /// Does the rule ask for anything that only debug information tells?

@@ -157,6 +157,34 @@ impl Ir {
         }
     }
 
+    /// Whether all of it that the entry computes comes from registers, so that it can be computed later.
+    fn can_wait(&self) -> bool {
+        match self {
+            Ir::Load(..)
+            | Ir::TextEq(TextSource::Memory(..), _)
+            | Ir::TextMatch(TextSource::Memory(..), ..)
+                if !self.is_late() =>
+            {
+                false
+            }
+            Ir::Leaf(op, _) => !matches!(*op, op::SP | op::NUMBER),
+            Ir::Wide(op, _) => matches!(*op, op::CALLER | op::ABOVE),
+            // What is read at the exit anyway may be read there; its address comes from the entry.
+            Ir::AtExit(inner) => inner.addresses_can_wait(),
+            _ => self.children().into_iter().all(Ir::can_wait),
+        }
+    }
+
+    /// The same for what the exit reads.
+    fn addresses_can_wait(&self) -> bool {
+        match self {
+            Ir::Held(inner) => inner.can_wait(),
+            Ir::Leaf(op, _) => !matches!(*op, op::SP | op::NUMBER),
+            Ir::Wide(..) => false,
+            _ => self.children().into_iter().all(Ir::addresses_can_wait),
+        }
+    }
+
     fn flags(&self) -> u16 {
         let own = match self {
             Ir::Leaf(op::ERRNO, _) => flags::NEEDS_ERRNO,
@@ -227,6 +255,16 @@ impl Emit {
         }
     }
 
+    /// See `Ir::can_wait`. A text that is not late is read at the entry.
+    fn can_wait(&self) -> bool {
+        let reads = match self {
+            Emit::Text { .. } => !self.is_late(),
+            Emit::If(_, inside) => !inside.iter().all(Emit::can_wait),
+            _ => false,
+        };
+        !reads && self.irs().into_iter().all(Ir::can_wait)
+    }
+
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Emit::Thrown { .. }) || self.irs().into_iter().any(Ir::is_late)
     }
@@ -260,6 +298,8 @@ pub(crate) struct Plan {
     pub emits: Vec<Emit>,
     pub first: u64,
     pub per_second: u32,
+    /// Nobody asks whether a call of it is open.
+    pub may_wait: bool,
 }
 
 impl Plan {
@@ -305,6 +345,10 @@ impl Plan {
         }
         if late || !at_exit.is_empty() {
             wanted |= flags::NEEDS_EXIT;
+        }
+        let can_wait = self.condition.iter().all(Ir::can_wait);
+        if late && self.may_wait && can_wait && self.emits.iter().all(Emit::can_wait) {
+            wanted |= flags::CAN_WAIT;
         }
         let state = if slots.list.is_empty() {
             0

@@ -46,11 +46,17 @@ pub struct State {
     /// Calls that a rule had chosen and for which there was no room.
     pub dropped: AtomicU64,
     pub kept: AtomicU64,
+    /// Where arguments are saved: what to add to four times a frame's place from the private page on; and the place up to which there is room. 0: the slow
+    /// path has not been asked yet.
+    pub saved: AtomicU64,
+    pub saved_limit: AtomicU64,
 }
 
 /// Offset of the state in a slot's shared page.
 pub const STATE_OFFSET: u64 = 3072;
 pub const STATE_THRESHOLD: u64 = 0;
+pub const STATE_SAVED: u64 = 96;
+pub const STATE_SAVED_LIMIT: u64 = 104;
 
 /// Beside each frame of a shadow stack, at the distance `SIDE_FROM_FRAME`: what only recording needs.
 #[repr(C)]
@@ -59,10 +65,33 @@ pub struct Side {
     pub entry: u64,
     /// The thread's `slow_ticks` then.
     pub slow: u64,
-    /// 1: its exit is marked only for the filter of its function. Whoever marks it for something else takes that back.
+    /// `WATCHED` and `ARGUMENTS_SAVED`.
     pub watch: u64,
     pub reserved: u64,
 }
+
+/// The exit is marked only for the filter of its function. Whoever marks it for something else takes that back.
+pub const WATCHED: u64 = 1;
+pub const ARGUMENTS_SAVED: u64 = 2;
+
+/// What a function was called with, for its end. A signal handler may have used the place of a frame that was not there yet: it is believed only if it
+/// says whose it is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Saved {
+    /// Where the return address is.
+    pub sp: u64,
+    /// rdi rsi rdx rcx r8 r9
+    pub ints: [u64; 6],
+    /// xmm0 to xmm7
+    pub floats: [u64; 8],
+    pub function: u64,
+}
+
+pub const SAVED_SIZE: u64 = 128;
+/// Calls that are deeper are asked about when they begin.
+pub const SAVED_FRAMES: u64 = 16 << 10;
+pub const SAVED_ROOM: u64 = SAVED_FRAMES * SAVED_SIZE;
 
 pub const SIDE_FROM_FRAME: u64 = crate::FRAMES_SIZE;
 pub const SIDE_ENTRY: u64 = SIDE_FROM_FRAME;
@@ -76,8 +105,9 @@ pub const AREA_LEAST: u64 = 64 << 10;
 /// What was read at entries of calls that are still running.
 pub const VALUES_ROOM: u64 = 256 << 10;
 pub const VALUES_FROM_FRAMES: u64 = AREA_FROM_FRAMES + AREA_ROOM;
+pub const SAVED_FROM_FRAMES: u64 = VALUES_FROM_FRAMES + VALUES_ROOM;
 /// All that recording adds to a thread's part of the region.
-pub const ROOM: u64 = crate::FRAMES_SIZE + AREA_ROOM + VALUES_ROOM;
+pub const ROOM: u64 = crate::FRAMES_SIZE + AREA_ROOM + VALUES_ROOM + SAVED_ROOM;
 
 /// The first word of a record: its length in words, what it is, how the call ended, and how deep it was.
 ///
@@ -416,6 +446,9 @@ impl Area<'_> {
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(offset_of!(State, threshold) as u64 == STATE_THRESHOLD);
+    assert!(offset_of!(State, saved) as u64 == STATE_SAVED);
+    assert!(offset_of!(State, saved_limit) as u64 == STATE_SAVED_LIMIT);
+    assert!(size_of::<Saved>() as u64 == SAVED_SIZE && SAVED_SIZE == 4 * crate::FRAME_SIZE);
     assert!(STATE_OFFSET + size_of::<State>() as u64 <= crate::PAGE);
     assert!(STATE_OFFSET >= crate::SPARE_ROOT + crate::NODE_SIZE);
     assert!(size_of::<Side>() as u64 == crate::FRAME_SIZE);

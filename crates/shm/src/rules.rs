@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The hot path looks at the first byte of a function at its entry: 0 and nothing of it is wanted, `ASK` and the slow path is
-//! asked, `WATCH` and its end is looked at, anything else and a filter decides which of these it is. At an end that is looked at the second
+//! asked, `WATCH` and its end is looked at, `SAVE` and its arguments are saved for then, anything else and a filter decides which of these it is. At an end that is looked at the second
 //! byte says the same. The slow path finds the rules of a
 //! function through its list. Lists and programs are written to fresh room before anything names them and stay as they are
 //! until the target is detached, so a change is a store of one word and then of two bytes, and a thread in
@@ -86,6 +86,8 @@ pub const ENTRY_ROOT: u32 = 4;
 pub const ENTRY_THROWS: u32 = 8;
 /// The function goes on with what was thrown.
 pub const ENTRY_RETHROWS: u32 = 16;
+/// The program asks for arguments, but only for what registers hold, and nothing is decided before the end: where the hot path has saved them it is asked then.
+pub const ENTRY_DEFERRED: u32 = 32;
 
 /// One comparison of the hot path: `((word & mask) << cut) - low <= span`, without a sign and modulo 2^64, which is every comparison of
 /// neighbouring bits of a word with a constant; floats are brought into the order of their bits first. Then it goes on to another, or it
@@ -101,7 +103,7 @@ pub struct Filter {
     pub cut: u8,
     /// `FILTER_` bits.
     pub kind: u8,
-    /// What comes next if it is so, and if it is not: `GO_ON`, `ASK`, `WATCH` or another filter.
+    /// What comes next if it is so, and if it is not: `GO_ON`, `ASK`, `WATCH`, `SAVE`, both of these, or another filter.
     pub met: u16,
     pub other: u16,
 }
@@ -116,7 +118,10 @@ pub const GO_ON: u8 = 0;
 pub const ASK: u8 = 1;
 /// The end of the call is looked at.
 pub const WATCH: u8 = 2;
-pub const FIRST_FILTER: u8 = 3;
+/// The arguments are saved: see `record::Saved`.
+pub const SAVE: u8 = 3;
+pub const SAVE_AND_WATCH: u8 = 4;
+pub const FIRST_FILTER: u8 = 5;
 
 /// The word is a float.
 pub const FILTER_FLOAT: u8 = 1;

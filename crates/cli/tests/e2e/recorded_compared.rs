@@ -4,7 +4,7 @@
 use crate::support::build::{Build, Program};
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, succeed, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const CALLS: i64 = 600;
@@ -96,7 +96,7 @@ const CONDITIONS: [(&str, Condition); 17] = [
     ("i: state == DONE and not text == null", |m| {
         m.i % 3 == 2 && m.i % 4 != 0
     }),
-    ("j: after < -20000", |m| ((m.i * 31) as i16) < -20000),
+    ("j: small > 15000", |m| m.i * 31 > 15000),
     ("k: byte & 0x12 == 0x10", |m| m.i & 0x12 == 0x10),
     ("l: ret < -10; record ret", |m| m.ret < -10),
     ("m: errno == 17; record errno", |m| m.n == 3),
@@ -157,6 +157,58 @@ fn several_rules_of_one_function_keep_what_either_of_them_does() {
 }
 
 #[test]
+fn arguments_that_only_the_end_asks_for_are_those_of_the_beginning() {
+    let rules = [
+        "a: ret < -10; record n, x, pair, ret",
+        "b: n > 2 and ret == 1; record n, state, ret",
+        "c: duration >= 0ns and ret == 3; record y, byte",
+        // Every call is held against it again when `inner` returns to it.
+        "inner: ret == -6 and caller a; record n",
+    ];
+    for options in [&[][..], &["--call-sites"]] {
+        let calls = record(&rules, options);
+        let of = |name: &str| -> Vec<&Value> {
+            let of = calls.iter().filter(|call| call["function"] == name);
+            of.filter(|call| !call["rule"].is_null()).collect()
+        };
+        let expect = |name: &str, holds: Condition, read: fn(&Made) -> Value| {
+            let expected: Vec<Value> = made()
+                .filter(|made| holds(made))
+                .map(|m| read(&m))
+                .collect();
+            let found: Vec<Value> = of(name).iter().map(|call| call["entry"].clone()).collect();
+            assert!(!expected.is_empty());
+            assert_eq!(found, expected, "{name} {options:?}");
+        };
+        expect(
+            "a",
+            |m| m.ret < -10,
+            |m| {
+                let pair = json!({"first": m.i % 5, "second": m.n});
+                json!({"n": m.n, "x": m.n as f64 / 4.0, "pair": pair})
+            },
+        );
+        expect(
+            "b",
+            |m| m.n > 2 && m.ret == 1,
+            |m| {
+                let state = ["IDLE", "RUNNING", "DONE"][(m.i % 3) as usize];
+                json!({"n": m.n, "state": state})
+            },
+        );
+        expect(
+            "c",
+            |m| m.ret == 3,
+            |m| json!({"y": m.n as f64 / 4.0, "byte": m.i as u8}),
+        );
+        expect("inner", |m| m.n == -6, |m| json!({"n": m.n}));
+        for call in of("a") {
+            assert!(call["exit"]["ret"].as_i64() < Some(-10), "{call}");
+        }
+    }
+}
+
+#[test]
 fn a_call_whose_result_nobody_wants_is_still_the_caller_of_what_it_has_called() {
     // Every call of `a` is looked at when it ends and refused; some of those of `inner` below it are kept.
     let rules = ["a: ret == 4711; record ret", "inner: n == 6 and caller a"];
@@ -168,5 +220,41 @@ fn a_call_whose_result_nobody_wants_is_still_the_caller_of_what_it_has_called() 
         assert!(call["rule"].is_null());
         assert_eq!(call["end"], "returned");
         assert!(call["total_ns"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn programs_that_know_their_callees_registers_run_as_alone_whatever_is_compared() {
+    let rules = [
+        ".*: arg1:int == 100000 or arg1:f64 > 1e300 or arg9:long == 77",
+        ".*: ret:int == 123456 or ret:f64 == 5.5 or errno == 999; record arg1:int",
+        ".*: duration > 1000s; record arg2:int",
+    ];
+    for (name, sources) in [
+        ("regs", &["regs.c", "regs_asm.S"][..]),
+        ("loops", &["loops.c", "loops_asm.S"]),
+        ("tail", &["tail.c", "tail_lib.c"]),
+    ] {
+        let program = sources.iter().fold(Build::new(name), |b, s| b.source(s));
+        let program = program.flag("-O2").finish();
+        let alone = std::process::Command::new(&program.path)
+            .output()
+            .expect("it starts");
+        let scratch = Scratch::new();
+        let file = scratch.join("calls.thalweg");
+        let mut command = command();
+        command
+            .args(["record", "-q", "--no-report", "-o"])
+            .arg(&file);
+        for rule in rules {
+            command.args(["--rule", rule]);
+        }
+        let ruled = command
+            .arg("--")
+            .arg(&program.path)
+            .output()
+            .expect("thalweg starts");
+        assert!(ruled.status.success(), "{name}: {}", text(&ruled));
+        assert_eq!(ruled.stdout, alone.stdout, "{name}");
     }
 }

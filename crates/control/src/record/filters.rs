@@ -20,6 +20,8 @@ const MOST_TESTS: usize = 24;
 pub struct Asked {
     /// When they begin.
     pub entry: Formula,
+    /// When they end, with what they were called with.
+    pub saved: Formula,
     /// When they return, of those that it was not asked about before.
     pub exit: Formula,
 }
@@ -52,32 +54,54 @@ impl Filters<'_> {
 
     /// What a function's bytes have to be.
     pub fn bytes_for(&mut self, asked: &Asked) -> Result<[u8; 2]> {
-        let exit = self.byte_for(&asked.exit, rules::GO_ON)?;
-        let unasked = match exit {
-            rules::GO_ON => rules::GO_ON,
-            _ => rules::WATCH,
+        let exit = self.byte_for(&[(&asked.exit, rules::ASK)], rules::GO_ON)?;
+        let (saved, unasked) = match exit {
+            rules::GO_ON => (rules::SAVE, rules::GO_ON),
+            _ => (rules::SAVE_AND_WATCH, rules::WATCH),
         };
-        Ok([self.byte_for(&asked.entry, unasked)?, exit])
+        let formulas = [(&asked.entry, rules::ASK), (&asked.saved, saved)];
+        Ok([self.byte_for(&formulas, unasked)?, exit])
     }
 
-    /// The number of what decides between asking and `otherwise`.
-    fn byte_for(&mut self, formula: &Formula, otherwise: u8) -> Result<u8> {
-        match formula {
-            Formula::Never => return Ok(otherwise),
-            Formula::Always => return Ok(rules::ASK),
-            formula if formula.tests() > MOST_TESTS => return Ok(rules::ASK),
-            _ => {}
+    /// The number of what decides which of these is the first to hold, or `otherwise`.
+    fn byte_for(&mut self, formulas: &[(&Formula, u8)], otherwise: u8) -> Result<u8> {
+        let tests: usize = formulas.iter().map(|(formula, _)| formula.tests()).sum();
+        if tests > MOST_TESTS {
+            return Ok(rules::ASK);
         }
         let mut chain = Chain {
             filters: self,
             kind: 0,
         };
-        let first = chain.add(formula, rules::ASK.into(), otherwise.into())?;
-        let (Some(Link::Filter(mut first)), needs) = (first, chain.kind) else {
-            return Ok(rules::ASK);
-        };
-        first.kind |= needs;
-        self.head(first)
+        let mut first = Link::To(otherwise.into());
+        for (formula, then) in formulas.iter().rev() {
+            let Some(next) = chain.number(first)? else {
+                return Ok(rules::ASK);
+            };
+            let Some(made) = chain.add(formula, (*then).into(), next)? else {
+                return Ok(rules::ASK);
+            };
+            first = made;
+        }
+        let needs = chain.kind;
+        match first {
+            Link::To(known) if known < rules::FIRST_FILTER.into() => Ok(known as u8),
+            // It would have to be a first one: it is one of the second formula's.
+            Link::To(step) => match self
+                .steps
+                .get(usize::from(step) - usize::from(rules::FIRST_STEP))
+            {
+                Some(filter) => self.head(Filter {
+                    kind: filter.kind | needs,
+                    ..*filter
+                }),
+                None => Ok(rules::ASK),
+            },
+            Link::Filter(filter) => self.head(Filter {
+                kind: filter.kind | needs,
+                ..filter
+            }),
+        }
     }
 
     /// The number of a filter that a function's byte can name.

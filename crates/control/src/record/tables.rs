@@ -219,6 +219,7 @@ impl Tables {
             return Ok(());
         }
         let flags = match (head.has(flags::NEEDS_ENTRY), head.min_total_ns) {
+            (true, _) if head.has(flags::CAN_WAIT) => rules::ENTRY_DEFERRED,
             (true, _) => rules::ENTRY_AT_ENTRY,
             (false, 0) => rules::ENTRY_AT_EXIT,
             (false, _) => 0,
@@ -331,12 +332,20 @@ impl Tables {
             flags if flags & (rules::ENTRY_ROOT | rules::ENTRY_THROWS) != 0 => Formula::Always,
             _ => Formula::Never,
         });
+        let saved = list.iter().map(|wanted| match wanted.flags {
+            rules::ENTRY_DEFERRED => quick(wanted).map_or(Formula::Always, |q| q.entry.clone()),
+            _ => Formula::Never,
+        });
         let exit = list.iter().map(|wanted| match wanted.flags {
-            rules::ENTRY_AT_EXIT => quick(wanted).map_or(Formula::Always, |q| q.exit.clone()),
+            rules::ENTRY_DEFERRED if wanted.least_ns > 0 => Formula::Never,
+            rules::ENTRY_AT_EXIT | rules::ENTRY_DEFERRED => {
+                quick(wanted).map_or(Formula::Always, |q| q.exit.clone())
+            }
             _ => Formula::Never,
         });
         Asked {
             entry: Formula::any(entry),
+            saved: Formula::any(saved),
             exit: Formula::any(exit),
         }
     }
@@ -381,7 +390,11 @@ impl Tables {
                     program: program.map_or(0, |(at, _)| (at / 8) as u32),
                     program_len: program.map_or(0, |(_, bytes)| bytes.len() as u32),
                 };
-                if wanted.rule != 0 && wanted.flags == 0 {
+                let by_duration = match wanted.flags {
+                    0 => wanted.rule != 0,
+                    flags => flags == rules::ENTRY_DEFERRED && wanted.least_ns > 0,
+                };
+                if by_duration {
                     laid.least = laid.least.min(entry.least);
                 }
                 bytes.extend_from_slice(bytes_of(&entry));
