@@ -84,7 +84,7 @@ const CONDITIONS: [(&str, Condition); 17] = [
     ("d: y <= -0.25 or y == 0", |m| m.n <= 0),
     ("e: not (x < 1 or y > 1.5)", |m| {
         let x = m.n as f64 / 4.0;
-        !(x < 1.0 || x > 1.5)
+        (1.0..=1.5).contains(&x)
     }),
     ("f: pair.second == -3 or pair.first == 4", |m| {
         m.n == -3 || m.i % 5 == 4
@@ -117,7 +117,7 @@ fn calls_are_chosen_by_every_kind_of_comparison_to_the_unit() {
         .iter()
         .map(|(rule, holds)| {
             let function = rule.split(':').next().expect("a function").to_owned();
-            (function, made().filter(|made| holds(made)).count())
+            (function, made().filter(holds).count())
         })
         .collect();
     assert!(
@@ -147,7 +147,7 @@ fn several_rules_of_one_function_keep_what_either_of_them_does() {
             *counts.entry(rule).or_default() += 1;
         }
     }
-    let count = |holds: Condition| made().filter(|made| holds(made)).count();
+    let count = |holds: Condition| made().filter(holds).count();
     // The lowest n is in no other result than the one that the second rule has already.
     assert_eq!(counts.get(rules[0]), Some(&count(|m| m.n == 5)));
     assert_eq!(counts.get(rules[1]), Some(&count(|m| m.n == -8)));
@@ -172,10 +172,7 @@ fn arguments_that_only_the_end_asks_for_are_those_of_the_beginning() {
             of.filter(|call| !call["rule"].is_null()).collect()
         };
         let expect = |name: &str, holds: Condition, read: fn(&Made) -> Value| {
-            let expected: Vec<Value> = made()
-                .filter(|made| holds(made))
-                .map(|m| read(&m))
-                .collect();
+            let expected: Vec<Value> = made().filter(holds).map(|m| read(&m)).collect();
             let found: Vec<Value> = of(name).iter().map(|call| call["entry"].clone()).collect();
             assert!(!expected.is_empty());
             assert_eq!(found, expected, "{name} {options:?}");
