@@ -9,6 +9,9 @@
 //! A function that goes off may be running: that activation goes on to be a context, which the stack does not tell from later ones, which
 //! are none. The times do: if the context took so long that the looks at the function when it was off must have been
 //! within it, they were. Only contexts whose calls are long come into question.
+//!
+//! Contexts also have who jumped to a function at its end, which the stack does not. Again the times tell: a context that took long below a caller
+//! and was not seen there has left the stack, and what was seen in its place may be its callees.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,6 +35,11 @@ pub struct Way {
 /// Calls that take less on average are not taken for ones that lasted until the function was off. Functions that are switched off for
 /// what their probes cost are called more often than would be possible otherwise.
 const LONG_CALL_NS: f64 = 50_000.0;
+/// A context that was seen for less than this part of its time has left the stack: by chance no context of some looks is.
+const LEAST_SEEN: f64 = 0.5;
+const FEWEST_LOOKS: f64 = 6.0;
+/// How many of these there may be in a row.
+const MOST_GONE: usize = 4;
 /// From so many ways on, looks are no longer divided among contexts that differ in nothing but call sites.
 const MOST_WAYS: usize = 1 << 20;
 
@@ -56,6 +64,8 @@ struct Matcher<'a> {
     /// Looks at each frame and all below it.
     looks: Vec<f64>,
     callees: HashMap<(Option<u32>, u32), Vec<u32>>,
+    /// The same of callees further down, with one to some contexts in between.
+    further: HashMap<(Option<u32>, u32), Vec<u32>>,
     folded: HashMap<u32, u32>,
     ns_per_look: f64,
     was_switched: &'a HashSet<u32>,
@@ -84,14 +94,23 @@ pub fn ways(
         let next = first.replace(index as u32);
         links[index].1 = next;
     }
+    let seen: HashSet<u32> = samples.iter().map(|frame| frame.function).collect();
     let mut callees: HashMap<_, Vec<u32>> = HashMap::new();
+    let mut further: HashMap<_, Vec<u32>> = HashMap::new();
     let mut folded = HashMap::new();
     for (index, node) in (0..).zip(nodes) {
         if node.flags.contains(NodeFlags::FOLDED) {
             folded.entry(node.function).or_insert(index);
-        } else {
+        } else if seen.contains(&node.function) {
             let key = (node.parent, node.function);
             callees.entry(key).or_default().push(index);
+            let mut between = node.parent;
+            for _ in 0..MOST_GONE {
+                let Some(gone) = between else { break };
+                between = nodes[gone as usize].parent;
+                let key = (between, node.function);
+                further.entry(key).or_default().push(index);
+            }
         }
     }
     let mut matcher = Matcher {
@@ -100,6 +119,7 @@ pub fn ways(
         links,
         looks,
         callees,
+        further,
         folded,
         ns_per_look,
         was_switched,
@@ -147,16 +167,20 @@ impl Matcher<'_> {
     ) {
         let mut entered: BTreeMap<u32, Vec<Frame>> = BTreeMap::new();
         let mut refused: HashSet<u32> = HashSet::new();
+        // Found by what was known when it was asked: there must be some then.
+        let mut found: HashMap<u32, Vec<(u32, f64)>> = HashMap::new();
         loop {
             let mut unsure: BTreeMap<u32, Vec<Frame>> = BTreeMap::new();
             while let Some(frame) = frames.pop() {
                 let SampleNode {
                     function, counted, ..
                 } = self.samples[frame.sample as usize];
-                let is_context = self.callees.contains_key(&(of, function));
-                if is_context && counted {
+                let key = (of, function);
+                let is_near = self.callees.contains_key(&key);
+                let is_far = self.further.contains_key(&key);
+                if is_near && counted {
                     entered.entry(function).or_default().push(frame);
-                } else if is_context && !refused.contains(&function) {
+                } else if (is_near || is_far) && !refused.contains(&function) {
                     unsure.entry(function).or_default().push(frame);
                 } else if let Some(&folded) = self.folded.get(&function).filter(|_| counted) {
                     let inner = self.enter(folded, None, frame);
@@ -168,23 +192,42 @@ impl Matcher<'_> {
             if unsure.is_empty() {
                 break;
             }
+            let mut times: HashMap<u32, f64> = HashMap::new();
+            for (function, frames) in entered.iter().chain(&unsure) {
+                *times.entry(*function).or_default() += self.seen(frames) * self.ns_per_look;
+            }
             for (function, asked) in unsure {
+                let counted = |frame: &Frame| self.samples[frame.sample as usize].counted;
+                let members = self.members(of, function, &times);
+                let (on, off): (Vec<Frame>, Vec<Frame>) = asked.into_iter().partition(counted);
                 let sure = entered.get(&function).map_or(0.0, |known| self.seen(known));
-                if self.lasted(of, function, sure, self.seen(&asked)) {
-                    entered.entry(function).or_default().extend(asked);
-                } else {
+                let sure = sure + self.seen(&on);
+                let lasted = self.lasted(&members, sure, self.seen(&off));
+                for (frames_, is_context) in [(on, !members.is_empty()), (off, lasted)] {
+                    if is_context {
+                        found.entry(function).or_insert_with(|| members.clone());
+                        entered.entry(function).or_default().extend(frames_);
+                        continue;
+                    }
                     refused.insert(function);
-                    for frame in asked {
+                    for frame in frames_ {
                         frames.extend(self.pass(of, frame));
                     }
                 }
             }
         }
+        let times: HashMap<u32, f64> = entered
+            .iter()
+            .map(|(function, frames)| (*function, self.seen(frames) * self.ns_per_look))
+            .collect();
         for (function, frames) in entered {
-            for (context, part) in self.members(of, function) {
+            let members = found.remove(&function);
+            let members = members.unwrap_or_else(|| self.members(of, function, &times));
+            for (context, part) in members {
                 let mut inner = Vec::new();
                 for frame in &frames {
                     let above = frame.above.filter(|_| !frame.leading);
+                    let above = self.gone(of, context, above);
                     let share = frame.share * part;
                     inner.extend(self.enter(context, above, Frame { share, ..*frame }));
                 }
@@ -199,21 +242,32 @@ impl Matcher<'_> {
     }
 
     /// Whether looks at a function that was off were at calls that had begun before.
-    fn lasted(&self, of: Option<u32>, function: u32, sure: f64, asked: f64) -> bool {
-        let contexts = &self.callees[&(of, function)];
-        let nodes = contexts
+    fn lasted(&self, members: &[(u32, f64)], sure: f64, asked: f64) -> bool {
+        let nodes = members
             .iter()
-            .map(|&context| &self.nodes[context as usize]);
+            .map(|&(context, _)| &self.nodes[context as usize]);
         let (cum, calls) = nodes.fold((0.0, 0.0), |(cum, calls), node| {
             (cum + node.cum as f64, calls + node.calls as f64)
         });
         let unseen = cum / self.ns_per_look - sure;
-        cum >= LONG_CALL_NS * calls && unseen >= asked / 2.0
+        !members.is_empty() && cum >= LONG_CALL_NS * calls && unseen >= asked / 2.0
     }
 
-    /// The contexts of a function below another, and what part of its looks each has.
-    fn members(&self, of: Option<u32>, function: u32) -> Vec<(u32, f64)> {
-        let all = &self.callees[&(of, function)];
+    /// The contexts that a function may be below another, and what part of its looks each has. `times` is for how long functions were seen there.
+    fn members(
+        &self,
+        of: Option<u32>,
+        function: u32,
+        times: &HashMap<u32, f64>,
+    ) -> Vec<(u32, f64)> {
+        let none = Vec::new();
+        let mut all = self.callees.get(&(of, function)).unwrap_or(&none).clone();
+        if let Some(further) = self.further.get(&(of, function)) {
+            let far = further
+                .iter()
+                .filter(|&&context| self.is_far(of, context, times));
+            all.extend(far);
+        }
         let cum = |context: u32| self.nodes[context as usize].cum as f64;
         let whole: f64 = all.iter().map(|&context| cum(context)).sum();
         if all.len() > 1 && whole > 0.0 && self.ways.len() < MOST_WAYS {
@@ -228,6 +282,34 @@ impl Matcher<'_> {
             .map(|&context| (context, 1.0))
             .into_iter()
             .collect()
+    }
+
+    /// Whether all that is between has left the stack.
+    fn is_far(&self, of: Option<u32>, context: u32, times: &HashMap<u32, f64>) -> bool {
+        let mut between = self.nodes[context as usize].parent;
+        while let Some(gone) = between.filter(|_| between != of) {
+            let node = &self.nodes[gone as usize];
+            let seen = times.get(&node.function).copied().unwrap_or(0.0);
+            let cum = node.cum as f64;
+            if cum < FEWEST_LOOKS * self.ns_per_look || seen >= LEAST_SEEN * cum {
+                return false;
+            }
+            between = node.parent;
+        }
+        true
+    }
+
+    /// The ways of the contexts between that have left the stack; the last of them.
+    fn gone(&mut self, of: Option<u32>, context: u32, above: Option<u32>) -> Option<u32> {
+        let parent = |context: &u32| self.nodes[*context as usize].parent;
+        let between = std::iter::successors(parent(&context), parent);
+        let between: Vec<u32> = between.take_while(|&gone| Some(gone) != of).collect();
+        let mut above = above;
+        for gone in between.into_iter().rev() {
+            let function = self.nodes[gone as usize].function;
+            above = Some(self.way(above, function, Some(gone), Some(gone)));
+        }
+        above
     }
 
     /// The frame is a context. Returns what was seen below it.
