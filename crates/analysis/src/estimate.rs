@@ -7,8 +7,13 @@
 //!   own = E - U of all callees
 //! ```
 //!
+//! A call that returned while its function was off, unseen, seems to last until the thread's next event. It happens once when a function goes off, and
+//! is no sample of the others: its time is taken once.
+//!
 //! So nothing is added and nothing lost: what a context gains its callers lose. Where no call was timed (f is 0) the time is in the
 //! callers' own and stays there. Calls and the counts of callees are exact in any case; minimum and maximum are of timed calls.
+
+use std::collections::HashSet;
 
 use thalweg_model::{Node, Profile};
 
@@ -17,11 +22,13 @@ pub fn estimate(profile: &mut Profile) -> bool {
     if profile.meta.estimated || !profile.meta.timed {
         return false;
     }
+    let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
+    let was_off: HashSet<u32> = was_off.map(|one| one.function).collect();
     let mut threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     let mut any = false;
     threads.by_ref().for_each(|thread| {
         if thread.nodes.iter().any(|node| node.untimed > 0) {
-            estimate_thread(&mut thread.nodes);
+            estimate_thread(&mut thread.nodes, &was_off);
             any = true;
         }
     });
@@ -29,7 +36,10 @@ pub fn estimate(profile: &mut Profile) -> bool {
     any
 }
 
-fn estimate_thread(nodes: &mut [Node]) {
+/// A single call that takes so long, and longer than all others together, of a function that was off.
+const LEFT_NS: f64 = 1e6;
+
+fn estimate_thread(nodes: &mut [Node], was_off: &HashSet<u32>) {
     // Of each context's callees: time that was measured as its own and is not, and how much their cum has grown.
     let mut not_own = vec![0.0f64; nodes.len()];
     let mut grown = vec![0.0f64; nodes.len()];
@@ -40,7 +50,14 @@ fn estimate_thread(nodes: &mut [Node]) {
         let all = match (node.untimed, timed) {
             (0, _) => measured,
             (_, 0) => measured + not_own[index],
-            _ => measured * node.calls as f64 / timed as f64,
+            _ => {
+                let longest = node.max.min(node.base) as f64;
+                let is_left = was_off.contains(&node.function)
+                    && longest >= LEFT_NS
+                    && longest > measured / 2.0;
+                let once = if is_left { longest } else { 0.0 };
+                (measured - once) * node.calls as f64 / timed as f64 + once
+            }
         };
         let own = (all - not_own[index]).max(0.0);
         // What does not fit here was measured further up.
@@ -116,6 +133,20 @@ mod tests {
         assert_eq!(sampling_error(node), 100.0 * (2.0 / 2.0 + 40.0));
         node.untimed = 0;
         assert_eq!(sampling_error(node), 0.0);
+    }
+
+    #[test]
+    fn a_call_that_ended_unseen_is_none_of_many() {
+        let mut profile = sampled(1000, 10);
+        let nodes = &mut profile.processes[0].threads[0].nodes;
+        (nodes[1].base, nodes[2].base, nodes[2].max) = (10_000, 3_000_090, 3_000_000);
+        profile.switched = vec![thalweg_model::Switched {
+            function: B,
+            off_ns: 1,
+            ..Default::default()
+        }];
+        assert!(estimate(&mut profile));
+        assert_eq!(bases(&profile), [1000, 1_090, 3_009_000]);
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! context that no look fell into stays as it was; where it was reached in several ways, it goes the one with most looks. Only
 //! stacks on which nothing is counted at all are time that no context had.
 //!
+//! A call that returned while its function was off, unseen, seems to last until the thread's next event. Where such a function has much more
+//! time than was seen in it, in one call, that is the caller's.
+//!
 //! Which frames are contexts is found out in `ways.rs`. Comes after what probes cost has been taken out and what was timed by sample has been
 //! estimated; everything later works on an ordinary tree. Error: each share of a context's time is that of a sample.
 
@@ -22,9 +25,12 @@ use thalweg_model::{
     Looked, Metrics, Node, NodeFlags, NodeMetrics, Profile, SampleNode, SiteId, Thread,
 };
 
-use self::ways::{Way, ways};
+use self::ways::{FEWEST_LOOKS, Way, ways};
 use crate::Extremes;
 use crate::narrow::count_recursion;
+
+/// What chance does once in a thousand times.
+const THREE_SIGMA: f64 = 3.0;
 
 /// Divides the time of contexts by what was seen in it. `false`: nothing was looked at, nothing timed, or it is done.
 pub fn fill(profile: &mut Profile) -> bool {
@@ -94,7 +100,7 @@ fn fill_thread(
     scale: &Scale,
     sums: &mut BTreeMap<u32, Sums>,
 ) {
-    let nodes = std::mem::take(&mut thread.nodes);
+    let mut nodes = std::mem::take(&mut thread.nodes);
     let metrics = std::mem::take(&mut thread.metrics);
     let whole: f64 = nodes.iter().map(|node| node.base as f64).sum();
     let looks: f64 = samples.iter().map(|frame| frame.own as f64).sum();
@@ -104,6 +110,7 @@ fn fill_thread(
     };
     let mut ways = ways(&nodes, samples, scale.switched, ns_per_look);
     let parts = Parts::of(&nodes, &mut ways);
+    give_back(&mut nodes, &parts, &ways, scale.switched, ns_per_look);
     let mut bases = vec![0u64; ways.len()];
     for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.of.is_none()) {
         bases[index] = (way.own * scale.period_ns as f64).round() as u64;
@@ -132,6 +139,41 @@ fn fill_thread(
     count_recursion(&mut filled.nodes, scale.functions);
     add_looks(&ways, &filled, looks, ns_per_look, sums);
     (thread.nodes, thread.metrics) = (filled.nodes, filled.metrics);
+}
+
+/// Time of calls that seem to have lasted, and that nobody saw, to the callers.
+fn give_back(
+    nodes: &mut [Node],
+    parts: &[Parts],
+    ways: &[Way],
+    switched: &HashSet<u32>,
+    ns_per_look: f64,
+) {
+    for index in (0..nodes.len()).rev() {
+        let node = &mut nodes[index];
+        let Some(parent) = node.parent.filter(|_| switched.contains(&node.function)) else {
+            continue;
+        };
+        let looks = parts[index]
+            .sharing
+            .iter()
+            .map(|&way| ways[way as usize].own);
+        let looks: f64 = looks.sum();
+        let by_chance = FEWEST_LOOKS + THREE_SIGMA * looks.sqrt();
+        if node.base as f64 <= (looks + by_chance) * ns_per_look {
+            continue;
+        }
+        let unseen = node.base - (looks * ns_per_look) as u64;
+        let given = unseen.min(node.max);
+        node.base -= given;
+        node.cum = node.cum.saturating_sub(given);
+        node.elapsed = node.elapsed.saturating_sub(given);
+        node.max = node.max.saturating_sub(given).max(node.min);
+        let above = &mut nodes[parent as usize];
+        above.base = above.base.saturating_add(given);
+        // The caller may have ended unseen as well.
+        above.max = above.max.saturating_add(given);
+    }
 }
 
 /// How often each function was seen while it was not counted. A look at one below itself says nothing more about its time in all.

@@ -185,6 +185,82 @@ fn a_call_that_lasts_from_before_its_function_went_off_stays_a_context() {
     );
 }
 
+/// Where a function went off and on again, some looks are at calls that are contexts and some are not: as many as there is time for.
+#[test]
+fn looks_are_divided_between_calls_that_are_contexts_and_calls_that_are_not() {
+    let second = 1_000_000_000;
+    let mut profile = fixture::chain(&[(MAIN, 3 * second), (A, second)]);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 100),
+            (Some(0), A, false, 200),
+            (Some(1), G, false, 100),
+        ],
+    );
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, second, 4 * second, true),
+            (vec![MAIN, A], 1, 2 * second, 3 * second, true),
+            (vec![MAIN, A, G], 0, second, second, true),
+        ]
+    );
+}
+
+/// b returned after it had gone off; until something else happened it seemed to go on.
+#[test]
+fn time_of_a_call_that_ended_unseen_is_its_callers() {
+    let second = 1_000_000_000;
+    let mut profile = fixture::chain(&[(MAIN, 0), (A, second), (B, 9 * second)]);
+    let seen = [
+        (None, MAIN, true, 0),
+        (Some(0), A, true, 60),
+        (Some(1), G, false, 30),
+        (Some(1), B, false, 10),
+    ];
+    look(&mut profile, &seen);
+    profile.switched = vec![Switched {
+        function: B,
+        state: ProbeState::Off,
+        ..Switched::default()
+    }];
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, 0, 10 * second, false),
+            (vec![MAIN, A], 1, 6 * second, 10 * second, true),
+            (vec![MAIN, A, G], 0, 3 * second, 3 * second, true),
+            (vec![MAIN, A, B], 1, second, second, false),
+        ]
+    );
+}
+
+/// a jumps to b at its end: the stack has main -> b.
+#[test]
+fn who_jumped_is_not_on_the_stack_and_is_found_all_the_same() {
+    let second = 1_000_000_000;
+    let mut profile = fixture::chain(&[(MAIN, second), (A, 0), (B, 3 * second)]);
+    let seen = [
+        (None, MAIN, true, 10),
+        (Some(0), B, true, 10),
+        (Some(1), G, false, 20),
+    ];
+    look(&mut profile, &seen);
+    assert!(fill(&mut profile));
+    assert_eq!(
+        contexts(&profile.processes[0].threads[0]),
+        [
+            (vec![MAIN], 1, second, 4 * second, false),
+            (vec![MAIN, A], 1, 0, 3 * second, false),
+            (vec![MAIN, A, B], 1, second, 3 * second, true),
+            (vec![MAIN, A, B, G], 0, 2 * second, 2 * second, true),
+        ]
+    );
+}
+
 #[test]
 fn stacks_on_which_nothing_is_counted_are_time_that_no_context_had() {
     let mut profile = fixture::chain(&[(A, 100)]);

@@ -34,10 +34,14 @@ pub struct Way {
 
 /// Calls that take less on average are not taken for ones that lasted until the function was off. Functions that are switched off for
 /// what their probes cost are called more often than would be possible otherwise.
+///
+/// There is another kind of long call: one that returned while its function was off, unseen, seems to last until the thread's next event.
 const LONG_CALL_NS: f64 = 50_000.0;
+/// Less of a difference is taken for chance.
+const LEAST_PART: f64 = 0.2;
 /// A context that was seen for less than this part of its time has left the stack: by chance no context of some looks is.
 const LEAST_SEEN: f64 = 0.5;
-const FEWEST_LOOKS: f64 = 6.0;
+pub const FEWEST_LOOKS: f64 = 6.0;
 /// How many of these there may be in a row.
 const MOST_GONE: usize = 4;
 /// From so many ways on, looks are no longer divided among contexts that differ in nothing but call sites.
@@ -169,12 +173,15 @@ impl Matcher<'_> {
         let mut refused: HashSet<u32> = HashSet::new();
         // Found by what was known when it was asked: there must be some then.
         let mut found: HashMap<u32, Vec<(u32, f64)>> = HashMap::new();
+        // For how long each function was seen here, whatever it turned out to be.
+        let mut times: HashMap<u32, f64> = HashMap::new();
         loop {
             let mut unsure: BTreeMap<u32, Vec<Frame>> = BTreeMap::new();
             while let Some(frame) = frames.pop() {
                 let SampleNode {
                     function, counted, ..
                 } = self.samples[frame.sample as usize];
+                *times.entry(function).or_default() += self.seen(&[frame]) * self.ns_per_look;
                 let key = (of, function);
                 let is_near = self.callees.contains_key(&key);
                 let is_far = self.further.contains_key(&key);
@@ -192,34 +199,32 @@ impl Matcher<'_> {
             if unsure.is_empty() {
                 break;
             }
-            let mut times: HashMap<u32, f64> = HashMap::new();
-            for (function, frames) in entered.iter().chain(&unsure) {
-                *times.entry(*function).or_default() += self.seen(frames) * self.ns_per_look;
-            }
             for (function, asked) in unsure {
                 let counted = |frame: &Frame| self.samples[frame.sample as usize].counted;
                 let members = self.members(of, function, &times);
                 let (on, off): (Vec<Frame>, Vec<Frame>) = asked.into_iter().partition(counted);
                 let sure = entered.get(&function).map_or(0.0, |known| self.seen(known));
                 let sure = sure + self.seen(&on);
-                let lasted = self.lasted(&members, sure, self.seen(&off));
-                for (frames_, is_context) in [(on, !members.is_empty()), (off, lasted)] {
-                    if is_context {
-                        found.entry(function).or_insert_with(|| members.clone());
-                        entered.entry(function).or_default().extend(frames_);
-                        continue;
-                    }
-                    refused.insert(function);
-                    for frame in frames_ {
-                        frames.extend(self.pass(of, frame));
+                let on_share = if members.is_empty() { 0.0 } else { 1.0 };
+                let off_share = self.lasted(&members, sure, self.seen(&off));
+                for (asked, part) in [(on, on_share), (off, off_share)] {
+                    for frame in asked {
+                        let part_of = |part: f64| Frame {
+                            share: frame.share * part,
+                            ..frame
+                        };
+                        if part > 0.0 {
+                            found.entry(function).or_insert_with(|| members.clone());
+                            entered.entry(function).or_default().push(part_of(part));
+                        }
+                        if part < 1.0 {
+                            refused.insert(function);
+                            frames.extend(self.pass(of, part_of(1.0 - part)));
+                        }
                     }
                 }
             }
         }
-        let times: HashMap<u32, f64> = entered
-            .iter()
-            .map(|(function, frames)| (*function, self.seen(frames) * self.ns_per_look))
-            .collect();
         for (function, frames) in entered {
             let members = found.remove(&function);
             let members = members.unwrap_or_else(|| self.members(of, function, &times));
@@ -241,16 +246,22 @@ impl Matcher<'_> {
         frames.iter().map(looks).sum()
     }
 
-    /// Whether looks at a function that was off were at calls that had begun before.
-    fn lasted(&self, members: &[(u32, f64)], sure: f64, asked: f64) -> bool {
+    /// What part of the looks at a function that was off were at calls that had begun before.
+    fn lasted(&self, members: &[(u32, f64)], sure: f64, asked: f64) -> f64 {
         let nodes = members
             .iter()
             .map(|&(context, _)| &self.nodes[context as usize]);
+        let mut is_long = false;
         let (cum, calls) = nodes.fold((0.0, 0.0), |(cum, calls), node| {
+            is_long |= node.max as f64 >= FEWEST_LOOKS * self.ns_per_look;
             (cum + node.cum as f64, calls + node.calls as f64)
         });
-        let unseen = cum / self.ns_per_look - sure;
-        !members.is_empty() && cum >= LONG_CALL_NS * calls && unseen >= asked / 2.0
+        is_long |= cum >= LONG_CALL_NS * calls;
+        match (cum / self.ns_per_look - sure) / asked {
+            part if !is_long || part < LEAST_PART => 0.0,
+            part if part > 1.0 - (3.0 / asked.sqrt()).min(LEAST_PART) => 1.0,
+            part => part,
+        }
     }
 
     /// The contexts that a function may be below another, and what part of its looks each has. `times` is for how long functions were seen there.
