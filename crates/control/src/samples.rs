@@ -50,11 +50,11 @@ pub struct Samples {
 pub const MOST_HZ: u32 = 10_000;
 
 /// What is copied of a stack at first ...
-const STACK: u32 = 16 << 10;
+const STACK: u32 = 32 << 10;
 /// ... and where that is too little for many: as much as the kernel copies.
 const DEEP_STACK: u32 = (64 << 10) - 8;
 /// Many are this share, of at least so many.
-const MANY: f64 = 0.02;
+const MANY: f64 = 0.01;
 const ENOUGH_LOOKS: u64 = 50;
 
 /// Between two drains, unless a ring fills up.

@@ -2,7 +2,9 @@
 //! meanwhile, and what cannot be followed is said to be so.
 
 use crate::support::build::{Build, Program, run};
+use crate::support::live::Live;
 use crate::support::scratch::Scratch;
+use crate::support::text::assert_restored;
 use crate::support::thalweg::{command, refuse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -285,6 +287,44 @@ fn the_program_says_the_same_with_and_without() {
     let plain = run(Command::new(looked().path).args(["tiny", "100000"]));
     let (said, _) = record(&["--samples", "10000"], &["tiny", "100000"]);
     assert_eq!(said, plain);
+}
+
+#[test]
+fn where_the_kernel_refuses_what_was_asked_for_is_an_error_and_a_budget_goes_on_without() {
+    let forbid = Build::simple("forbid.c");
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let live = Live::ready(&Build::simple("torture.c").path, &[]);
+    let before = live.text();
+    let record = |options: &[&str]| {
+        let mut record = Command::new(&forbid.path);
+        let thalweg = command();
+        record.arg(thalweg.get_program());
+        for (name, value) in thalweg.get_envs() {
+            record.env(name, value.expect("set"));
+        }
+        record.args(["record", "-q", "-d", "200ms", "-p", &live.id(), "-o"]);
+        record.arg(&file).args(options);
+        record.output().expect("it starts")
+    };
+    let refused = record(&["--samples", "99"]);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(message.contains("kernel.perf_event_paranoid"), "{message}");
+    assert!(!file.exists());
+    assert_restored(&before, &live.text());
+    let goes_on = record(&["--budget", "5%"]);
+    assert!(goes_on.status.success(), "{goes_on:?}");
+    let profile = read_file(&file).expect("a profile");
+    assert_eq!(profile.meta.sampling, None);
+    let mut notes = profile.notes.iter();
+    assert!(notes.any(|note| note.contains("performance events")));
+    assert!(calls(&profile) > 0);
+}
+
+fn calls(profile: &Profile) -> u64 {
+    let nodes = threads(profile).flat_map(|thread| &thread.nodes);
+    nodes.map(|node| node.calls).sum()
 }
 
 #[test]

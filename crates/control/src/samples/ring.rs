@@ -21,8 +21,8 @@ pub(super) struct Ring {
     /// Where the records begin, and for how many bytes, a power of two.
     start: usize,
     bytes: usize,
-    /// The record at hand, in one piece.
-    record: Vec<u8>,
+    /// A record that goes on at the ring's start, in one piece.
+    pieces: Vec<u8>,
 }
 
 // SAFETY: the mapping belongs to nobody else in this process, and all access to it is through `&mut self`.
@@ -51,7 +51,7 @@ impl Ring {
             mapped,
             start: page,
             bytes,
-            record: Vec::new(),
+            pieces: Vec::new(),
         })
     }
 
@@ -103,17 +103,32 @@ impl Ring {
             if size < HEAD || size as u64 > waiting {
                 break;
             }
-            let mut record = std::mem::take(&mut self.record);
-            record.resize(size - HEAD, 0);
-            self.copy(at.wrapping_add(HEAD as u64), &mut record);
+            let mut pieces = std::mem::take(&mut self.pieces);
+            visit(
+                kind,
+                self.piece(at.wrapping_add(HEAD as u64), size - HEAD, &mut pieces),
+            );
+            self.pieces = pieces;
             at = at.wrapping_add(size as u64);
             self.tail().store(at, Ordering::Release);
-            visit(kind, &record);
-            self.record = record;
         }
         let in_order = at == head;
         self.tail().store(head, Ordering::Release);
         in_order
+    }
+
+    /// `len` bytes, as they are where they are in one piece. They stay what they are until the tail moves.
+    fn piece<'a>(&'a self, at: u64, len: usize, pieces: &'a mut Vec<u8>) -> &'a [u8] {
+        let from = at as usize & (self.bytes - 1);
+        if len <= self.bytes - from {
+            // SAFETY: inside of the ring, and the kernel does not write between tail and head.
+            return unsafe {
+                std::slice::from_raw_parts(self.memory.as_ptr().add(self.start + from), len)
+            };
+        }
+        pieces.resize(len, 0);
+        self.copy(at, pieces);
+        pieces
     }
 
     fn copy(&self, at: u64, into: &mut [u8]) {

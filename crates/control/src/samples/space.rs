@@ -99,8 +99,9 @@ impl Space {
         let Some(registers) = &look.registers else {
             return Outcome::Lost;
         };
+        let modules = &self.modules;
         let mut home = |pc: u64| match stubs.place(pc, is_on) {
-            Place::Outside => Some((pc, 0)),
+            Place::Outside => Some((described(modules, pc), 0)),
             Place::Displaced(home, raise) => Some((home, raise)),
             Place::Probe => None,
         };
@@ -134,8 +135,7 @@ impl Space {
         if let Some(known) = self.resolved.get(&address) {
             return *known;
         }
-        let next = self.modules.partition_point(|m| m.low <= address);
-        let placed = self.modules[..next].last().filter(|m| address < m.high);
+        let placed = module_at(&self.modules, address);
         let function = placed.and_then(|placed| placed.function_at(address));
         let id = function.map(|function| functions.id(function));
         if self.resolved.len() >= MOST_RESOLVED {
@@ -144,6 +144,28 @@ impl Space {
         self.resolved.insert(address, id);
         id
     }
+}
+
+fn module_at(modules: &[Placed], address: u64) -> Option<&Placed> {
+    let next = modules.partition_point(|m| m.low <= address);
+    modules[..next].last().filter(|m| address < m.high)
+}
+
+/// An address at which the stack is as it is at `pc`, with unwind information. C libraries end that of `clone` before the system
+/// call, for the sake of the new thread; for the calling one everything is as at the entry.
+fn described(modules: &[Placed], pc: u64) -> u64 {
+    let entry = || {
+        let placed = module_at(modules, pc)?;
+        let (module, address) = (&placed.module, pc.wrapping_sub(placed.bias));
+        if module.cfi.cfa_is_rsp_plus_8(address).is_some() {
+            return None;
+        }
+        let function = &module.functions[module.function_at(address)?];
+        let calls_the_kernel = module.bytes_at(address.checked_sub(2)?, 2)? == [0x0f, 0x05];
+        let as_at_entry = module.cfi.cfa_is_rsp_plus_8(function.start) == Some(true);
+        (calls_the_kernel && as_at_entry).then(|| function.start.wrapping_add(placed.bias))
+    };
+    entry().unwrap_or(pc)
 }
 
 impl Placed {
