@@ -135,6 +135,37 @@ test("a process that runs shows its calls as they come", async () => {
   await page.context().close();
 });
 
+// A figure as the page shows it, to three digits that matter.
+const UNITS = { "": 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, ns: 1, "µs": 1e3, ms: 1e6, s: 1e9 };
+function figure(text) {
+  const [number, unit = ""] = text.split(" ");
+  assert.ok(unit in UNITS, text);
+  return Number(number.replaceAll(",", "")) * UNITS[unit];
+}
+
+test("the table shows of each metric what the report says", async () => {
+  const { file, address } = config.measured;
+  const page = await open(browser, address, "#/functions");
+  for (const metric of ["alloc.bytes", "alloc.calls", "free.bytes", "live.objects", "syscall.calls", "syscall.time"]) {
+    const reported = JSON.parse(thalweg("report", file, "--flat", "--json", "--by", metric)).functions;
+    const most = reported.reduce((one, other) => (other.cum > one.cum ? other : one));
+    assert.ok(most.cum > 0, metric);
+    await page.selectOption("select[aria-label=By]", metric);
+    const near = (text, value) => Math.abs(figure(text) - value) <= value * 0.006;
+    const table = async () => {
+      const shown = (await rows(page)).filter((row) => row.cum);
+      return shown.map((row) => [row, reported.filter((one) => one.name === row.name)]).filter(([, known]) => known.length === 1);
+    };
+    const wrong = async () => (await table()).filter(([row, [known]]) => !near(row.base, known.base) || !near(row.cum, known.cum));
+    for (let n = 0; n < 50 && (await wrong()).length > 0; n++) await page.waitForTimeout(100);
+    assert.deepEqual((await wrong()).map(([row, [known]]) => [metric, row, known.base, known.cum]), []);
+    assert.ok((await table()).length > 5, metric);
+    assert.ok((await table()).some(([row]) => figure(row.cum) > 0), metric);
+  }
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+
 test("every metric of the profile is in tables, trees, flame and river", async () => {
   const page = await open(browser, config.calls, "#/functions");
   const { metrics } = await answer(page, "meta");

@@ -146,6 +146,10 @@ fn locks_conditions_file_locks_select_and_fork_make_what_strace_sees() {
             let below = files["cum_metrics"]["syscall.calls"].as_u64();
             assert_eq!(below, Some(1650), "three a time, of 50 in 11 processes");
         }
+        // A child makes one in the midst of it, while its parent goes on.
+        let mut rows = list(&functions["functions"]).iter();
+        let forks = rows.find(|row| row["name"] == "_Fork").expect("_Fork");
+        assert_eq!(forks["metrics"]["syscall.calls"], 20, "{options:?}");
         // All of them are known by name, and by function.
         let total: u64 = counted(&summary).values().sum();
         let of_rows = list(&functions["functions"]).iter();

@@ -155,6 +155,9 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
     let roomy = [&rules[..], &["--record-memory", "16M"]].concat();
     record(&roomy, &[&program, "27000"], Path::new(&many));
     thalweg(&["report", &file, "--html", &html]);
+    let measured = path("measured.thalweg");
+    let metrics = ["--metric", "alloc", "--metric", "syscalls"];
+    record(&metrics, &[&program, "200"], Path::new(&measured));
 
     let mut child = Command::new(&program)
         .arg("0")
@@ -165,6 +168,7 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
     thalweg(&["attach", &pid, "--rule", rule]);
     let of_file = Served::start(&[&file]);
     let of_many = Served::start(&[&many]);
+    let of_measured = Served::start(&[&measured]);
     let live = Served::start(&["-p", &pid]);
     let config = json!({
         "thalweg": env!("CARGO_BIN_EXE_thalweg"),
@@ -172,6 +176,7 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
         "html": html,
         "calls": of_file.address(),
         "many": of_many.address(),
+        "measured": { "file": measured, "address": of_measured.address() },
         "live": live.address(),
     });
     fs::write(path("config.json"), config.to_string()).unwrap();
