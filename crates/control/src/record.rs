@@ -4,13 +4,15 @@
 //! ```text
 //! rules + survey -> tables    record/tables.rs    which functions, which programs       before the attach, and whenever rules change
 //! record areas   -> records   record/drain.rs     a ring per thread, read behind its writer
-//! records        -> calls     record/walk.rs      one walk makes the pruned call trees
+//! records        -> calls     record/walk.rs      one walk makes the pruned call trees, in record/list.rs
 //! ```
 
 mod change;
 mod drain;
 mod errno;
 mod filters;
+pub mod list;
+mod making;
 pub mod tables;
 pub mod walk;
 

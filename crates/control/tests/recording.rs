@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
-use thalweg_control::record::walk::{Call, End, Walk};
+use thalweg_control::record::list::CallList;
+use thalweg_control::record::walk::{End, Walk};
 use thalweg_shm::record::{
     self, Area, Begun, Ended, HOW_RETURNED, HOW_UNWOUND, NO_RULE, Stack, State,
 };
@@ -173,7 +174,7 @@ impl Thread {
 struct Reader {
     walk: Walk,
     position: u64,
-    calls: Vec<Call>,
+    calls: CallList,
 }
 
 impl Reader {
@@ -211,7 +212,7 @@ impl Reader {
         for index in (0..trees.len()).rev() {
             let mut tree = trees[index].take().expect("taken once");
             tree.children.reverse();
-            match self.calls[index].parent {
+            match self.calls.get(index).expect("it is there").parent {
                 Some(parent) => {
                     let above = trees[parent as usize].as_mut().expect("parents come first");
                     above.children.push(tree);
@@ -335,7 +336,7 @@ fn a_record_that_a_handler_never_came_back_to_is_passed_over() {
     thread.state.head.store(head + 3, Relaxed);
     let words: Vec<u64> = thread.words.iter().map(|word| word.load(Relaxed)).collect();
     let mut walk = Walk::default();
-    let mut calls = Vec::new();
+    let mut calls = CallList::default();
     let (position, stop) = walk.go(&words[..head as usize + 3], 0, 1024, &mut calls);
     assert_eq!(position, head);
     assert!(stop.is_some());

@@ -87,9 +87,10 @@ impl<'a> Calls<'a> {
 
     /// Name, whether it was read when the call began, and the value as JSON.
     pub fn values(&self, call: &'a Call) -> impl Iterator<Item = (&'a str, bool, &'a str)> {
-        call.values.iter().filter_map(|value| {
-            let name = self.profile.recorded.names.get(value.name as usize)?;
-            Some((name.as_str(), value.at_entry, value.json.as_str()))
+        let recorded = &self.profile.recorded;
+        recorded.values.of(call.values).filter_map(|value| {
+            let name = recorded.names.get(value.name as usize)?;
+            Some((name.as_str(), value.at_entry, value.json))
         })
     }
 

@@ -39,8 +39,9 @@ mod tag {
     pub const COUNTED_KERNEL: u64 = 43;
 }
 
-pub fn encode(profile: &Profile) -> Vec<u8> {
-    let mut out = Encoder::default();
+/// In pieces, which follow each other.
+pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
     section(&mut out, tag::META, |out| encode_meta(&profile.meta, out));
     section(&mut out, tag::MODULES, |out| {
         list(out, &profile.modules, encode_module)
@@ -131,7 +132,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
             out.number(profile.meta.pruned.calls);
         });
     }
-    out.into_bytes()
+    out
 }
 
 pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
@@ -205,13 +206,14 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
     Ok(profile)
 }
 
-fn section(out: &mut Encoder, tag: u64, content: impl FnOnce(&mut Encoder)) {
+fn section(out: &mut Vec<Vec<u8>>, tag: u64, content: impl FnOnce(&mut Encoder)) {
     let mut inner = Encoder::default();
     content(&mut inner);
     let inner = inner.into_bytes();
-    out.number(tag);
-    out.number(inner.len() as u64);
-    out.raw(&inner);
+    let mut head = Encoder::default();
+    head.number(tag);
+    head.number(inner.len() as u64);
+    out.extend([head.into_bytes(), inner]);
 }
 
 fn list<T>(out: &mut Encoder, elements: &[T], encode: impl Fn(&T, &mut Encoder)) {

@@ -6,6 +6,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::values::{CallValue, CallValues, ValuesAt};
 
 /// What was recorded call by call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +15,8 @@ pub struct Recorded {
     pub rules: Vec<Rule>,
     /// Parents before children.
     pub calls: Vec<Call>,
+    /// What [`Call::values`] refers to.
+    pub values: CallValues,
     /// Referred to by [`CallValue::name`].
     pub names: Vec<String>,
     /// Calls that a rule had chosen and for which there was no room.
@@ -60,7 +63,8 @@ pub struct Call {
     /// Off the processor, its callees included.
     pub waited_ns: u64,
     pub end: CallEnd,
-    pub values: Vec<CallValue>,
+    /// In [`Recorded::values`].
+    pub values: ValuesAt,
 }
 
 impl Call {
@@ -110,17 +114,6 @@ impl CallEnd {
     }
 }
 
-/// Something that a rule has read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallValue {
-    /// Index into [`Recorded::names`].
-    pub name: u32,
-    /// When the call began, as opposed to when it ended.
-    pub at_entry: bool,
-    /// As JSON.
-    pub json: String,
-}
-
 /// One byte at least in each field.
 const LEAST_BYTES_PER_CALL: usize = 12;
 
@@ -147,12 +140,7 @@ pub(crate) fn encode(recorded: &Recorded, out: &mut Encoder) {
         out.number(call.self_ns);
         out.number(call.waited_ns);
         out.byte(call.end as u8);
-        out.number(call.values.len() as u64);
-        for value in &call.values {
-            out.number(value.name.into());
-            out.byte(value.at_entry.into());
-            out.text(&value.json);
-        }
+        recorded.values.encode(call.values, out);
         last.id = call.id;
         last.entry_ns = call.entry_ns;
     }
@@ -168,6 +156,7 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
         })
     })?;
     let (mut last_id, mut last_entry) = (0, 0);
+    let mut values = CallValues::default();
     let calls = input.list(LEAST_BYTES_PER_CALL, |input| {
         let id = input.difference(last_id)?;
         let (parent, function, rule) = (input.optional()?, input.number32()?, input.optional()?);
@@ -190,18 +179,13 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
             end: *CallEnd::ALL
                 .get(usize::from(input.byte()?))
                 .ok_or(ReadError::Corrupt("a call ended in an unknown way"))?,
-            values: input.list(3, |input| {
-                Ok(CallValue {
-                    name: input.number32()?,
-                    at_entry: input.boolean()?,
-                    json: input.text()?,
-                })
-            })?,
+            values: values.decode(input)?,
         })
     })?;
     Ok(Recorded {
         rules,
         calls,
+        values,
         names,
         dropped,
         signatures: Vec::new(),
@@ -241,9 +225,7 @@ impl Recorded {
                     && call
                         .rule
                         .is_none_or(|rule| (rule as usize) < self.rules.len())
-                    && call
-                        .values
-                        .iter()
+                    && (self.values.of(call.values))
                         .all(|value| (value.name as usize) < self.names.len())
             })
     }
@@ -256,8 +238,25 @@ impl Recorded {
         Some(&self.signatures.get(found.ok()?)?.text)
     }
 
+    /// The same for the first one, which may be large: nothing is copied.
+    fn take_over(&mut self, other: Recorded, later_ns: u64, function: impl Fn(u32) -> u32) {
+        *self = other;
+        for call in &mut self.calls {
+            call.function = function(call.function);
+            call.entry_ns = call.entry_ns.saturating_add(later_ns);
+            call.exit_ns = call.exit_ns.saturating_add(later_ns);
+        }
+        for signature in &mut self.signatures {
+            signature.function = function(signature.function);
+        }
+        self.signatures.sort_by_key(|signature| signature.function);
+    }
+
     /// Takes over what another recording has, which began `later_ns` after this one; `function` gives its functions' numbers here.
     pub(crate) fn add(&mut self, other: Recorded, later_ns: u64, function: impl Fn(u32) -> u32) {
+        if self.is_empty() && self.names.is_empty() {
+            return self.take_over(other, later_ns, function);
+        }
         let first = self.calls.len() as u32;
         let beyond = self.calls.iter().map(|call| call.id).max().unwrap_or(0);
         let place = |all: &mut Vec<String>, name: String| {
@@ -295,9 +294,11 @@ impl Recorded {
             call.rule = call.rule.and_then(|rule| rules.get(rule as usize).copied());
             call.entry_ns = call.entry_ns.saturating_add(later_ns);
             call.exit_ns = call.exit_ns.saturating_add(later_ns);
-            for value in &mut call.values {
-                value.name = names.get(value.name as usize).copied().unwrap_or(u32::MAX);
-            }
+            let values = other.values.of(call.values).map(|value| CallValue {
+                name: names.get(value.name as usize).copied().unwrap_or(u32::MAX),
+                ..value
+            });
+            call.values = self.values.add(values);
             self.calls.push(call);
         }
         self.dropped += other.dropped;

@@ -11,6 +11,11 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// Goes on behind what is there.
+    pub fn onto(bytes: Vec<u8>) -> Encoder {
+        Encoder { bytes }
+    }
+
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -68,6 +73,11 @@ impl<'a> Decoder<'a> {
 
     pub fn is_at_end(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// What is still to be read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub fn raw(&mut self, length: usize) -> Result<&'a [u8], ReadError> {
@@ -136,9 +146,12 @@ impl<'a> Decoder<'a> {
     }
 
     pub fn text(&mut self) -> Result<String, ReadError> {
+        self.text_in_place().map(str::to_owned)
+    }
+
+    pub fn text_in_place(&mut self) -> Result<&'a str, ReadError> {
         let length = self.count(1)?;
-        let text = std::str::from_utf8(self.raw(length)?);
-        text.map(str::to_owned)
+        std::str::from_utf8(self.raw(length)?)
             .map_err(|_| ReadError::Corrupt("a text is not UTF-8"))
     }
 

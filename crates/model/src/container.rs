@@ -50,23 +50,36 @@ pub fn read(input: &mut impl Read) -> Result<Profile, ReadError> {
     Ok(profile)
 }
 
-fn pack(body: &[u8]) -> Vec<u8> {
-    let zstd = zstd::bulk::compress(body, LEVEL)
+fn pack(body: &[Vec<u8>]) -> Vec<u8> {
+    let length = body.iter().map(|piece| piece.len() as u64).sum();
+    let zstd = compress(body, length)
         .ok()
-        .filter(|packed| body.len() as u64 <= most_unpacked(packed.len() as u64));
+        .filter(|packed| length <= most_unpacked(packed.len() as u64));
     let (packing, packed) = match &zstd {
-        Some(packed) => (ZSTD, packed.as_slice()),
+        Some(packed) => (ZSTD, std::slice::from_ref(packed)),
         None => (STORED, body),
     };
-    let mut file = Vec::with_capacity(HEADER_BYTES + packed.len() + CHECKSUM_BYTES);
+    let packed_length: usize = packed.iter().map(Vec::len).sum();
+    let mut file = Vec::with_capacity(HEADER_BYTES + packed_length + CHECKSUM_BYTES);
     file.extend_from_slice(&SIGNATURE);
     file.extend_from_slice(&VERSION.to_le_bytes());
     file.extend_from_slice(&packing.to_le_bytes());
-    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
-    file.extend_from_slice(&(packed.len() as u64).to_le_bytes());
-    file.extend_from_slice(packed);
+    file.extend_from_slice(&length.to_le_bytes());
+    file.extend_from_slice(&(packed_length as u64).to_le_bytes());
+    packed
+        .iter()
+        .for_each(|piece| file.extend_from_slice(piece));
     file.extend_from_slice(&xxh3_64(&file).to_le_bytes());
     file
+}
+
+fn compress(body: &[Vec<u8>], length: u64) -> io::Result<Vec<u8>> {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?;
+    encoder.set_pledged_src_size(Some(length))?;
+    for piece in body {
+        encoder.write_all(piece)?;
+    }
+    encoder.finish()
 }
 
 fn unpack(input: &mut impl Read) -> Result<Vec<u8>, ReadError> {
@@ -161,7 +174,7 @@ mod tests {
     #[test]
     fn a_body_that_packs_too_tightly_is_stored_and_comes_back() {
         let body = vec![0; FREE_BYTES as usize + (1 << 20)];
-        let file = pack(&body);
+        let file = pack(std::slice::from_ref(&body));
         assert_eq!(file[10], STORED as u8);
         assert_eq!(unpack(&mut file.as_slice()).unwrap(), body);
     }
@@ -184,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_header_that_claims_a_huge_body_costs_nothing() {
-        let mut file = pack(b"");
+        let mut file = pack(&[]);
         file[12..20].copy_from_slice(&u64::MAX.to_le_bytes());
         file[20..28].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(matches!(

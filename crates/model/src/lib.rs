@@ -22,8 +22,9 @@ mod samples;
 mod sites;
 mod switched;
 mod validate;
+mod values;
 
-pub use calls::{Call, CallEnd, CallValue, Recorded, Rule, Signature};
+pub use calls::{Call, CallEnd, Recorded, Rule, Signature};
 pub use container::{read, write};
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
@@ -37,3 +38,4 @@ pub use profile::{
 pub use samples::{Looked, SampleNode, Sampling};
 pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;
+pub use values::{CallValue, CallValues, ValuesAt};

@@ -148,7 +148,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         }
         if living == 0 {
             if region.is_forsaken() {
-                break region.harvest(None);
+                break region.harvest(None, true);
             }
             region.find_carriers();
         }
@@ -317,7 +317,7 @@ impl Region<'_> {
 
     fn harvest_so_far(&mut self) -> Result<Profile> {
         let _ = self.witness.look(self.shared);
-        self.harvest(Some(clock::ticks()))
+        self.harvest(Some(clock::ticks()), false)
     }
 
     /// Takes what threads have written down of single calls, which makes room for more.
@@ -459,7 +459,7 @@ impl Region<'_> {
         for life in &mut self.lives {
             life.end.get_or_insert((now, End::Running));
         }
-        let harvested = self.harvest(Some(now));
+        let harvested = self.harvest(Some(now), true);
         if let Some(detached) = detached {
             detached.unmap()?;
         }
@@ -467,8 +467,8 @@ impl Region<'_> {
         harvested
     }
 
-    /// `ended`: when the last process was let go, or now if they go on; otherwise when it ended.
-    fn harvest(&mut self, ended: Option<u64>) -> Result<Profile> {
+    /// `ended`: when the last process was let go, or now if they go on; otherwise when it ended. After the last time no recorded calls are left here.
+    fn harvest(&mut self, ended: Option<u64>, is_last: bool) -> Result<Profile> {
         let shared = self.shared;
         let ends = self.lives.iter().filter_map(|life| life.end);
         let last = ended.or(ends.map(|(ticks, _)| ticks).max());
@@ -483,9 +483,14 @@ impl Region<'_> {
             self.drain.trim();
             let header = shared.header()?;
             let (hz, end) = (profile.meta.clock_hz, last.unwrap_or_else(clock::ticks));
-            profile.recorded = self
-                .drain
-                .recorded(shared, &header, &self.witness, hz, end)?;
+            let witness = &self.witness;
+            profile.recorded = match is_last {
+                true => {
+                    let drain = std::mem::take(&mut self.drain);
+                    drain.into_recorded(shared, &header, witness, hz, end)?
+                }
+                false => self.drain.recorded(shared, &header, witness, hz, end)?,
+            };
         }
         if let Some(governor) = &self.governor {
             profile.notes.push(governor.report());

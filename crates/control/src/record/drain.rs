@@ -11,13 +11,13 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use thalweg_model as model;
-use thalweg_rules::{When, decode_all};
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
 use thalweg_shm::rules;
 
-use super::tables::{self, About};
-use super::walk::{Call, End, Stop, Walk};
+use super::list::CallList;
+use super::making::{Making, Times};
+use super::walk::{End, Stop, Walk};
 use crate::error::Result;
 use crate::harvest::Witness;
 use crate::memory::Shared;
@@ -29,7 +29,7 @@ const ABANDONED: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Drain {
     rings: HashMap<u64, Ring>,
-    calls: Vec<Call>,
+    calls: CallList,
     /// The slot of each call's thread: with the position it makes the call's name.
     slots: Vec<u16>,
     owns: bool,
@@ -110,7 +110,7 @@ impl Drain {
     /// The first `count` calls go, but for those that are open and for callers of what stays.
     fn forget(&mut self, count: usize) {
         let mut stays = vec![false; self.calls.len()];
-        for (index, call) in self.calls.iter().enumerate().rev() {
+        for (index, call) in self.calls.last_first() {
             stays[index] |= index >= count || call.end == End::Open;
             if let Some(parent) = call.parent
                 && stays[index]
@@ -129,12 +129,7 @@ impl Drain {
         let mut place = places.iter();
         self.slots
             .retain(|_| place.next().is_some_and(Option::is_some));
-        let mut place = places.iter();
-        self.calls
-            .retain(|_| place.next().is_some_and(Option::is_some));
-        for call in &mut self.calls {
-            call.parent = call.parent.and_then(|parent| places[parent as usize]);
-        }
+        self.calls.keep(&places);
         for ring in self.rings.values_mut() {
             ring.walk.renumber(&places);
         }
@@ -231,92 +226,35 @@ impl Drain {
         hz: f64,
         end: u64,
     ) -> Result<model::Recorded> {
-        let about = tables::about(shared, header)?;
-        let mut namer = Namer {
-            about: &about,
-            numbers: HashMap::new(),
-            names: Vec::new(),
-        };
-        let mut recorded = model::Recorded {
-            rules: rules_of(shared, header, &about)?,
-            ..model::Recorded::default()
-        };
-        for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
-            let at = shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET;
-            let mut bytes = [0; 8];
-            shared.read_bytes(at + offset_of!(area::State, dropped) as u64, &mut bytes)?;
-            recorded.dropped += u64::from_le_bytes(bytes);
+        let times = Times::new(header, hz, end);
+        let mut making = Making::new(&self.calls, shared, header, witness, times)?;
+        for part in self.calls.parts() {
+            making.add(part, &self.slots);
         }
+        Ok(self.finish(making))
+    }
+
+    /// The same for the last time: what the profile has is given back as it gets it.
+    pub fn into_recorded(
+        mut self,
+        shared: &Shared,
+        header: &shm::Header,
+        witness: &Witness,
+        hz: f64,
+        end: u64,
+    ) -> Result<model::Recorded> {
+        let times = Times::new(header, hz, end);
+        let mut making = Making::new(&self.calls, shared, header, witness, times)?;
+        for part in std::mem::take(&mut self.calls).into_parts() {
+            making.add(&part, &self.slots);
+        }
+        Ok(self.finish(making))
+    }
+
+    fn finish(&self, making: Making) -> model::Recorded {
+        let mut recorded = making.finish();
         let left_out: u64 = self.rings.values().map(|ring| ring.walk.left_out).sum();
         recorded.dropped += left_out + self.forgotten;
-        let ns = |ticks: u64| {
-            (ticks.saturating_sub(header.attach_ticks) as f64 * 1e9 / hz).round() as u64
-        };
-        let span = |ticks: u64| (ticks as f64 * 1e9 / hz).round() as u64;
-        // Callers whose callees are trees of their own have nothing left to show.
-        let mut wanted = vec![false; self.calls.len()];
-        for (index, call) in self.calls.iter().enumerate().rev() {
-            wanted[index] |= call.rule != area::NO_RULE;
-            if let Some(parent) = call.parent
-                && wanted[index]
-            {
-                wanted[parent as usize] = true;
-            }
-        }
-        let mut places = vec![0; self.calls.len()];
-        for (index, call) in self.calls.iter().enumerate() {
-            if !wanted[index] || call.function >= header.functions {
-                continue;
-            }
-            places[index] = recorded.calls.len() as u32;
-            let mut made = model::Call {
-                // Below 2^53, so that readers of JSON that have no other numbers keep them apart.
-                id: u64::from(self.slots[index]) << 40 | call.position,
-                parent: call.parent.map(|parent| places[parent as usize]),
-                function: call.function,
-                rule: call
-                    .rule
-                    .checked_sub(1)
-                    .filter(|rule| (*rule as usize) < recorded.rules.len()),
-                pid: witness.process(call.pid),
-                tid: witness.thread(call.pid, call.tid),
-                request: u64::from(call.request),
-                entry_ns: ns(call.entry),
-                exit_ns: ns(end),
-                end: model::CallEnd::Open,
-                values: namer.values(call),
-                ..model::Call::default()
-            };
-            match call.end {
-                End::Open => {}
-                End::Lost => {
-                    made.exit_ns = made.entry_ns;
-                    made.end = model::CallEnd::Lost;
-                }
-                End::Closed {
-                    exit,
-                    own,
-                    processor,
-                    slow,
-                    ..
-                } => {
-                    made.exit_ns = ns(exit);
-                    made.self_ns = span(own);
-                    let took = exit.saturating_sub(call.entry);
-                    made.waited_ns = span(took.saturating_sub(processor).saturating_sub(slow));
-                    made.end = if call.end.is_unwound() {
-                        model::CallEnd::Unwound
-                    } else if call.end.is_suspended() {
-                        model::CallEnd::Suspended
-                    } else if call.end.is_end_of_thread() {
-                        model::CallEnd::ThreadEnded
-                    } else {
-                        model::CallEnd::Returned
-                    };
-                }
-            }
-            recorded.calls.push(made);
-        }
         // What was overwritten is counted nowhere, but the rules count all that they choose.
         if self.oldest_go && !self.others_read {
             let chosen = recorded.calls.iter().filter(|call| call.rule.is_some());
@@ -324,55 +262,7 @@ impl Drain {
             let missing = kept.saturating_sub(chosen.count() as u64);
             recorded.dropped = recorded.dropped.max(missing);
         }
-        recorded.names = namer.names;
-        Ok(recorded)
-    }
-}
-
-/// The rules, with how many calls each has chosen.
-fn rules_of(shared: &Shared, header: &shm::Header, about: &About) -> Result<Vec<model::Rule>> {
-    let mut all = Vec::new();
-    for (index, rule) in about.rules.iter().enumerate() {
-        let counter = header.rules_offset
-            + rules::COUNTERS_OFFSET
-            + (index as u64 + 1) % rules::MAX_RULES * rules::COUNTER_SIZE;
-        let counter: rules::Counter = shared.read(counter)?;
-        all.push(model::Rule {
-            text: rule.text.clone(),
-            kept: counter.kept,
-        });
-    }
-    Ok(all)
-}
-
-/// Makes a call's bytes into named values.
-struct Namer<'a> {
-    about: &'a About,
-    numbers: HashMap<String, u32>,
-    names: Vec<String>,
-}
-
-impl Namer<'_> {
-    fn values(&mut self, call: &Call) -> Vec<model::CallValue> {
-        let read = decode_all(&self.about.descriptions, &call.values);
-        let mut thrown = decode_all(&self.about.thrown, &call.thrown);
-        // A rule may have asked for it itself.
-        thrown.retain(|value| read.iter().all(|own| own.name != value.name));
-        let all = read.into_iter().chain(thrown);
-        all.map(|read| model::CallValue {
-            at_entry: read.when == When::Entry,
-            json: serde_json::to_string(&read.value).unwrap_or_else(|_| "null".into()),
-            name: self.number(read.name),
-        })
-        .collect()
-    }
-
-    fn number(&mut self, name: String) -> u32 {
-        let names = &mut self.names;
-        *self.numbers.entry(name).or_insert_with_key(|name| {
-            names.push(name.clone());
-            names.len() as u32 - 1
-        })
+        recorded
     }
 }
 

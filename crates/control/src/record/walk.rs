@@ -8,6 +8,8 @@ use thalweg_shm::record::{
     KIND_NONE, KIND_THREAD, NO_RULE,
 };
 
+use super::list::{CallList, ReadAt};
+
 /// A recorded call; times are counter values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
@@ -22,9 +24,8 @@ pub struct Call {
     pub request: u32,
     pub entry: u64,
     pub end: End,
-    pub values: Vec<u8>,
-    /// What left it, where that was thrown.
-    pub thrown: Vec<u8>,
+    /// What rules have read of it, and what left it where that was thrown.
+    pub read: ReadAt,
 }
 
 /// How far a call has come.
@@ -94,7 +95,7 @@ impl Walk {
         words: &[u64],
         position: u64,
         size: u64,
-        calls: &mut Vec<Call>,
+        calls: &mut CallList,
     ) -> (u64, Option<Stop>) {
         let mut at = 0;
         while let Some(&first) = words.get(at) {
@@ -128,7 +129,7 @@ impl Walk {
         head: Head,
         record: &[u64],
         position: u64,
-        calls: &mut Vec<Call>,
+        calls: &mut CallList,
     ) -> Option<()> {
         match head.kind() {
             KIND_THREAD => {
@@ -167,15 +168,16 @@ impl Walk {
                     self.begin(head.depth(), what, entry, position, calls);
                 }
                 let open = self.open.pop()?;
-                let Some(call) = open.call else {
+                let Some(index) = open.call else {
                     self.left_out += u64::from(rule != NO_RULE);
                     return Some(());
                 };
-                let call = calls.get_mut(call as usize)?;
-                call.rule = rule;
                 let behind = 8 + usize::from(values).div_ceil(8);
-                call.values = bytes(record.get(8..behind)?, values);
-                call.thrown = bytes(record.get(behind..)?, thrown);
+                let values = bytes(record.get(8..behind)?, values);
+                let thrown = bytes(record.get(behind..)?, thrown);
+                calls.set_read(index as usize, &values, &thrown);
+                let call = calls.get_mut(index as usize)?;
+                call.rule = rule;
                 call.end = End::Closed {
                     exit: word(3)?,
                     own: word(4)?,
@@ -189,7 +191,7 @@ impl Walk {
         Some(())
     }
 
-    fn begin(&mut self, depth: u64, what: u64, entry: u64, position: u64, calls: &mut Vec<Call>) {
+    fn begin(&mut self, depth: u64, what: u64, entry: u64, position: u64, calls: &mut CallList) {
         let request = what as u32;
         let parent = self.open.last().and_then(|above| above.call);
         let has_room = self.limit.is_none_or(|limit| calls.len() < limit);
@@ -228,7 +230,7 @@ impl Walk {
     }
 
     /// Whatever is open at this depth or deeper has ended without a word.
-    fn close_from(&mut self, depth: u64, calls: &mut [Call]) {
+    fn close_from(&mut self, depth: u64, calls: &mut CallList) {
         while let Some(top) = self.open.last()
             && top.depth >= depth
         {

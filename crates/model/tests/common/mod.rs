@@ -114,6 +114,14 @@ fn add_calls(profile: &mut Profile) {
     recorded.names = vec!["sql".into()];
     let nodes = profile.processes.iter().flat_map(|p| &p.threads);
     for (index, node) in (0..).zip(nodes.flat_map(|thread| &thread.nodes)) {
+        let json = format!("\"select {index}\"");
+        let value = CallValue {
+            name: 0,
+            at_entry: node.calls % 3 == 0,
+            json: &json,
+        };
+        let values = std::iter::repeat_n(value, node.calls as usize % 3);
+        let values = recorded.values.add(values);
         recorded.calls.push(Call {
             id: node.calls,
             parent: index_before(index),
@@ -127,14 +135,7 @@ fn add_calls(profile: &mut Profile) {
             self_ns: node.min,
             waited_ns: node.elapsed,
             end: ends[node.calls as usize % ends.len()],
-            values: vec![
-                CallValue {
-                    name: 0,
-                    at_entry: node.calls % 3 == 0,
-                    json: format!("\"select {index}\""),
-                };
-                node.calls as usize % 3
-            ],
+            values,
         });
     }
 }
