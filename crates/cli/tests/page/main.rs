@@ -8,10 +8,10 @@ mod served;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use served::{Served, thalweg};
+use served::{Served, Target, thalweg};
 
 fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web")
@@ -106,11 +106,7 @@ fn every_interaction_of_the_page_shows_what_the_reports_say() {
 fn a_running_process_is_watched_switched_saved_and_let_go() {
     let scratch = tempfile::tempdir().unwrap();
     let script = "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do f(12) local t = {} for i = 1, 50 do t[i] = tostring(i) end table.sort(t) end";
-    let mut child = Command::new("/usr/bin/lua5.4")
-        .args(["-e", script])
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = Target::start(Command::new("/usr/bin/lua5.4").args(["-e", script]));
     let served = Served::start_in(scratch.path(), &["-p", &child.id().to_string()]);
     let config = scratch.path().join("config.json");
     let content = json!({
@@ -130,9 +126,7 @@ fn a_running_process_is_watched_switched_saved_and_let_go() {
         .output()
         .unwrap();
     assert!(!said.status.success(), "it is still attached");
-    assert!(child.try_wait().unwrap().is_none(), "it did not survive");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert!(child.is_alive(), "it did not survive");
 }
 
 #[test]
@@ -159,11 +153,7 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
     let metrics = ["--metric", "alloc", "--metric", "syscalls"];
     record(&metrics, &[&program, "200"], Path::new(&measured));
 
-    let mut child = Command::new(&program)
-        .arg("0")
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = Target::start(Command::new(&program).arg("0"));
     let pid = child.id().to_string();
     thalweg(&["attach", &pid, "--rule", rule]);
     let of_file = Served::start(&[&file]);
@@ -182,8 +172,6 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
     fs::write(path("config.json"), config.to_string()).unwrap();
     run_in_browser("calls.test.mjs", Path::new(&path("config.json")));
     thalweg(&["detach", &pid]);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 fn run_in_browser(tests: &str, config: &Path) {

@@ -74,3 +74,28 @@ impl Drop for Served {
         let _ = self.child.wait();
     }
 }
+
+/// A program that runs until the test ends, however it does.
+pub struct Target(Child);
+
+impl Target {
+    pub fn start(command: &mut Command) -> Target {
+        Target(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
