@@ -146,6 +146,63 @@ fn what_is_not_counted_is_seen_as_well_and_stands_where_it_was_called() {
     }
 }
 
+/// Milliseconds of a function, with what it called, as reports show it.
+fn shown_ms(profile: &Profile, name: &str) -> f64 {
+    let rows = thalweg_analysis::flat(profile);
+    let row = rows
+        .iter()
+        .find(|row| profile.functions[row.function as usize].name == name);
+    row.map_or(0.0, |row| row.cum as f64 / 1e6)
+}
+
+#[test]
+fn what_is_not_counted_has_the_time_that_it_took() {
+    let options = ["--samples", "2999", "-N", "^(six|three|one)$"];
+    let (said, mut profile) = record(&options, &["shares", "600"]);
+    assert_eq!(shown_ms(&profile, "six"), 0.0);
+    let whole = shown_ms(&profile, "main");
+    assert!(thalweg_analysis::fill(&mut profile));
+    assert!((shown_ms(&profile, "main") - whole).abs() < 0.001);
+    for line in said.lines() {
+        let (name, ms) = line.split_once(' ').expect("a name and a number");
+        let ms: f64 = ms.parse().expect("a number");
+        let shown = shown_ms(&profile, name);
+        assert!(
+            (shown - ms).abs() < 0.06 * whole,
+            "{name} took {ms} ms and is shown with {shown} of {whole}"
+        );
+    }
+}
+
+/// Functions of a few instructions, of which a clock would tell nothing true.
+#[test]
+fn what_a_budget_switched_off_has_its_time_back() {
+    let (_, mut profile) = record(&["--budget", "5%"], &["tiny", "150000000"]);
+    thalweg_analysis::compensate(&mut profile);
+    thalweg_analysis::estimate(&mut profile);
+    let looks: u64 = threads(&profile)
+        .flat_map(|t| &t.samples)
+        .map(|n| n.own)
+        .sum();
+    let names = ["tiny_leaf", "tiny_caller", "tiny_pushes", "tiny_jumps"];
+    let seen: Vec<f64> = names
+        .iter()
+        .map(|name| looks_at(&profile, name) as f64 / looks as f64)
+        .collect();
+    let whole = shown_ms(&profile, "main");
+    assert!(thalweg_analysis::fill(&mut profile));
+    for (name, seen) in names.iter().zip(seen) {
+        let shown = shown_ms(&profile, name) / whole;
+        assert!(
+            (shown - seen).abs() < 0.1,
+            "{name} was seen by {seen} of the looks and is shown with {shown} of the time"
+        );
+    }
+    let rows = thalweg_analysis::flat(&profile);
+    let all: u64 = rows.iter().map(|row| row.base).sum();
+    assert!(all as f64 / 1e6 <= whole * 1.05, "nothing is added");
+}
+
 #[test]
 fn a_budget_has_looks_unless_the_user_says_no() {
     let (_, profile) = record(&["--budget", "5%"], &["tiny", "60000000"]);
