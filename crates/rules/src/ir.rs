@@ -83,7 +83,12 @@ impl Ir {
     }
 
     pub(crate) fn unary(op: u8, a: Ir) -> Ir {
-        Ir::Unary(op, Box::new(a))
+        match (op, &a) {
+            // A constant below zero is one, too.
+            (op::NEG, Ir::Const(value)) => Ir::Const(value.wrapping_neg()),
+            (op::FNEG, Ir::Const(bits)) => Ir::Const((-f64::from_bits(*bits)).to_bits()),
+            _ => Ir::Unary(op, Box::new(a)),
+        }
     }
 
     pub(crate) fn binary(op: u8, a: Ir, b: Ir) -> Ir {

@@ -205,6 +205,17 @@ fn a_comparison_of_floats_answers_as_the_whole_program_does() {
 }
 
 #[test]
+fn constants_below_zero_are_constants() {
+    for rule in [
+        "f: arg1:f64 < -1.5",
+        "f: arg1:f32 <= -0.25 or arg1:f32 == -1.5",
+        "f: arg1:int < -1",
+    ] {
+        assert_eq!(compare(rule, false), 1, "{rule}");
+    }
+}
+
+#[test]
 fn error_numbers_and_results_decide_an_exit() {
     for rule in [
         "f: errno == 2",
