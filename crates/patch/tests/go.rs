@@ -38,6 +38,7 @@ fn module(code: &str, marked: &[(u32, u32)]) -> Module {
         functions: functions.collect(),
         start: module.functions[0].start,
         end: module.functions[F + 1].end,
+        ..GoTable::default()
     });
     module
 }

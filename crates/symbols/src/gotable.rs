@@ -11,6 +11,7 @@
 use crate::bytes::{c_string, slice, u32_at, u64_at};
 use crate::{FoundIn, Function, FunctionKind, Section};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The part of a module that the Go compiler made.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,19 @@ pub struct GoTable {
     pub end: u64,
     /// Sorted by start.
     pub functions: Vec<GoFunction>,
+    /// How stacks are followed, each from its address on to the next one's; address order.
+    pub frames: Arc<Vec<(u64, GoFrame)>>,
+}
+
+/// How a stack goes on at an address of Go code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoFrame {
+    /// The return address is so many bytes above the stack pointer.
+    Depth(u32),
+    /// Nobody called it.
+    Outermost,
+    /// It goes from one stack to another.
+    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +75,11 @@ const MAGIC_1_18: u32 = 0xffff_fff0;
 const MAGIC_1_20: u32 = 0xffff_fff1;
 /// The value by which the first of a function's tables tells that goroutines are not preempted there.
 const IS_UNSAFE: i64 = -2;
+const FLAG_TOP_FRAME: u8 = 1;
+const FLAG_WRITES_SP: u8 = 1 << 1;
 const FLAG_ASSEMBLY: u8 = 1 << 2;
+/// No frame is larger.
+const MOST_DEPTH: i64 = 1 << 30;
 const LONGEST_NAME: usize = 4096;
 const FTAB_ENTRY: usize = 8;
 /// Places that are looked at more closely in search of one function.
@@ -201,6 +219,7 @@ impl<'d> Raw<'d> {
         let mut functions = Vec::with_capacity(self.count.min(1 << 20));
         let end_of_all = text.checked_add(u64::from(self.entry(self.count)?))?;
         let mut previous = None;
+        let mut frames = Vec::new();
         for index in 0..self.count {
             let entry = self.entry(index)?;
             let next = self.entry(index + 1)?;
@@ -217,6 +236,11 @@ impl<'d> Raw<'d> {
             let unpreemptible = self
                 .unpreemptible(description, next - entry)
                 .unwrap_or_default();
+            match flag {
+                flag if flag & FLAG_TOP_FRAME != 0 => frames.push((start, GoFrame::Outermost)),
+                flag if flag & FLAG_WRITES_SP != 0 => frames.push((start, GoFrame::Unknown)),
+                _ => self.add_frames(start, description, next - entry, &mut frames),
+            }
             functions.push(GoFunction {
                 start,
                 name: String::from_utf8_lossy(name).into_owned(),
@@ -228,7 +252,34 @@ impl<'d> Raw<'d> {
             start: functions.first()?.start,
             end: end_of_all,
             functions,
+            frames: Arc::new(frames),
         })
+    }
+
+    /// Where the table is not what it should be, nothing is known of the function's stack.
+    fn add_frames(
+        &self,
+        start: u64,
+        description: &[u8],
+        size: u32,
+        frames: &mut Vec<(u64, GoFrame)>,
+    ) {
+        let before = frames.len();
+        let table = u32_at(description, 16);
+        let done = table.filter(|offset| *offset != 0).and_then(|offset| {
+            self.runs(offset, size, |from, _, depth| {
+                let known = (0..MOST_DEPTH).contains(&depth);
+                let frame = match known {
+                    true => GoFrame::Depth(depth as u32),
+                    false => GoFrame::Unknown,
+                };
+                frames.push((start + u64::from(from), frame));
+            })
+        });
+        if done.is_none() {
+            frames.truncate(before);
+            frames.push((start, GoFrame::Unknown));
+        }
     }
 
     /// `None` where the table is not what it should be: then goroutines may be preempted anywhere.
@@ -241,8 +292,19 @@ impl<'d> Raw<'d> {
         if offset == 0 {
             return None;
         }
-        let mut rest = self.pctab.get(offset as usize..)?;
         let mut ranges = Vec::new();
+        self.runs(offset, size, |from, to, value| {
+            if value == IS_UNSAFE {
+                ranges.push((from, to));
+            }
+        })?;
+        Some(ranges)
+    }
+
+    /// Visits the runs of one of a function's tables: from, to, relative to its start, and the value there. `None` where the table
+    /// is not what it should be.
+    fn runs(&self, offset: u32, size: u32, mut visit: impl FnMut(u32, u32, i64)) -> Option<()> {
+        let mut rest = self.pctab.get(offset as usize..)?;
         let (mut value, mut pc) = (-1i64, 0u32);
         let mut first = true;
         while pc < size {
@@ -256,12 +318,10 @@ impl<'d> Raw<'d> {
             if next <= pc {
                 return None;
             }
-            if value == IS_UNSAFE {
-                ranges.push((pc, next));
-            }
+            visit(pc, next, value);
             pc = next;
         }
-        Some(ranges)
+        Some(())
     }
 }
 

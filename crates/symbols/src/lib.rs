@@ -33,7 +33,7 @@ pub use cfi::CfiTable;
 pub use debugfile::DebugLookup;
 pub use dwarf::{Dwarf, Reader, debug_info, debug_info_of};
 pub use elf::Error;
-pub use gotable::{GoFunction, GoTable};
+pub use gotable::{GoFrame, GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
 pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};

@@ -7,6 +7,7 @@
 use crate::Module;
 use crate::cfi::FrameEntry;
 use crate::frames::Bytes;
+use crate::gotable::GoFrame;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, Encoding, EvaluationResult, Expression,
     LittleEndian, Location, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
@@ -53,6 +54,8 @@ pub struct Unwinder {
 /// Rules that are kept; a program that is looked at for hours is met at ever new addresses.
 const MOST_RULES: usize = 1 << 16;
 
+type GoFrames = Arc<Vec<(u64, GoFrame)>>;
+
 struct Loaded {
     start: u64,
     end: u64,
@@ -63,6 +66,8 @@ struct Loaded {
     /// Executable sections, absolute.
     code: Vec<(u64, u64)>,
     is_loader: bool,
+    /// Go code has tables of its own: from where to where, and the tables.
+    go: Option<(u64, u64, GoFrames)>,
 }
 
 /// How to get from one frame to its caller's.
@@ -161,6 +166,10 @@ impl Unwinder {
                 .map(|s| (s.vaddr.wrapping_add(bias), s.end().wrapping_add(bias)))
                 .collect(),
             is_loader: module.is_loader,
+            go: module
+                .go
+                .as_ref()
+                .map(|table| (table.start, table.end, table.frames.clone())),
         });
         self.modules.sort_by_key(|m| m.start);
         self.rules.clear();
@@ -282,7 +291,9 @@ impl Unwinder {
             return false;
         };
         let described = self.rules.get(&ip).is_some_and(Option::is_some);
-        !described && (module.is_loader || value(registers, RBP, read) == Some(0))
+        !described
+            && module.go_frame(ip).is_none()
+            && (module.is_loader || value(registers, RBP, read) == Some(0))
     }
 
     fn module_of(&self, address: u64) -> Option<&Loaded> {
@@ -355,6 +366,9 @@ impl Unwinder {
                 .then_some(())
         };
         is_code(ip)?;
+        if self.module_of(ip)?.go_frame(ip).is_some() {
+            return None;
+        }
         let bp = value(registers, RBP, read)?;
         let sp = value(registers, RSP, read)?;
         if bp < sp || bp % 8 != 0 {
@@ -376,7 +390,20 @@ impl Loaded {
         EhFrame::new(&self.eh_frame, LittleEndian)
     }
 
+    fn go_frame(&self, ip: u64) -> Option<GoFrame> {
+        let (start, end, frames) = self.go.as_ref()?;
+        let address = ip.wrapping_sub(self.bias);
+        if !(*start..*end).contains(&address) {
+            return None;
+        }
+        let next = frames.partition_point(|frame| frame.0 <= address);
+        Some(frames[..next].last().map_or(GoFrame::Unknown, |f| f.1))
+    }
+
     fn rule(&self, ip: u64) -> Option<Rule> {
+        if let Some(frame) = self.go_frame(ip) {
+            return go_rule(frame);
+        }
         let address = ip.wrapping_sub(self.bias);
         let next = self.entries.partition_point(|e| e.start <= address);
         let entry = self.entries[..next].last().filter(|e| address < e.end)?;
@@ -428,6 +455,25 @@ impl Loaded {
             outermost,
         })
     }
+}
+
+/// A frame pointer is saved below the return address, by functions with a frame.
+fn go_rule(frame: GoFrame) -> Option<Rule> {
+    let (depth, outermost) = match frame {
+        GoFrame::Depth(depth) => (i64::from(depth), false),
+        GoFrame::Outermost => (0, true),
+        GoFrame::Unknown => return None,
+    };
+    let mut saved = vec![(RA, Saved::At(-8))];
+    if depth >= 8 {
+        saved.push((RBP, Saved::At(-16)));
+    }
+    Some(Rule {
+        cfa: Cfa::Register(RSP, depth + 8),
+        saved,
+        signal: false,
+        outermost,
+    })
 }
 
 fn evaluate(
