@@ -313,6 +313,9 @@ pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
                 add_unwound((*top).node as *mut Node, 1);
             }
             record::ends(slot, now, shm::record::HOW_UNWOUND, None);
+            if states::ends_unseen(slot, top) {
+                states::end_unseen(slot, top, now);
+            }
             // One that was reached by a tail jump has left together with the frame below.
             unseen &= key & shm::KEY_TAIL != 0;
             pop(slot, now);

@@ -4,7 +4,7 @@
 //! what it took itself is part of its caller's own time. Reports put that right where some calls were timed.
 
 use crate::clock;
-use crate::memory::{Slot, atomic64, header, region};
+use crate::memory::{Slot, atomic64, flags, header, region};
 use crate::slow::{function_of, in_folded};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
@@ -51,6 +51,76 @@ pub unsafe fn left_unseen(frame: *const Frame) -> bool {
     unsafe {
         let state = state_of(function_of((*frame).node as *const Node));
         state.is_some_and(|state| (&raw const (*state).offs).read_volatile() != 0)
+    }
+}
+
+/// Whether its function is switched off, so that it has returned since, or is about to.
+///
+/// # Safety
+/// `frame` must be one of the running thread's.
+pub unsafe fn ends_unseen(slot: Slot, frame: *const Frame) -> bool {
+    // SAFETY: as the caller's; what is not in use has no key.
+    unsafe {
+        let per_ns = (*header()).ticks_per_ns;
+        let since = off_since(slot, frame).filter(|_| (*frame).key != 0);
+        since.is_some_and(|since| !shm::lasts((*frame).start, since, per_ns))
+    }
+}
+
+/// On the thread's clock.
+unsafe fn off_since(slot: Slot, frame: *const Frame) -> Option<u64> {
+    // SAFETY: by the caller's promise; every function has a state.
+    unsafe {
+        let state = state_of(function_of((*frame).node as *const Node))?;
+        if (&raw const (*state).state).read_volatile() != shm::PROBE_OFF {
+            return None;
+        }
+        let since = (&raw const (*state).since).read_volatile();
+        Some(since.saturating_sub((*slot.shared()).off))
+    }
+}
+
+/// The activation's function has been switched off: it, and those that it was reached from by tail jumps, have had their own time up to
+/// then, the rest is their caller's.
+///
+/// # Safety
+/// `last` must be the running thread's top one, above the sentinel, with its function switched off; `now` is on the thread's clock.
+pub unsafe fn end_unseen(slot: Slot, last: *mut Frame, now: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let since = off_since(slot, last).unwrap_or(now);
+        let mut until = since.min(now);
+        let mut frame = last;
+        while flags() & shm::HEADER_TIMED != 0 && frame > slot.bottom() {
+            let start = (*frame).start;
+            if start != 0 {
+                stop_clock(frame, until);
+                until = until.min(start);
+            }
+            if (*frame).key & shm::KEY_TAIL == 0 {
+                return;
+            }
+            frame = frame.sub(1);
+        }
+    }
+}
+
+/// From now on it is an untimed one.
+unsafe fn stop_clock(frame: *mut Frame, until: u64) {
+    // SAFETY: as the caller's.
+    unsafe {
+        let took = until.wrapping_sub((*frame).start);
+        let own = (took.wrapping_sub((*frame).child) as i64).max(0) as u64;
+        let below = frame.sub(1);
+        (*below).child = (*below).child.wrapping_add(own);
+        let node = (*frame).node as *mut Node;
+        if in_folded(node) {
+            atomic64(&raw mut (*node).base).fetch_add(own, Relaxed);
+        } else {
+            (*node).base = (*node).base.wrapping_add(own);
+            (*node).cum = (*node).cum.wrapping_add(own);
+        }
+        (&raw mut (*frame).start).write_volatile(0);
     }
 }
 

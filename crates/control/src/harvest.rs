@@ -318,6 +318,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         .chars()
         .take(15)
         .collect();
+    let states = states::of_all(shared, &header)?;
     let mut reader = Reader {
         shared,
         header: &header,
@@ -330,6 +331,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         command_name,
         alive: HashMap::new(),
         half_cut: pruning::half_cut(shared, &header)?,
+        states: &states,
         stray_system_calls: header.lost_system_calls,
         sites: match nodes.sites {
             true => Some(Resolver::new(shared, &header)?),
@@ -379,7 +381,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     alloc::add_notes(&mut profile, shared, &header)?;
     kernel::charge(&mut profile);
     profile.notes.extend(kernel::stray(stray_system_calls));
-    profile.switched = switched(shared, &header, end_ticks, &clock)?;
+    profile.switched = switched(&states, end_ticks, &clock);
     if header.inner_pid != header.pid && unseen > 0 {
         profile.notes.push(format!(
             "{unseen} threads ended before they were seen from outside: their numbers are those of the target's PID namespace"
@@ -389,15 +391,9 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
 }
 
 /// Functions that were not timed all along.
-fn switched(
-    shared: &Shared,
-    header: &shm::Header,
-    end: u64,
-    clock: &Clock,
-) -> Result<Vec<model::Switched>> {
-    let states = states::of_all(shared, header)?;
-    let changed = (0..).zip(&states).filter(|(_, state)| state.changes > 0);
-    Ok(changed
+fn switched(states: &[shm::ProbeState], end: u64, clock: &Clock) -> Vec<model::Switched> {
+    let changed = (0..).zip(states).filter(|(_, state)| state.changes > 0);
+    changed
         .map(|(function, state)| model::Switched {
             function,
             state: match State::of(state.state) {
@@ -409,7 +405,7 @@ fn switched(
             off_ns: clock.ns(states::off_until(state, end)),
             changes: state.changes.into(),
         })
-        .collect())
+        .collect()
 }
 
 fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
@@ -490,6 +486,8 @@ struct Reader<'a> {
     alive: HashMap<u32, HashSet<u32>>,
     /// Nodes that a killed thread was cutting: whether they were met in a tree all the same.
     half_cut: HashMap<u64, bool>,
+    /// How the probes of each function stand.
+    states: &'a [shm::ProbeState],
     /// Where call sites are told apart.
     sites: Option<Resolver>,
     /// System calls of which nobody knows who made them.
@@ -767,24 +765,35 @@ impl Reader<'_> {
         let mut running: HashMap<u64, Running> = HashMap::new();
         let timed = self.header.flags & shm::HEADER_TIMED != 0;
         let mut above = 0u64;
-        let Some(innermost) = frames.last() else {
-            return Ok(running);
-        };
+        let mut waited = false;
+        let mut returns_with = None;
         for frame in frames.iter().rev() {
             let inside = frame.child.wrapping_add(above);
-            let took = match frame.start {
+            let number = self.nodes.number_of(frame.node);
+            // One that has made a tail jump returns with whom it jumped to.
+            let off_since = returns_with.or_else(|| {
+                let since = self.off_since(number?)?.saturating_sub(clock.off);
+                let lasts = shm::lasts(frame.start, since, self.header.ticks_per_ns);
+                (!lasts).then_some(since)
+            });
+            returns_with = off_since.filter(|_| frame.key & shm::KEY_TAIL != 0);
+            let took = match (frame.start, off_since) {
                 // Not timed: its own time is its caller's.
-                0 if timed => inside,
-                start => end.saturating_sub(start),
+                (0, _) if timed => inside,
+                // Since it was switched off, too.
+                (start, Some(since)) => inside.max(since.min(end).saturating_sub(start)),
+                (start, None) => end.saturating_sub(start),
             };
             let own = took.wrapping_sub(inside) as i64;
             above = took;
-            if let Some(number) = self.nodes.number_of(frame.node) {
+            if let Some(number) = number {
                 let entry = running.entry(number).or_default();
                 entry.took = entry.took.wrapping_add(took);
                 entry.own = entry.own.wrapping_add(own);
                 entry.timed |= frame.start != 0;
-                if std::ptr::eq(frame, innermost) {
+                // Since one was switched off its waits are its callers'.
+                if !waited && off_since.is_none() {
+                    waited = true;
                     entry.waited = charged;
                     if clock.terminal_wait == clock.last {
                         entry.terminal = charged;
@@ -793,6 +802,13 @@ impl Reader<'_> {
             }
         }
         Ok(running)
+    }
+
+    /// When the function of a context was switched off, if it is.
+    fn off_since(&self, number: u64) -> Option<u64> {
+        let function = self.nodes.at(number).ok()?.function;
+        let state = self.states.get(function as usize)?;
+        (state.state == shm::PROBE_OFF).then_some(state.since)
     }
 
     fn process(&self, pid: u32, first: &Account, command: &[String]) -> (Option<u32>, Vec<String>) {

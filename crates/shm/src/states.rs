@@ -53,6 +53,16 @@ pub struct ProbeState {
 
 pub const PROBE_STATE_SIZE: u64 = 32;
 
+/// An activation that had lasted for so many nanoseconds when its function was switched off is likely to go on for long: it stays on the shadow
+/// stack and keeps its time. A shorter one has returned right after that, unseen.
+const LASTING_NS: u64 = 1_000_000;
+
+/// Whether the activation that began at `start` is such a one. `since`: when its function was switched off, on the same clock.
+pub const fn lasts(start: u64, since: u64, ticks_per_ns: u64) -> bool {
+    let ticks = (LASTING_NS as u128 * ticks_per_ns as u128) >> 32;
+    start != 0 && since.saturating_sub(start) as u128 >= ticks
+}
+
 /// What a quarter of a node's address is added to, to find where its untimed calls are counted: `PrivateSlot::untimed`.
 pub const fn untimed_base(shared_start: u64, header: &Header) -> u64 {
     let waits = shared_start + waits_offset(header.nodes_offset, header.nodes_len);

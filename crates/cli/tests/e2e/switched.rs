@@ -5,7 +5,7 @@ use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::{assert_patched, assert_restored};
-use crate::support::thalweg::{command, export, refuse, succeed};
+use crate::support::thalweg::{command, export, record, refuse, succeed};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
@@ -122,6 +122,31 @@ fn counts_are_exact_through_hundreds_of_switches() {
     live.tell("end");
     let (_, status) = live.wait(Duration::from_secs(60));
     assert!(status.success(), "{status}");
+}
+
+/// Calls of the function are on the stack when it goes off, and nobody sees them return: from then on time is their caller's, though nothing is
+/// called any more that could tell.
+#[test]
+fn what_runs_while_a_function_is_off_is_its_callers_time() {
+    let program = Build::new("truth")
+        .source("bench/truth.c")
+        .flag("-O2")
+        .flag("-pthread")
+        .finish();
+    let options = ["--budget", "5%", "--samples", "0"];
+    let recorded = record(&options, &program, &["recursion", "3000000"]);
+    let profile = &recorded.profile;
+    let base = |name: &str| -> u64 {
+        let nodes = profile.threads.iter().flat_map(|thread| &thread.nodes);
+        let of = nodes.filter(|node| profile.functions[node.function].name == name);
+        of.map(|node| node.base).sum()
+    };
+    assert!(
+        base("work") > base("fibonacci"),
+        "work {}, fibonacci {}",
+        base("work"),
+        base("fibonacci")
+    );
 }
 
 #[test]
