@@ -14,6 +14,7 @@
 
 mod arcs;
 mod around;
+mod blend;
 mod combine;
 mod compensate;
 mod components;

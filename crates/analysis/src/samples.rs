@@ -27,6 +27,8 @@ use thalweg_model::{
 
 use self::ways::{FEWEST_LOOKS, Way, ways};
 use crate::Extremes;
+use crate::blend::blend;
+use crate::compensate::costs;
 use crate::narrow::count_recursion;
 
 /// What chance does once in a thousand times.
@@ -43,11 +45,18 @@ pub fn fill(profile: &mut Profile) -> bool {
         functions: profile.functions.len(),
         switched: &switched.collect(),
     };
+    // Where functions were switched little was taken out, and who was counted when is not known to the last call.
+    let without = profile.meta.costs.filter(|costs| costs.taken_out);
+    let without = without.filter(|_| profile.switched.is_empty());
     let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
     let mut any = false;
     for thread in profile.processes.iter_mut().flat_map(|p| &mut p.threads) {
         let samples = std::mem::take(&mut thread.samples);
         if samples.iter().any(|frame| frame.own > 0) {
+            if let Some(known) = &without {
+                let costs = costs(&thread.nodes, known);
+                blend(&mut thread.nodes, &costs, &samples);
+            }
             fill_thread(thread, &samples, &scale, &mut sums);
             any = true;
         }
