@@ -297,16 +297,20 @@ tw_base:
     .endm
 
     # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx, below FIRST_FILTER.
-    # Registers lie below rsp; what the caller has put on the stack is farther up with \loops. Clobbers rax and rcx.
+    # Registers lie below rsp; what the caller has put on the stack is farther up with \loops, and is there for certain only on the page that
+    # rsp is on. Clobbers rax and rcx.
     .macro DECIDE loops
 40: movsx rax, word ptr [rdx - {FILTERS} + {FILTER_PLACE}]
-    .if \loops
     test rax, rax
     js 41f
+    .if \loops
     sub rax, -128
-41:
     .endif
-    mov cl, [rdx - {FILTERS} + {FILTER_CUT}]
+    lea rcx, [rsp + rax + 7]
+    xor rcx, rsp
+    test rcx, -4096
+    jnz 47f
+41: mov cl, [rdx - {FILTERS} + {FILTER_CUT}]
     mov rax, [rsp + rax]
     and rax, [rdx - {FILTERS} + {FILTER_MASK}]
     shl rax, cl
@@ -331,6 +335,7 @@ tw_base:
     bts rcx, 63
     xor rax, rcx
     jmp 42b
+47: mov edx, {ASK}
 46:
     .endm
 

@@ -255,3 +255,20 @@ fn programs_that_know_their_callees_registers_run_as_alone_whatever_is_compared(
         assert_eq!(ruled.stdout, alone.stdout, "{name}");
     }
 }
+
+/// A rule may ask for an argument that nobody passes: where it would be there may be nothing, as at the end of a coroutine's stack.
+#[test]
+fn an_argument_beyond_the_end_of_the_stack_harms_nobody() {
+    let program = Build::new("edge").source("edge.c").flag("-O2").finish();
+    let scratch = Scratch::new();
+    let file = scratch.join("calls.thalweg");
+    let file = file.to_str().expect("UTF-8");
+    let mut command = command();
+    command.args(["record", "-q", "--no-report", "-o", file]);
+    command.args(["--rule", "at_the_edge: arg20:int > 3"]);
+    let output = command.arg("--").arg(&program.path).output();
+    let output = output.expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(output.stdout, b"1000\n");
+    assert_eq!(succeed(&["calls", "-i", file, "--json"]).lines().count(), 0);
+}
