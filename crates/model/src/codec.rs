@@ -121,6 +121,18 @@ impl<'a> Decoder<'a> {
         Err(ReadError::Corrupt("a number has more than 64 bits"))
     }
 
+    /// Of the node `index` of a tree in which parents come first: how far before it its parent is, 0 for none.
+    pub fn parent(&mut self, index: usize) -> Result<Option<u32>, ReadError> {
+        match self.number()? {
+            0 => Ok(None),
+            up => (index as u64)
+                .checked_sub(up)
+                .and_then(|parent| u32::try_from(parent).ok())
+                .map(Some)
+                .ok_or(ReadError::Corrupt("a parent does not precede its child")),
+        }
+    }
+
     pub fn number32(&mut self) -> Result<u32, ReadError> {
         let value = self.number()?;
         u32::try_from(value).map_err(|_| ReadError::Corrupt("a number has more than 32 bits"))

@@ -59,15 +59,7 @@ pub fn decode(input: &mut Decoder) -> Result<Vec<Node>, ReadError> {
     let count = input.count(LEAST_BYTES_PER_NODE)?;
     let mut nodes = vec![Node::default(); count];
     for (index, node) in nodes.iter_mut().enumerate() {
-        node.parent = match input.number()? {
-            0 => None,
-            up => Some(
-                (index as u64)
-                    .checked_sub(up)
-                    .and_then(|parent| u32::try_from(parent).ok())
-                    .ok_or(ReadError::Corrupt("a parent does not precede its child"))?,
-            ),
-        };
+        node.parent = input.parent(index)?;
     }
     for node in &mut nodes {
         node.function = input.number32()?;

@@ -195,15 +195,7 @@ pub(crate) fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), R
 fn decode_tree(input: &mut Decoder) -> Result<Vec<SampleNode>, ReadError> {
     let mut samples = vec![SampleNode::default(); input.count(LEAST_BYTES_PER_NODE)?];
     for (index, node) in samples.iter_mut().enumerate() {
-        node.parent = match input.number()? {
-            0 => None,
-            up => Some(
-                (index as u64)
-                    .checked_sub(up)
-                    .and_then(|parent| u32::try_from(parent).ok())
-                    .ok_or(ReadError::Corrupt("a caller does not precede its callee"))?,
-            ),
-        };
+        node.parent = input.parent(index)?;
     }
     for node in &mut samples {
         node.function = input.number32()?;
