@@ -259,7 +259,11 @@ fn programs_that_know_their_callees_registers_run_as_alone_whatever_is_compared(
 /// A rule may ask for an argument that nobody passes: where it would be there may be nothing, as at the end of a coroutine's stack.
 #[test]
 fn an_argument_beyond_the_end_of_the_stack_harms_nobody() {
-    let program = Build::new("edge").source("edge.c").flag("-O2").finish();
+    let program = Build::new("edge")
+        .source("edge.c")
+        .flag("-O2")
+        .flag("-g0")
+        .finish();
     let scratch = Scratch::new();
     let file = scratch.join("calls.thalweg");
     let file = file.to_str().expect("UTF-8");
