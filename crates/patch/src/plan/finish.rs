@@ -1,0 +1,272 @@
+//! The end of a plan: functions that rely on others that failed are given up, room that nobody used is put back, and what is left
+//! gets its events and becomes the module's plan.
+
+use super::{Need, Planned, Planner, State};
+use crate::flags::read_before_set;
+use crate::flow::{ExitKind, LeavesFor};
+use crate::image::Image;
+use crate::insn::Flow;
+use crate::interface::{
+    Event, FragmentPlan, FunctionPlan, ModulePlan, PatchForm, Probe, SkipReason, Skipped,
+};
+use crate::kernel::EntersKernel;
+use crate::space::JUMP;
+use std::collections::HashSet;
+
+impl Planner<'_, '_> {
+    /// Gives up functions that rely on others that failed, until nothing changes.
+    fn settle(&mut self) {
+        loop {
+            let mut changed = false;
+            for i in 0..self.states.len() {
+                let State::Planned(planned) = &self.states[i] else {
+                    continue;
+                };
+                let missing = planned
+                    .needs
+                    .iter()
+                    .find(|(g, _)| !matches!(self.states[*g], State::Planned(_)));
+                let Some(&(other, need)) = missing else {
+                    continue;
+                };
+                let why = match &self.states[other] {
+                    State::Failed(SkipReason::Continuation { why, .. }) => (**why).clone(),
+                    State::Failed(reason) => reason.clone(),
+                    _ => SkipReason::NotSelected,
+                };
+                let other = self.image.module.functions[other].start;
+                self.states[i] = State::Failed(match need {
+                    Need::Exits => SkipReason::Continuation {
+                        other,
+                        why: Box::new(why),
+                    },
+                    Need::Bytes => SkipReason::SharedBytes { other },
+                });
+                changed = true;
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Functions whose probes must not touch the flags.
+    fn keep_flags(&self) -> HashSet<usize> {
+        let mut keep = HashSet::new();
+        let mut edges: Vec<(usize, usize)> = Vec::new();
+        for (i, state) in self.states.iter().enumerate() {
+            let State::Planned(planned) = state else {
+                continue;
+            };
+            let f = &self.image.module.functions[i];
+            let fragment = self.image.is_fragment(i);
+            if self.targets.flags_read_after.contains(&f.start)
+                || !fragment && read_before_set(self.image, planned.entered, f.end)
+            {
+                keep.insert(i);
+            }
+            for (_, kind) in &planned.exits {
+                if let ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) = kind {
+                    edges.push((i, *g));
+                }
+            }
+            edges.extend(
+                planned
+                    .needs
+                    .iter()
+                    .filter(|n| n.1 == Need::Exits)
+                    .map(|n| (i, n.0)),
+            );
+        }
+        // Flags pass unharmed along tail jumps in both directions: to a target that reads them, back to a caller that does.
+        let mut grown = !keep.is_empty();
+        while grown {
+            let before = keep.len();
+            for &(a, b) in &edges {
+                if keep.contains(&a) || keep.contains(&b) {
+                    keep.extend([a, b]);
+                }
+            }
+            grown = keep.len() > before;
+        }
+        keep
+    }
+
+    /// Puts back what was displaced to make room that nobody used.
+    fn drop_spare(&mut self) {
+        let planned = |s: &State| match s {
+            State::Planned(planned) => planned
+                .windows
+                .iter()
+                .map(|w| (w.end, w.patch))
+                .collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        let all = || self.states.iter().flat_map(planned);
+        let mut boards: Vec<u64> = all().filter_map(|(_, p)| p.springboard()).collect();
+        boards.sort_unstable();
+        let puns: HashSet<u64> = all()
+            .filter(|(_, p)| matches!(p, PatchForm::Pun { .. }))
+            .map(|(end, _)| end)
+            .collect();
+        for state in &mut self.states {
+            let State::Planned(planned) = state else {
+                continue;
+            };
+            let Planned { windows, spare, .. } = &mut **planned;
+            windows.retain(|w| {
+                let board = boards.get(boards.partition_point(|b| b + JUMP <= w.start));
+                let hosts = board.is_some_and(|&b| b < w.end);
+                hosts || puns.contains(&w.start) || !spare.contains(&w.start)
+            });
+        }
+    }
+
+    pub(super) fn finish(mut self, kernel: &[EntersKernel]) -> ModulePlan {
+        self.settle();
+        self.drop_spare();
+        let entering = self.enter_kernel(kernel);
+        let keep = self.keep_flags();
+        let probed: Vec<bool> = self
+            .states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| matches!(s, State::Planned(_)) && !self.image.is_fragment(i))
+            .collect();
+        let mut plan = ModulePlan {
+            entering,
+            ..ModulePlan::default()
+        };
+        for (function, state) in self.states.into_iter().enumerate() {
+            match state {
+                State::Untouched | State::Waiting => {}
+                State::Failed(reason) if !self.image.is_fragment(function) => {
+                    plan.skipped.push(Skipped { function, reason });
+                }
+                State::Failed(_) => {}
+                State::Planned(planned) => {
+                    let mut planned = *planned;
+                    planned.windows.sort_unstable_by_key(|w| w.start);
+                    let needs = |wanted: &dyn Fn(Need) -> bool| {
+                        let all = planned.needs.iter().filter(|need| wanted(need.1));
+                        let mut all: Vec<usize> = all.map(|need| need.0).collect();
+                        all.sort_unstable();
+                        all.dedup();
+                        all
+                    };
+                    let continues_in = needs(&|need| need == Need::Exits);
+                    let hosts = needs(&|need| need == Need::Bytes);
+                    let needs = needs(&|_| true);
+                    let keep_flags = keep.contains(&function);
+                    let fragment = self.image.is_fragment(function);
+                    plan.stub_bytes += planned.stub_bytes;
+                    place_events(
+                        self.image,
+                        &mut planned,
+                        &probed,
+                        (!fragment).then_some(function),
+                    );
+                    if fragment {
+                        plan.fragments.push(FragmentPlan {
+                            function,
+                            keep_flags,
+                            windows: planned.windows,
+                            continues_in,
+                            hosts,
+                        });
+                    } else {
+                        plan.functions.push(FunctionPlan {
+                            function,
+                            keep_flags,
+                            method: planned.method,
+                            exits: planned.exits.len(),
+                            windows: planned.windows,
+                            needs,
+                        });
+                    }
+                }
+            }
+        }
+        plan
+    }
+}
+
+fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Option<usize>) {
+    if let (Some(function), Some(window)) = (entry, planned.windows.first_mut()) {
+        let probe = Probe::Entry {
+            function,
+            loops: planned.loops,
+        };
+        window.events.push(Event {
+            at: planned.entered,
+            probe,
+        });
+    }
+    for &(at, kind) in &planned.exits {
+        let elsewhere = entry.filter(|_| planned.leaves_for != LeavesFor::Caller);
+        let probe = match (kind, elsewhere) {
+            (ExitKind::Return | ExitKind::TailIndirect, Some(function)) => Probe::Switch {
+                function,
+                jumps: kind == ExitKind::TailIndirect,
+                unwinds: planned.leaves_for == LeavesFor::OuterCaller,
+            },
+            _ => probe_at(image, at, kind, probed),
+        };
+        let end_of = matches!(kind, ExitKind::FallThrough(_));
+        let window = planned.windows.iter_mut().find(|w| {
+            if end_of {
+                w.end == at
+            } else {
+                (w.start..w.end).contains(&at)
+            }
+        });
+        if let Some(window) = window {
+            window.events.push(Event { at, probe });
+        }
+    }
+    for &at in &planned.enters {
+        if let Some(window) = planned.windows.iter_mut().find(|w| w.end == at) {
+            let probe = Probe::Kernel { function: entry };
+            window.events.push(Event { at, probe });
+        }
+    }
+}
+
+fn probe_at(image: &Image, at: u64, kind: ExitKind, probed: &[bool]) -> Probe {
+    match kind {
+        ExitKind::Return => Probe::Return,
+        ExitKind::ReturnPop | ExitKind::Thunk | ExitKind::Tail(None) => Probe::Exit,
+        ExitKind::Tail(Some(g)) | ExitKind::FallThrough(g) => {
+            if probed[g] {
+                Probe::TailMark
+            } else {
+                Probe::Exit
+            }
+        }
+        ExitKind::TailPlt => match plt_slot(image, at) {
+            Some(_) => Probe::TailUnknown,
+            None => Probe::Exit,
+        },
+        ExitKind::TailIndirect => Probe::TailUnknown,
+    }
+}
+
+/// The address of the pointer through which the PLT entry that the jump at `jump` goes to will jump.
+pub(crate) fn plt_slot(image: &Image, jump: u64) -> Option<u64> {
+    let target = crate::insn::decode_one(image.code_at(jump)?, jump)?.near_branch_target();
+    let mut at = target;
+    for _ in 0..2 {
+        let instruction = crate::insn::decode_one(image.code_at(at)?, at)?;
+        let insn = crate::insn::Insn::from_iced(&instruction)?;
+        if insn.flow == Flow::JumpIndirect {
+            return instruction
+                .is_ip_rel_memory_operand()
+                .then(|| instruction.ip_rel_memory_address());
+        }
+        if !insn.fixed {
+            return None;
+        }
+        at = insn.end();
+    }
+    None
+}
