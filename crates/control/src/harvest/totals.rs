@@ -1,0 +1,137 @@
+//! Sums over the trees, read while they grow: for status lines, and by function for the budget.
+
+use std::collections::HashSet;
+
+use thalweg_model as model;
+use thalweg_shm as shm;
+
+use super::clock::Clock;
+use super::nodes::{Nodes, has_folded, pruned};
+use crate::accounts;
+use crate::clock::Moment;
+use crate::error::Result;
+use crate::memory::Shared;
+use crate::proc::{self, Pid};
+use crate::pruning;
+use crate::waits::Waits;
+
+/// What a status line shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// All that were seen, and how many of them have ended.
+    pub threads: u64,
+    pub ended: u64,
+    pub calls: u64,
+    pub contexts: u64,
+    pub memory: u64,
+    pub folded: u64,
+    /// Contexts that were cut when memory got short, and their calls.
+    pub pruned: model::Pruned,
+    /// Events that the hot path handed to the slow path, and frames that were found left behind: how healthy the probes are.
+    pub slow_events: u64,
+    pub resyncs: u64,
+}
+
+impl Totals {
+    pub fn plus(self, other: Totals) -> Totals {
+        Totals {
+            threads: self.threads + other.threads,
+            calls: self.calls + other.calls,
+            contexts: self.contexts + other.contexts,
+            memory: self.memory + other.memory,
+            folded: self.folded + other.folded,
+            pruned: self.pruned.plus(other.pruned),
+            slow_events: self.slow_events + other.slow_events,
+            resyncs: self.resyncs + other.resyncs,
+            ended: self.ended + other.ended,
+        }
+    }
+}
+
+/// Sums over all trees, read while they grow.
+pub fn totals(shared: &Shared) -> Result<Totals> {
+    pruning::undisturbed(shared, || read_totals(shared))
+}
+
+fn read_totals(shared: &Shared) -> Result<Totals> {
+    let header = shared.header()?;
+    let used = header.nodes_used.min(header.nodes_len);
+    let nodes = Nodes::read(shared, &header)?;
+    let mut totals = Totals {
+        folded: header.folded_calls,
+        pruned: pruned(&header),
+        calls: header.folded_calls + header.prune.cut_calls,
+        ..Totals::default()
+    };
+    let mut processes = HashSet::from([header.pid]);
+    for account in accounts::all(shared)? {
+        totals.threads += account.threads;
+        if header.inner_pid == header.pid {
+            processes.insert(account.pid);
+        }
+        nodes.walk(account.root, |_, node, _| {
+            totals.calls += node.calls;
+            totals.contexts += 1;
+        })?;
+    }
+    for slot in accounts::slots(shared, &header) {
+        let (_, slot) = slot?;
+        totals.slow_events += slot.slow_entries + slot.slow_exits;
+        totals.resyncs += slot.resyncs;
+    }
+    let living = |pid: &u32| proc::tasks(Pid(*pid as i32)).map_or(0, |tasks| tasks.len() as u64);
+    totals.ended = totals
+        .threads
+        .saturating_sub(processes.iter().map(living).sum());
+    totals.memory = used;
+    Ok(totals)
+}
+
+/// What all contexts of one function have counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FunctionSum {
+    pub calls: u64,
+    pub untimed: u64,
+    /// Of the calls that were timed.
+    pub own_ns: f64,
+    pub unwound: u64,
+}
+
+/// By function number, read while the trees grow; and what all threads have spent in the slow path, in nanoseconds.
+pub(crate) fn by_function(shared: &Shared) -> Result<(Vec<FunctionSum>, f64)> {
+    pruning::undisturbed(shared, || read_by_function(shared))
+}
+
+fn read_by_function(shared: &Shared) -> Result<(Vec<FunctionSum>, f64)> {
+    let header = shared.header()?;
+    let nodes = Nodes::read(shared, &header)?;
+    let waits = Waits::read(shared, &header)?;
+    let clock = Clock::new(&header, Moment::now());
+    let mut sums = vec![FunctionSum::default(); header.functions.min(MOST_FUNCTIONS) as usize];
+    let mut add = |function: u32, node: &shm::Node, waits: shm::Waits| {
+        if let Some(sum) = sums.get_mut(function as usize) {
+            sum.calls = sum.calls.saturating_add(node.calls);
+            sum.untimed = sum.untimed.saturating_add(waits.untimed);
+            sum.own_ns += clock.signed_ns(node.base as i64) as f64;
+            sum.unwound += u64::from(node.unwound);
+        }
+    };
+    for account in accounts::all(shared)? {
+        nodes.walk(account.root, |number, node, _| {
+            add(node.function, node, waits.of(number));
+        })?;
+    }
+    if has_folded(&header) {
+        for function in 0..header.functions.min(MOST_FUNCTIONS) {
+            add(function, &nodes.folded(function)?, waits.folded(function));
+        }
+    }
+    let mut slow = 0;
+    for slot in accounts::slots(shared, &header) {
+        slow += clock.ns(slot?.1.slow_ticks);
+    }
+    Ok((sums, slow as f64))
+}
+
+/// No target has more functions: one that says so has scribbled over its memory.
+const MOST_FUNCTIONS: u32 = 1 << 24;

@@ -1,0 +1,282 @@
+//! One thread's tree as contexts of a profile, and the contexts that were folded.
+
+use std::collections::HashMap;
+
+use thalweg_model as model;
+use thalweg_model::NodeFlags;
+use thalweg_shm as shm;
+
+use super::Reader;
+use super::clock::Clock;
+use super::nodes::has_folded;
+use crate::accounts::Account;
+use crate::error::Result;
+use crate::kernel;
+
+/// That a process has ended is noticed a little later, which is not to look like a wait.
+const UNSEEN_END_NS: u64 = 200_000_000;
+
+/// Figures of one context, in ticks.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    calls: u64,
+    cum: u64,
+    base: u64,
+    /// Off the processor, in itself.
+    waited: u64,
+    terminal: u64,
+    min: i64,
+    max: i64,
+    unwound: u32,
+    untimed: u64,
+    flags: NodeFlags,
+}
+
+impl Reader<'_> {
+    pub(super) fn thread(
+        &mut self,
+        profile: &mut model::Profile,
+        account: &Account,
+    ) -> Result<model::Thread> {
+        let timed = self.header.flags & shm::HEADER_TIMED != 0;
+        let (pid, tid) = (
+            self.witness.process(account.pid),
+            self.witness.thread(account.pid, account.tid),
+        );
+        let end = self.end_of(account, pid, tid);
+        let open = match (account.slot, &account.clock) {
+            (Some(index), Some(clock)) => {
+                let pending = self.pending_wait(clock, pid, tid, end);
+                let charged = match self.witness.end(pid) {
+                    // When exactly it ended nobody saw.
+                    Some(_) if self.clock.ns(pending) < UNSEEN_END_NS => 0,
+                    _ => pending,
+                };
+                self.open_frames(index, end, clock, (pending, charged))?
+            }
+            _ => HashMap::new(),
+        };
+        let mut places: HashMap<u64, u32> = HashMap::new();
+        let since_attach = |ticks: u64| {
+            self.clock
+                .ns(ticks.saturating_sub(self.header.attach_ticks))
+        };
+        let mut thread = model::Thread {
+            tid,
+            name: self.name(account, pid, tid),
+            created_by: self.creator(profile, account),
+            start_ns: since_attach(account.start),
+            end_ns: since_attach(end),
+            nodes: Vec::new(),
+            metrics: model::NodeMetrics::default(),
+            samples: Vec::new(),
+            folded_calls: 0,
+            others: account.threads - 1,
+            kernel: self.kernel_counts(account, pid, tid),
+        };
+        let clock = self.clock;
+        let mut sites = Vec::new();
+        let mut waits: Vec<u64> = Vec::new();
+        let half_cut = &mut self.half_cut;
+        let mut counted = kernel::Counted::default();
+        self.nodes.walk_all(account.root, |number, node, parent| {
+            if let Some(call) = shm::kernel::number(node.function) {
+                let caller = parent.and_then(|parent| places.get(&parent).copied());
+                return counted.add(caller, call, node.calls);
+            }
+            let waited = self.waits.of(number);
+            let mut figures = Figures {
+                calls: node.calls,
+                cum: node.cum,
+                base: node.base,
+                waited: waited.ticks,
+                terminal: waited.terminal,
+                min: node.min,
+                max: node.max,
+                unwound: node.unwound,
+                untimed: waited.untimed,
+                flags: NodeFlags::empty(),
+            };
+            if let Some(met) = half_cut.get_mut(&number) {
+                *met = true;
+            }
+            sites.push(node.children[shm::SITE_SLOT]);
+            if node.flags & shm::NODE_AT_ATTACH != 0 {
+                figures.flags |= NodeFlags::ON_STACK_AT_ATTACH;
+            }
+            if node.flags & shm::NODE_OPEN_AT_END != 0 {
+                figures.flags |= NodeFlags::OPEN;
+            }
+            if let Some(running) = open.get(&number) {
+                figures.flags |= NodeFlags::OPEN;
+                figures.cum = figures.cum.wrapping_add(running.took);
+                figures.base = figures.base.wrapping_add(running.own as u64);
+                if running.timed {
+                    figures.min = figures.min.min(running.own);
+                    figures.max = figures.max.max(running.own);
+                }
+                figures.waited = figures.waited.wrapping_add(running.waited);
+                figures.terminal = figures.terminal.wrapping_add(running.terminal);
+            }
+            waits.push(clock.ns(figures.waited));
+            let parent = parent.and_then(|p| places.get(&p).copied());
+            let place = thread.nodes.len() as u32;
+            places.insert(number, place);
+            thread.metrics.add(place, &self.allocations.of(number));
+            thread.nodes.push(convert(
+                &figures,
+                node.function,
+                parent,
+                &thread.nodes,
+                clock,
+                timed,
+            ));
+        })?;
+        if let Some(resolver) = &mut self.sites {
+            for (index, address) in sites.into_iter().enumerate() {
+                let caller = thread.nodes[index].parent;
+                let caller = caller.map(|parent| thread.nodes[parent as usize].function);
+                thread.nodes[index].site = resolver.site(profile, address, caller);
+            }
+        }
+        if !has_folded(self.header) {
+            add_up(&mut thread.nodes);
+        }
+        add_waits(&mut thread.nodes, waits);
+        self.stray_system_calls += counted.charge(&mut thread, &mut profile.enters_kernel);
+        Ok(thread)
+    }
+
+    /// Contexts that found no room or were cut: one node per function, kept with the process's first thread.
+    pub(super) fn add_folded(&self, profile: &mut model::Profile) -> Result<()> {
+        if !has_folded(self.header) {
+            return Ok(());
+        }
+        let Some(thread) = profile
+            .processes
+            .first_mut()
+            .and_then(|p| p.threads.first_mut())
+        else {
+            return Ok(());
+        };
+        let timed = self.header.flags & shm::HEADER_TIMED != 0;
+        for function in 0..self.header.functions {
+            let mut node = self.nodes.folded(function)?;
+            self.add_half_cut(function, &mut node)?;
+            if node.calls == 0 && node.base == 0 && node.cum == 0 {
+                continue;
+            }
+            let figures = Figures {
+                calls: node.calls,
+                cum: node.cum,
+                base: node.base,
+                waited: self.waits.folded(function).ticks,
+                terminal: self.waits.folded(function).terminal,
+                // Kept inverted, so that the zeros it starts with mean "none yet".
+                min: i64::MAX - node.min,
+                max: node.max,
+                unwound: node.unwound,
+                untimed: self.waits.folded(function).untimed,
+                flags: NodeFlags::FOLDED,
+            };
+            thread.folded_calls += node.calls;
+            let mut node = convert(&figures, function, None, &[], self.clock, timed);
+            node.elapsed = node.cum.saturating_add(self.clock.ns(figures.waited));
+            let place = thread.nodes.len() as u32;
+            thread
+                .metrics
+                .add(place, &self.allocations.folded(function));
+            thread.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// What a thread that was killed while it cut a context of `function` had not yet moved to `folded`.
+    fn add_half_cut(&self, function: u32, folded: &mut shm::Node) -> Result<()> {
+        for number in self.half_cut.iter().filter(|(_, met)| !**met) {
+            let node = self.nodes.at(*number.0)?;
+            if node.function == function {
+                folded.calls = folded.calls.wrapping_add(node.calls);
+                folded.cum = folded.cum.wrapping_add(node.cum);
+                folded.base = folded.base.wrapping_add(node.base);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes cum the sum of a context's own time and its children's to the nanosecond: ticks were rounded one by one, and
+/// a tree that is read while it grows is not of one moment. (Not where contexts were folded: their time is in the
+/// cum of their callers only.)
+fn add_up(nodes: &mut [model::Node]) {
+    for node in nodes.iter_mut() {
+        node.cum = node.base;
+    }
+    for index in (0..nodes.len()).rev() {
+        let cum = nodes[index].cum;
+        if let Some(parent) = nodes[index].parent {
+            nodes[parent as usize].cum = nodes[parent as usize].cum.saturating_add(cum);
+        }
+    }
+}
+
+/// Elapsed is what was worked and what was waited, here and in all callees.
+fn add_waits(nodes: &mut [model::Node], mut waits: Vec<u64>) {
+    for index in (0..nodes.len()).rev() {
+        let node = &mut nodes[index];
+        node.elapsed = node.cum.saturating_add(waits[index]);
+        if let Some(parent) = node.parent {
+            waits[parent as usize] = waits[parent as usize].saturating_add(waits[index]);
+        }
+    }
+}
+
+fn convert(
+    figures: &Figures,
+    function: u32,
+    parent: Option<u32>,
+    nodes: &[model::Node],
+    clock: &Clock,
+    timed: bool,
+) -> model::Node {
+    let mut recursion = 0;
+    let mut ancestor = parent;
+    while let Some(index) = ancestor {
+        let node = &nodes[index as usize];
+        if node.function == function {
+            recursion = node.recursion + 1;
+            break;
+        }
+        ancestor = node.parent;
+    }
+    let never_left = figures.min == i64::MAX;
+    let ns = |ticks: u64| if timed { clock.ns(ticks) } else { 0 };
+    let signed = |ticks: i64| {
+        if timed && !never_left {
+            clock.signed_ns(ticks)
+        } else {
+            0
+        }
+    };
+    model::Node {
+        parent,
+        function,
+        calls: figures.calls,
+        base: if timed {
+            clock.signed_ns(figures.base as i64)
+        } else {
+            0
+        },
+        cum: ns(figures.cum),
+        elapsed: ns(figures.cum),
+        terminal: ns(figures.terminal),
+        min: signed(figures.min),
+        max: signed(figures.max),
+        recursion,
+        unwound: figures.unwound.into(),
+        // Counted right after the call is, so that a reader may meet one more.
+        untimed: figures.untimed.min(figures.calls),
+        flags: figures.flags,
+        site: None,
+    }
+}
