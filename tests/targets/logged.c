@@ -99,11 +99,11 @@ static void signals(void)
 	sigaction(SIGALRM, &action, NULL);
 	action.sa_flags |= SA_ONSTACK;
 	sigaction(SIGUSR1, &action, NULL);
-	struct itimerval often = { { 0, 700 }, { 0, 700 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct itimerval often = { { 0, 100 }, { 0, 100 } }, never = { { 0, 0 }, { 0, 0 } };
 	setitimer(ITIMER_REAL, &often, NULL);
-	for (long n = 0; n < 400; n++) {
+	for (long n = 0; n < 3000; n++) {
 		sink += job("main", n);
-		if (n % 20 == 0)
+		if (n % 100 == 0)
 			raise(SIGUSR1);
 	}
 	setitimer(ITIMER_REAL, &never, NULL);

@@ -6,7 +6,7 @@
 
 use crate::memory::{Slot, atomic64, flags, header, region};
 use crate::slow::function_of;
-use crate::values::{self, Asked, Over, Values};
+use crate::values::{self, Asked, Found, Over, Values};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_bytecode::Call;
@@ -246,9 +246,18 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
             false if how == record::HOW_SUSPENDED => values.suspend(depth, begun.entry),
             false => None,
         };
-        let (rule, values) = found.unwrap_or((record::NO_RULE, &[]));
-        let read = Read { values, thrown };
+        let (rule, read) = match &found {
+            Some(found) => (found.rule, found.values),
+            None => (record::NO_RULE, &[][..]),
+        };
+        let read = Read {
+            values: read,
+            thrown,
+        };
         area.end(&mut frames, depth, rule, &ended, &read);
+        if let Some(found) = found {
+            values.give_back(found);
+        }
         area.forget_above(depth - 1);
     }
 }
@@ -260,7 +269,7 @@ unsafe fn chosen<'v>(
     over: &Over,
     registers: Option<&Registers>,
     arguments: Option<&record::Saved>,
-) -> Option<(u32, &'v [u8])> {
+) -> Option<Found<'v>> {
     // SAFETY: by the caller's promise.
     unsafe {
         if let Some(found) = values.end(over, registers) {
@@ -285,7 +294,7 @@ unsafe fn chosen<'v>(
             }
             if entry.program_len == 0 {
                 atomic64(&raw mut (*values::counter(entry.rule)).kept).fetch_add(1, Relaxed);
-                return Some((entry.rule, &[]));
+                return Some(values.nothing(entry.rule));
             }
             if let Some(found) = values.end_only(&entry, over, registers) {
                 return Some(found);

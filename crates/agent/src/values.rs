@@ -58,6 +58,14 @@ pub struct Asked {
     pub sp: u64,
 }
 
+/// What keeps a call that ends.
+pub struct Found<'v> {
+    pub rule: u32,
+    /// On the value stack, until it is given back: a signal handler's would be written over it.
+    pub values: &'v [u8],
+    at: u64,
+}
+
 /// A call that ends.
 pub struct Over<'a> {
     pub depth: u64,
@@ -200,38 +208,50 @@ impl Values {
 
     /// A coroutine is left in the call: whether it is kept however it ends, and what was read when it began. What the end would
     /// have decided is given up.
-    pub unsafe fn suspend(&self, depth: u64, entry: u64) -> Option<(u32, &[u8])> {
+    pub unsafe fn suspend(&self, depth: u64, entry: u64) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
             while let Some((at, kept)) = self.last_of(depth, entry) {
-                self.state.values.store(at, Relaxed);
-                if (*kept).decided == 0 {
-                    continue;
-                }
                 let of = (*kept).of;
-                let head = bytecode::Header::read(program_of(&of)).ok()?;
-                if is_within_limits(of.rule, &head) {
+                let head = bytecode::Header::read(program_of(&of));
+                if (*kept).decided != 0 && head.is_ok_and(|head| is_within_limits(of.rule, &head)) {
                     let bytes = (kept as u64 + HEAD) as *const u8;
-                    let read = core::slice::from_raw_parts(bytes, (*kept).len as usize);
-                    return Some((of.rule, read));
+                    let values = core::slice::from_raw_parts(bytes, (*kept).len as usize);
+                    let rule = of.rule;
+                    return Some(Found { rule, values, at });
                 }
+                self.state.values.store(at, Relaxed);
             }
             None
         }
     }
 
+    /// A call that is kept whatever was read of it.
+    pub fn nothing(&self, rule: u32) -> Found<'_> {
+        Found {
+            rule,
+            values: &[],
+            at: self.used(),
+        }
+    }
+
+    /// What was found has been written down.
+    pub fn give_back(&self, found: Found) {
+        self.state.values.store(found.at, Relaxed);
+    }
+
     /// Asks whether the call that ends is kept, by what its rules read when it began: the rule and all that was read.
-    pub unsafe fn end(&self, over: &Over, registers: Option<&Registers>) -> Option<(u32, &[u8])> {
+    pub unsafe fn end(&self, over: &Over, registers: Option<&Registers>) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
             while let Some((at, kept)) = self.last_of(over.depth, over.entry) {
                 let read = (*kept).len as u64;
                 let entry = (*kept).of;
                 let found = self.finish(at, read, &entry, over, registers);
-                self.state.values.store(at, Relaxed);
                 if found.is_some() {
                     return found;
                 }
+                self.state.values.store(at, Relaxed);
             }
             None
         }
@@ -243,12 +263,14 @@ impl Values {
         entry: &Entry,
         over: &Over,
         registers: Option<&Registers>,
-    ) -> Option<(u32, &[u8])> {
+    ) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
             let at = self.used();
             let found = self.finish(at, 0, entry, over, registers);
-            self.state.values.store(at, Relaxed);
+            if found.is_none() {
+                self.state.values.store(at, Relaxed);
+            }
             found
         }
     }
@@ -260,7 +282,7 @@ impl Values {
         entry: &Entry,
         over: &Over,
         registers: Option<&Registers>,
-    ) -> Option<(u32, &[u8])> {
+    ) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
             let program = program_of(entry);
@@ -277,8 +299,16 @@ impl Values {
             let known = core::slice::from_raw_parts(first as *const u8, read as usize);
             let rest = (first + read) as *mut u8;
             let rest = core::slice::from_raw_parts_mut(rest, (room - read) as usize);
-            // A handler's entries go above it.
+            // A handler's entries go above it, and find it whole.
+            let kept = (self.start + at) as *mut Kept;
+            let fill = || {
+                (&raw mut (*kept).depth).write_volatile(over.depth);
+                (&raw mut (*kept).entry).write_volatile(over.entry);
+                ((self.start + end - 8) as *mut u64).write_volatile(at);
+            };
+            fill();
             self.state.values.store(end, Relaxed);
+            fill();
             let mut out = Out::new(rest);
             let mut machine = match registers {
                 Some(registers) => machine(registers, 0, true),
@@ -295,10 +325,11 @@ impl Values {
                 return None;
             }
             let len = read as usize + out.len();
-            Some((
-                entry.rule,
-                core::slice::from_raw_parts(first as *const u8, len),
-            ))
+            Some(Found {
+                rule: entry.rule,
+                values: core::slice::from_raw_parts(first as *const u8, len),
+                at,
+            })
         }
     }
 

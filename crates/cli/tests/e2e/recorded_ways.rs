@@ -74,15 +74,9 @@ impl Ran {
             let id = |name: &str| call[name].as_u64().unwrap_or_else(|| panic!("{call:#}"));
             let who = call["entry"]["who"].as_str().expect("a text").to_owned();
             let n = number(&call["entry"]["n"]);
-            let result = match call["exit"]["ret"].as_i64() {
-                // Known to happen to one call in some thousand that a handler makes: what it returned is missing.
-                None if who == "handler" => n * 3 + 1,
-                _ => number(&call["exit"]["ret"]),
-            };
+            let result = number(&call["exit"]["ret"]);
             (who, n, result, id("pid"), id("tid"))
         };
-        let unread = self.chosen().filter(|call| call["exit"]["ret"].is_null());
-        assert!(unread.count() <= 2, "results are missing");
         let mut work: Vec<Work> = self.chosen().map(of).collect();
         work.sort();
         work
@@ -154,7 +148,8 @@ fn fork_children_have_their_calls_and_the_parent_its_own() {
 
 #[test]
 fn signal_handlers_have_their_calls_below_what_they_interrupt() {
-    let ran = work_is_as_logged("signals", 420);
+    // Dense enough that some come while what was read of an interrupted call is being written down.
+    let ran = work_is_as_logged("signals", 3_020);
     let handled = ran.log.iter().filter(|work| work.0 == "handler").count();
     let callers = ran.callers();
     let below: usize = callers
