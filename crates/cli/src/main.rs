@@ -5,6 +5,7 @@ mod args;
 mod calibration;
 mod checkpoints;
 mod commands;
+mod keeper;
 mod live;
 mod metric;
 mod page;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use thalweg_shm as shm;
 
 use self::choose::Candidate;
-pub use self::keep::{keep, keeper};
+pub use self::keep::{Kept, keep, keeper};
 use crate::error::Result;
 use crate::harvest::{self, FunctionSum};
 use crate::memory::{Identity, Shared};

@@ -17,6 +17,7 @@ use crate::loaded;
 use crate::memory::Shared;
 use crate::pruning;
 use crate::record;
+use crate::samples::spool;
 use crate::sites::Resolver;
 use crate::states::{self, State};
 use crate::waits::Waits;
@@ -42,8 +43,25 @@ pub fn catalog(shared: &Shared) -> Result<model::Profile> {
     Ok(profile)
 }
 
-/// Makes the profile. `ended`: the target is gone or detached since that moment, as opposed to running now.
+/// Makes the profile, with what another process has seen of stacks. `ended`: the target is gone or detached since that moment, as
+/// opposed to running now.
 pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
+    let looks = spool::read(shared);
+    let mut profile = harvest_events(shared, witness, ended)?;
+    match looks {
+        Ok(Some(looks)) => looks.add_to(&mut profile, &shared.header()?),
+        Ok(None) => {}
+        Err(error) => profile.notes.push(error.to_string()),
+    }
+    Ok(profile)
+}
+
+/// The same for the process that looks itself.
+pub(crate) fn harvest_events(
+    shared: &Shared,
+    witness: &Witness,
+    ended: Option<u64>,
+) -> Result<model::Profile> {
     pruning::undisturbed(shared, || read_profile(shared, witness, ended))
 }
 

@@ -331,6 +331,7 @@ impl Build {
         header.rules_offset = self.layout.rules_offset;
         header.alloc_offset = self.layout.alloc_offset;
         header.states_offset = self.layout.states_offset;
+        header.looks.offset = self.layout.looks_offset;
         let nodes_len = header.nodes_len;
         self.measure
             .pruning

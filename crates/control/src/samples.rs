@@ -5,18 +5,20 @@
 //! drain      some twenty times a second, and before every switch, so that a look is judged by the states that held
 //!            record -> frames -> functions (displaced code is its function's) -> a tree for each thread              records, space,
 //!                                                                                                            stubs, tree, functions
-//! harvest    the trees go to the threads of the profile; functions that it does not have are added                    add_to
+//! harvest    the trees go to the threads of the profile; functions that it does not have are added                    looks
+//! others     whoever reads the target while this process looks finds them in the shared memory                        spool
 //! ```
 //!
 //! The target pays for the kernel's copy and nothing else: it is never stopped, never signalled, and no memory of it is read but
 //! its code, once. What is kept here grows with the number of different stacks, up to a bound.
 
-mod add_to;
 mod event;
 mod functions;
+mod looks;
 mod records;
 mod ring;
 mod space;
+pub(crate) mod spool;
 mod stubs;
 mod tree;
 
@@ -28,9 +30,11 @@ use thalweg_model::Sampling;
 use thalweg_shm as shm;
 
 use self::event::{Events, Wanted};
-use self::functions::{FunctionId, Functions};
+use self::functions::FunctionId;
+pub(crate) use self::looks::Looks;
 use self::records::{Look, Record};
 use self::space::{Outcome, Space};
+pub use self::spool::{Looking, looker};
 use self::stubs::Stubs;
 use self::tree::Tree;
 use crate::error::{Error, Result};
@@ -65,6 +69,9 @@ const FULL: f64 = 0.25;
 const MOST_NODES: usize = 1 << 20;
 /// Trees of threads that have ended; beyond it those of one process share one.
 const MOST_ENDED: usize = 16_384;
+
+/// What is said of processes that could not be looked at.
+const MOST_NOTES: usize = 4;
 
 impl Samples {
     /// A prime number of nanoseconds, which nothing that recurs keeps pace with.
@@ -120,18 +127,13 @@ pub(crate) struct Sampler {
     spaces: HashMap<Pid, Space>,
     /// Threads that are looked at because their creators are.
     inherited: HashSet<Tid>,
-    functions: Functions,
-    trees: HashMap<(u32, u32), Tree>,
-    /// Whose tree, and what it was when the thread ended; 0 instead of a thread's number: of many.
-    ended: Vec<((u32, u32), Tree)>,
+    pub(crate) looks: Looks,
+    /// Of all trees.
     nodes: usize,
-    totals: Sampling,
     /// Of the looks with this size of stacks, those that were deeper.
     deeper: u64,
     looks_before: u64,
     drained: Instant,
-    /// What is to be said of it.
-    notes: Vec<String>,
     path: Vec<FunctionId>,
     counted: HashMap<u32, bool>,
 }
@@ -156,18 +158,18 @@ impl Sampler {
             stubs,
             spaces: HashMap::new(),
             inherited: HashSet::new(),
-            functions: Functions::default(),
-            trees: HashMap::new(),
-            ended: Vec::new(),
-            nodes: 0,
-            totals: Sampling {
-                period_ns: wanted.period_ns,
-                ..Sampling::default()
+            looks: Looks {
+                totals: Sampling {
+                    period_ns: wanted.period_ns,
+                    ..Sampling::default()
+                },
+                notes,
+                ..Looks::default()
             },
+            nodes: 0,
             deeper: 0,
             looks_before: 0,
             drained: Instant::now(),
-            notes,
             path: Vec::new(),
             counted: HashMap::new(),
         };
@@ -183,6 +185,22 @@ impl Sampler {
         let space = Space::of(pid, &self.filter, &self.stubs)?;
         self.spaces.insert(pid, space);
         self.open(pid).map_err(refused)
+    }
+
+    /// Looks at these processes from now on, and at no others.
+    pub(crate) fn follow(&mut self, pids: &[Pid]) {
+        let gone: Vec<Pid> = self.spaces.keys().copied().collect();
+        for pid in gone.into_iter().filter(|pid| !pids.contains(pid)) {
+            self.leave(pid);
+        }
+        for &pid in pids {
+            // It may have ended this moment.
+            if let Err(error) = self.join(pid)
+                && self.looks.notes.len() < MOST_NOTES
+            {
+                self.looks.notes.push(error.to_string());
+            }
+        }
     }
 
     fn open(&mut self, pid: Pid) -> io::Result<()> {
@@ -251,7 +269,7 @@ impl Sampler {
             let in_order = ring.read(|kind, bytes| match records::parse(kind, bytes) {
                 Some(Record::Look(look)) => self.look(&look, header.as_ref()),
                 Some(Record::Lost(lost)) => {
-                    self.totals.lost = self.totals.lost.saturating_add(lost);
+                    self.looks.totals.lost = self.looks.totals.lost.saturating_add(lost);
                 }
                 Some(Record::Began { pid, tid }) => self.begin_thread(pid, tid),
                 Some(Record::Ended { pid, tid }) => self.end(pid, tid),
@@ -263,7 +281,7 @@ impl Sampler {
                 None => {}
             });
             if !in_order {
-                self.totals.lost += 1;
+                self.looks.totals.lost += 1;
             }
         }
         self.events.rings = rings;
@@ -279,40 +297,44 @@ impl Sampler {
         {
             *space = fresh;
         }
-        self.totals.looks += 1;
+        self.looks.totals.looks += 1;
         let (shared, known) = (&self.shared, &mut self.counted);
         let mut is_on = |function: u32| {
             *known
                 .entry(function)
                 .or_insert_with(|| is_counted(shared, header, function))
         };
-        let (functions, path) = (&mut self.functions, &mut self.path);
+        let (functions, path) = (&mut self.looks.functions, &mut self.path);
         let outcome = space.follow(look, &self.stubs, &mut is_on, functions, path);
         match outcome {
             Outcome::Whole => {}
             Outcome::InProbe => {
-                self.totals.in_probes += 1;
+                self.looks.totals.in_probes += 1;
                 return;
             }
             Outcome::Deeper | Outcome::Lost => {
                 self.deeper += u64::from(outcome == Outcome::Deeper);
-                self.totals.cut_short += 1;
+                self.looks.totals.cut_short += 1;
                 return;
             }
         }
         let stack = self.path.iter().map(|&id| {
-            let number = self.functions.number(id);
+            let number = self.looks.functions.number(id);
             (id, number.is_some_and(&mut is_on))
         });
-        let tree = self.trees.entry((look.pid, look.tid)).or_insert_with(|| {
-            let name = proc::thread_name(pid, Tid(look.tid as i32));
-            Tree::new(look.time_ns, name.unwrap_or_default())
-        });
+        let tree = self
+            .looks
+            .trees
+            .entry((look.pid, look.tid))
+            .or_insert_with(|| {
+                let name = proc::thread_name(pid, Tid(look.tid as i32));
+                Tree::new(look.time_ns, name.unwrap_or_default())
+            });
         tree.first_ns = tree.first_ns.min(look.time_ns);
         tree.last_ns = tree.last_ns.max(look.time_ns);
         match tree.add(stack, MOST_NODES.saturating_sub(self.nodes)) {
             Some(more) => self.nodes += more,
-            None => self.totals.cut_short += 1,
+            None => self.looks.totals.cut_short += 1,
         }
     }
 
@@ -325,23 +347,27 @@ impl Sampler {
     /// A thread's number may be another's from now on.
     fn end(&mut self, pid: u32, tid: u32) {
         self.inherited.remove(&Tid(tid as i32));
-        let Some(tree) = self.trees.remove(&(pid, tid)) else {
+        let Some(tree) = self.looks.trees.remove(&(pid, tid)) else {
             return;
         };
-        if self.ended.len() < MOST_ENDED {
-            self.ended.push(((pid, tid), tree));
+        if self.looks.ended.len() < MOST_ENDED {
+            self.looks.ended.push(((pid, tid), tree));
             return;
         }
-        let of_many = self.ended.iter().position(|(whose, _)| *whose == (pid, 0));
+        let of_many = self
+            .looks
+            .ended
+            .iter()
+            .position(|(whose, _)| *whose == (pid, 0));
         match of_many {
-            Some(place) => self.ended[place].1.merge(&tree),
-            None => self.ended.push(((pid, 0), tree)),
+            Some(place) => self.looks.ended[place].1.merge(&tree),
+            None => self.looks.ended.push(((pid, 0), tree)),
         }
     }
 
     /// Where many stacks are deeper than what is copied, more is.
     fn look_deeper(&mut self) {
-        let looks = self.totals.looks - self.looks_before;
+        let looks = self.looks.totals.looks - self.looks_before;
         let many = looks >= ENOUGH_LOOKS && self.deeper as f64 > looks as f64 * MANY;
         if !many || self.events.wanted.stack >= DEEP_STACK {
             return;
@@ -352,11 +378,11 @@ impl Sampler {
             ..self.events.wanted
         });
         self.inherited.clear();
-        (self.deeper, self.looks_before) = (0, self.totals.looks);
+        (self.deeper, self.looks_before) = (0, self.looks.totals.looks);
         let pids: Vec<Pid> = self.spaces.keys().copied().collect();
         for pid in pids {
             if let Err(error) = self.open(pid) {
-                self.notes.push(refused(error).to_string());
+                self.looks.notes.push(refused(error).to_string());
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::ledger::{Ledger, Switchable};
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Pid, RemoteAddr};
+use crate::samples::spool;
 use crate::sigframe;
 use crate::states;
 pub use crate::states::State;
@@ -173,8 +174,10 @@ impl Switcher {
         all
     }
 
-    /// Brings functions into the states that are wanted, in the target and in its fork children.
+    /// Brings functions into the states that are wanted, in the target and in its fork children. Whoever looks at stacks has judged what
+    /// it saw until now by the states that held, as far as it answers.
     pub fn switch(&mut self, wanted: &[(u32, State)]) -> Result<Outcome> {
+        spool::ask(&self.shared)?;
         let carriers = memory::carriers(self.identity);
         self.switch_in(&carriers, wanted)
     }

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | rules | alloc |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -20,6 +20,7 @@ pub mod calls;
 mod frames;
 mod gates;
 pub mod kernel;
+mod looks;
 mod nodes;
 mod parked;
 mod prune;
@@ -31,6 +32,7 @@ pub mod totals;
 
 pub use frames::*;
 pub use gates::*;
+pub use looks::*;
 pub use nodes::*;
 pub use parked::*;
 pub use prune::*;
@@ -40,7 +42,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -221,6 +223,7 @@ pub struct Header {
     pub prune: Pruning,
     /// System calls that were counted in contexts for which there was no room, or that were cut.
     pub lost_system_calls: u64,
+    pub looks: Looks,
 }
 
 /// As a gap: one that is never exceeded.
@@ -271,6 +274,7 @@ pub struct Layout {
     /// 0: allocations are not counted.
     pub alloc_offset: u64,
     pub states_offset: u64,
+    pub looks_offset: u64,
     pub shared_size: u64,
 }
 
@@ -294,7 +298,8 @@ impl Layout {
         let nodes_len = page_up(node_bytes);
         let waits_offset = waits_offset(nodes_offset, nodes_len);
         let states_offset = page_up(waits_offset + waits_place(waits_offset - folded_offset));
-        let rules_offset = page_up(states_offset + functions_limit * PROBE_STATE_SIZE);
+        let looks_offset = page_up(states_offset + functions_limit * PROBE_STATE_SIZE);
+        let rules_offset = looks_offset + 2 * LOOKS_ROOM;
         Layout {
             table_entries,
             catalog_offset,
@@ -309,6 +314,7 @@ impl Layout {
             rules_offset,
             alloc_offset: 0,
             states_offset,
+            looks_offset,
             shared_size: page_up(rules_offset + rules::len(functions_limit)),
         }
     }

@@ -13,12 +13,12 @@ use thalweg_control::family::Family;
 use thalweg_control::launch::Launched;
 use thalweg_control::lines;
 use thalweg_control::proc::Pid;
-use thalweg_control::samples::{MOST_HZ, Samples};
 use thalweg_model::OutputFile;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
 use crate::calibration::Calibration;
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
+use crate::keeper::SampleArgs;
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
 use crate::recording::{Drop, RecordingArgs};
 
@@ -69,11 +69,6 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Look at every thread's stack this often in a second of its processor time, for functions that are not counted; 0 for
-    /// never [default: 499 with --budget, otherwise 0]
-    #[arg(long, value_name = "HZ", value_parser = parse_samples, conflicts_with = "no_clock")]
-    pub samples: Option<u32>,
-
     /// Do not measure what the probes cost here where that is not known yet; times then contain it
     #[arg(long)]
     pub no_calibrate: bool,
@@ -83,6 +78,9 @@ pub struct Args {
 
     #[command(flatten)]
     pub measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
 
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
@@ -106,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
     options.gates_suffice = args.follow;
-    options.samples = samples(&args)?;
+    options.samples = args.samples.wanted(&args.measure)?;
     options.recording = args.recording.build(Drop::Newest)?;
     options.filter = options
         .filter
@@ -123,28 +121,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         None => record_command(&args, &options, output, &interrupts, checkpoints),
     }
-}
-
-/// How often stacks are looked at under a budget, unless the user says otherwise.
-const USUAL_SAMPLES: u32 = 499;
-
-fn parse_samples(text: &str) -> Result<u32, String> {
-    let hz = text.parse().ok().filter(|hz| *hz <= MOST_HZ);
-    hz.ok_or_else(|| format!("a number of looks per second from 0 to {MOST_HZ}"))
-}
-
-/// Where it was asked for, it has to be possible; under a budget it is done where it is.
-fn samples(args: &Args) -> anyhow::Result<Option<Samples>> {
-    let wanted = match args.samples {
-        Some(hz) => hz,
-        None if args.measure.budget.is_some() => USUAL_SAMPLES,
-        None => 0,
-    };
-    let samples = (wanted > 0).then_some(Samples { hz: wanted });
-    if let (Some(samples), Some(_)) = (samples, args.samples) {
-        samples.check()?;
-    }
-    Ok(samples)
 }
 
 fn record_process(

@@ -9,9 +9,11 @@ use thalweg_control::proc::Pid;
 use thalweg_control::{attach, detach};
 
 use crate::args::{FilterArgs, InputArgs, MeasureArgs, as_shown};
+use crate::keeper::{Keeper, SampleArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::metric;
 use crate::page::Subject;
+use crate::recording::{Drop, RecordingArgs};
 use crate::serve::{self, Watched};
 
 /// Show a profile, or a process while it runs, in a browser
@@ -40,6 +42,12 @@ pub struct Args {
 
     #[command(flatten)]
     pub measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
+
+    #[command(flatten)]
+    pub recording: RecordingArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -78,10 +86,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         serve::run(first, Some(watched), args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let options = live::options(&args.filter, &args.measure, &[], false)?;
+    let mut options = live::options(&args.filter, &args.measure, &[], false)?;
+    options.recording = args.recording.build(Drop::Oldest)?;
+    let keeper = Keeper {
+        filter: &args.filter,
+        measure: &args.measure,
+        samples: args.samples.wanted(&args.measure)?,
+    };
     let bar = AnalysisBar::new(false);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
+    keeper.start(pid)?;
     let identity = attached.identity;
     let served = Watched::new(pid, attached.shared, args.input.raw).and_then(|watched| {
         let first = watched.first()?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use thalweg_control::proc::Pid;
-use thalweg_control::{budget, clock, detach, gate, harvest, loaded};
+use thalweg_control::{budget, clock, detach, gate, harvest, loaded, samples};
 
 use crate::report::{bytes, count};
 
@@ -43,6 +43,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         memory_limit: header.nodes_len,
         served: gate::is_served(&header),
         budget_kept_by: budget::keeper(&header).map(|pid| pid.0),
+        looked_at_by: samples::looker(&header)
+            .filter(|_| header.looks.period_ns > 0)
+            .map(|pid| pid.0),
         uncounted_modules: loaded::uncounted(pid, &shared, &header)?,
     };
     let mut out = std::io::stdout().lock();
@@ -89,6 +92,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(keeper) = status.budget_kept_by {
         writeln!(out, "  budget     kept by process {keeper}")?;
     }
+    if let Some(looker) = status.looked_at_by {
+        writeln!(out, "  looks      by process {looker}")?;
+    }
     if !status.uncounted_modules.is_empty() {
         writeln!(
             out,
@@ -125,5 +131,7 @@ struct Status {
     served: bool,
     /// The process that keeps a budget beside it.
     budget_kept_by: Option<i32>,
+    /// The process that looks at stacks.
+    looked_at_by: Option<i32>,
     uncounted_modules: Vec<String>,
 }

@@ -14,6 +14,7 @@ use thalweg_control::{attach, detach};
 use thalweg_model::Profile;
 
 use crate::args::{FilterArgs, MeasureArgs, parse_duration};
+use crate::keeper::Keeper;
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::report;
 use crate::top::{State, Wish, draw};
@@ -57,6 +58,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(false);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
+    let keeper = Keeper {
+        filter: &args.filter,
+        measure: &args.measure,
+        samples: None,
+    };
+    keeper.start(pid)?;
     let watched = watch(pid, &attached.shared, args.interval, &interrupts);
     // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
     if detach::attached(pid).is_ok() {

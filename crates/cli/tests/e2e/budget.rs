@@ -169,7 +169,7 @@ fn rules_and_a_budget_are_refused_together() {
 }
 
 /// Threads, exceptions and signals; it says how often its functions were called.
-fn target() -> Live {
+pub fn target() -> Live {
     let program = Build::new("switched")
         .compiler("g++")
         .source("switched.cpp")
@@ -178,7 +178,7 @@ fn target() -> Live {
     Live::ready(&program.path, &["2"])
 }
 
-fn own_counts(live: &mut Live) -> BTreeMap<String, u64> {
+pub fn own_counts(live: &mut Live) -> BTreeMap<String, u64> {
     live.tell("stop");
     let mut counts = BTreeMap::new();
     loop {
@@ -191,20 +191,20 @@ fn own_counts(live: &mut Live) -> BTreeMap<String, u64> {
     }
 }
 
-fn keeper(live: &Live) -> Option<i32> {
+pub fn keeper(live: &Live) -> Option<i32> {
     let status = succeed(&["status", &live.id(), "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     status["budget_kept_by"].as_i64().map(|pid| pid as i32)
 }
 
-fn functions_off(live: &Live) -> usize {
+pub fn functions_off(live: &Live) -> usize {
     let listed = succeed(&["switch", &live.id()]);
     let lines = listed.lines().filter(|line| line.contains("off "));
     lines.count()
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: not within 30 s");
@@ -212,7 +212,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn lives(pid: i32) -> bool {
+pub fn lives(pid: i32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 

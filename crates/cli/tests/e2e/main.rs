@@ -13,6 +13,7 @@ mod goroutines;
 mod harmless;
 mod imports;
 mod inside;
+mod kept;
 mod live_reports;
 mod loaded;
 mod looks;

@@ -26,6 +26,7 @@ use crate::memory::{self, Identity, Shared};
 use crate::proc::{self, Pid, RemoteAddr};
 use crate::record::{self, Drain};
 use crate::samples::Sampler;
+use crate::samples::spool::Spool;
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,6 +62,8 @@ struct Region<'a> {
     drain: Drain,
     governor: Option<Governor>,
     sampler: Option<Sampler>,
+    /// For those who read the target meanwhile.
+    spool: Option<Spool>,
     /// Why stacks are not looked at.
     unseen: Option<String>,
 }
@@ -104,6 +107,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         drain: Drain::owner(common.options.recording.as_ref().map_or(0, |r| r.keep)),
         governor: None,
         sampler: None,
+        spool: None,
         unseen: None,
     };
     if let Some(budget) = common.options.budget {
@@ -135,6 +139,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         region.look();
         region.drain();
         region.tend_sampler();
+        region.tend_spool();
         region.govern();
         region.answer();
         let living = region.lives.iter().filter(|l| l.end.is_none()).count();
@@ -290,6 +295,22 @@ impl Region<'_> {
         match shared.and_then(|shared| Sampler::begin(samples, filter, shared, self.pid)) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(error) => self.unseen = Some(error.to_string()),
+        }
+        if self.sampler.is_some() {
+            // Without it others see no looks.
+            let shared = self.shared.try_clone();
+            let spool = shared.and_then(|shared| Spool::begin(shared, self.sampler.as_ref()));
+            self.spool = spool.ok();
+        }
+    }
+
+    /// Answers those who read the target, or are about to switch something in it.
+    fn tend_spool(&mut self) {
+        if let Some(spool) = &mut self.spool {
+            let governor = &self.governor;
+            let notes = || governor.iter().map(Governor::report).collect();
+            // They do without after a while.
+            let _ = spool.tend(self.sampler.as_mut(), false, notes);
         }
     }
 
@@ -477,7 +498,7 @@ impl Region<'_> {
                 self.witness.ended(life.pid, ticks, life.processor_time);
             }
         }
-        let mut profile = harvest::harvest(shared, &self.witness, last)?;
+        let mut profile = harvest::harvest_events(shared, &self.witness, last)?;
         if self.common.options.recording.is_some() {
             self.drain();
             self.drain.trim();
@@ -497,7 +518,7 @@ impl Region<'_> {
         }
         if let Some(sampler) = &mut self.sampler {
             sampler.drain();
-            sampler.add_to(&mut profile, &shared.header()?);
+            sampler.looks.add_to(&mut profile, &shared.header()?);
         }
         profile.notes.extend(self.unseen.clone());
         if let Some(first) = self.unloaded.first() {

@@ -58,9 +58,29 @@ impl Functions {
     /// Adds to the profile what it does not have yet. By id: the index in the profile, none for a number that it does not know.
     pub(super) fn add_to(&self, profile: &mut model::Profile) -> Vec<Option<u32>> {
         let counted = profile.functions.len() as u32;
+        self.add_each(profile, |_, number| (number < counted).then_some(number))
+    }
+
+    /// Adds all to a profile that has none: those with probes to the module `catalog`, with their numbers for addresses.
+    pub(super) fn encode(&self, profile: &mut model::Profile, catalog: u32) -> Vec<Option<u32>> {
+        self.add_each(profile, |profile, number| {
+            profile.functions.push(model::Function {
+                module: catalog,
+                address: number.into(),
+                ..model::Function::default()
+            });
+            Some(profile.functions.len() as u32 - 1)
+        })
+    }
+
+    fn add_each(
+        &self,
+        profile: &mut model::Profile,
+        mut probed: impl FnMut(&mut model::Profile, u32) -> Option<u32>,
+    ) -> Vec<Option<u32>> {
         let mut modules: HashMap<Arc<ModuleName>, u32> = HashMap::new();
         let indices = self.all.iter().map(|function| match function {
-            Function::Probed(number) => (*number < counted).then_some(*number),
+            Function::Probed(number) => probed(profile, *number),
             Function::Unprobed {
                 module,
                 address,

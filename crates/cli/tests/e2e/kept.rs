@@ -1,0 +1,164 @@
+//! A process that stays beside an attached one, keeps its budget and looks at it: what it has seen is in all that is read, outlives it, and
+//! was judged by the states that held.
+
+use crate::budget::{functions_off, keeper, lives, own_counts, target, wait_until};
+use crate::support::live::Live;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, succeed};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use thalweg_model::{Profile, SampleNode, Sampling, read_file};
+
+fn sampling(profile: &Profile) -> Sampling {
+    profile.meta.sampling.expect("stacks were looked at")
+}
+
+fn nodes(profile: &Profile) -> impl Iterator<Item = &SampleNode> {
+    let threads = profile
+        .processes
+        .iter()
+        .flat_map(|process| &process.threads);
+    threads.flat_map(|thread| &thread.samples)
+}
+
+fn name_of(profile: &Profile, node: &SampleNode) -> String {
+    profile.functions[node.function as usize].name.clone()
+}
+
+fn save(verb: &str, live: &Live) -> Profile {
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let path = file.to_str().expect("UTF-8");
+    succeed(&[verb, &live.id(), "-q", "-o", path]);
+    read_file(&file).expect("a profile")
+}
+
+fn end(mut live: Live) {
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+/// Looks at functions that are off are at most of the time, and known as such.
+#[track_caller]
+fn assert_sees_what_is_off(profile: &Profile) {
+    let off: BTreeSet<u32> = profile
+        .switched
+        .iter()
+        .filter(|one| one.off_ns > 0)
+        .map(|one| one.function)
+        .collect();
+    let seen = nodes(profile).filter(|node| off.contains(&node.function) && !node.counted);
+    assert!(seen.count() > 0, "{:?}", profile.meta.sampling);
+    let mut never_off = nodes(profile).filter(|node| {
+        (node.function as usize) < profile.functions.len() && !off.contains(&node.function)
+    });
+    assert!(
+        never_off.any(|node| node.counted && name_of(profile, node) == "worker"),
+        "a function that is counted is seen as such"
+    );
+    let mut notes = profile.notes.iter();
+    assert!(notes.any(|note| note.contains("the budget of 5.0 % was kept")));
+}
+
+#[test]
+fn what_is_read_of_a_process_with_a_budget_has_the_looks_of_its_keeper() {
+    let mut live = target();
+    succeed(&["attach", &live.id(), "--budget", "5%", "--samples", "1999"]);
+    live.tell("go");
+    wait_until("functions go off", || functions_off(&live) > 0);
+    std::thread::sleep(Duration::from_millis(300));
+    let first = save("checkpoint", &live);
+    assert_sees_what_is_off(&first);
+    std::thread::sleep(Duration::from_millis(100));
+    let shown = succeed(&["report", "-p", &live.id(), "--flat"]);
+    assert!(shown.contains(" looks"), "{shown}");
+    own_counts(&mut live);
+    let last = save("detach", &live);
+    assert_sees_what_is_off(&last);
+    let (first, last) = (sampling(&first), sampling(&last));
+    assert!(
+        last.looks > first.looks + 50,
+        "looks go on: {first:?} {last:?}"
+    );
+    end(live);
+}
+
+#[test]
+fn what_a_killed_keeper_has_seen_is_not_lost() {
+    let mut live = target();
+    succeed(&["attach", &live.id(), "--budget", "5%"]);
+    let id = keeper(&live).expect("a keeper");
+    live.tell("go");
+    wait_until("functions go off", || functions_off(&live) > 0);
+    std::thread::sleep(Duration::from_millis(300));
+    let seen = sampling(&save("checkpoint", &live)).looks;
+    kill(Pid::from_raw(id), Signal::SIGKILL).expect("ours");
+    wait_until("the keeper is gone", || keeper(&live).is_none());
+    own_counts(&mut live);
+    let profile = save("detach", &live);
+    let kept = sampling(&profile).looks;
+    assert!(kept >= seen && seen > 50, "{kept} of {seen}");
+    end(live);
+}
+
+/// The program does all its work before anything is switched.
+fn work_then_switch(live: &mut Live) {
+    live.tell("go");
+    std::thread::sleep(Duration::from_millis(300));
+    own_counts(live);
+    succeed(&["switch", &live.id(), "--off", "^one_round$"]);
+}
+
+/// So whatever was seen of it was counted.
+#[track_caller]
+fn assert_judged_before_the_switch(profile: &Profile) {
+    let of_it = nodes(profile).filter(|node| name_of(profile, node) == "one_round");
+    let (counted, not): (Vec<&SampleNode>, Vec<&SampleNode>) = of_it.partition(|node| node.counted);
+    assert!(!counted.is_empty(), "{:?}", profile.meta.sampling);
+    assert!(not.is_empty(), "seen as off before it was: {not:?}");
+}
+
+#[test]
+fn looks_are_judged_by_the_states_before_a_switch_from_outside() {
+    let mut live = target();
+    succeed(&["attach", &live.id(), "--samples", "4999"]);
+    work_then_switch(&mut live);
+    assert_judged_before_the_switch(&save("detach", &live));
+    end(live);
+}
+
+#[test]
+fn so_they_are_while_it_is_recorded() {
+    let mut live = target();
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let mut record = command();
+    record.args(["record", "-q", "--samples", "4999", "-p", &live.id(), "-o"]);
+    let mut record = record.arg(&file).spawn().expect("thalweg starts");
+    let is_attached = || {
+        let status = succeed(&["status", &live.id(), "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        status["looked_at_by"].is_number()
+    };
+    let attached = || {
+        command()
+            .args(["status", &live.id()])
+            .output()
+            .is_ok_and(|o| o.status.success())
+    };
+    wait_until("it is recorded", || attached() && is_attached());
+    work_then_switch(&mut live);
+    // Somebody else reads while it goes on.
+    let meanwhile = save("checkpoint", &live);
+    assert_judged_before_the_switch(&meanwhile);
+    kill(Pid::from_raw(record.id() as i32), Signal::SIGINT).expect("ours");
+    assert!(record.wait().expect("it ends").success());
+    let profile = read_file(&file).expect("a profile");
+    assert_judged_before_the_switch(&profile);
+    assert!(sampling(&profile).looks >= sampling(&meanwhile).looks);
+    assert!(!lives(record.id() as i32));
+    end(live);
+}
