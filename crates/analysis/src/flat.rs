@@ -91,15 +91,15 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         }
     }
 
+    for (row, squares) in rows.iter_mut().zip(sampling) {
+        row.error = row.error.saturating_add(squares.sqrt() as u64);
+    }
     for looked in &profile.looked {
         let function = looked.function as usize;
         let row = &mut rows[function];
         row.looks = looked.on_stack;
-        sampling[function] += (looked.error_ns as f64).powi(2);
-        row.cum_error = row.cum_error.saturating_add(looked.cum_error_ns);
-    }
-    for (row, squares) in rows.iter_mut().zip(sampling) {
-        row.error = row.error.saturating_add(squares.sqrt() as u64);
+        row.error = looked.error_ns;
+        row.cum_error = looked.cum_error_ns;
     }
     (0..)
         .zip(rows.into_iter().zip(extremes))

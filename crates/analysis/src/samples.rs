@@ -17,22 +17,26 @@
 //! Which frames are contexts is found out in `ways.rs`. Comes after what probes cost has been taken out and what was timed by sample has been
 //! estimated; everything later works on an ordinary tree. Error: each share of a context's time is that of a sample.
 
+mod errors;
 mod ways;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use thalweg_model::{
-    Looked, Metrics, Node, NodeFlags, NodeMetrics, Profile, SampleNode, SiteId, Thread,
+    Metrics, Node, NodeFlags, NodeMetrics, ProbeCosts, Profile, SampleNode, SiteId, Thread,
 };
 
+use self::errors::{Sums, add_errors, add_figures};
 use self::ways::{FEWEST_LOOKS, Way, ways};
 use crate::Extremes;
-use crate::blend::blend;
-use crate::compensate::costs;
+use crate::blend::{Doubts, blend};
 use crate::narrow::count_recursion;
 
 /// What chance does once in a thousand times.
 const THREE_SIGMA: f64 = 3.0;
+
+/// Of all time: a file can say anything of what looks cost.
+const MOST_OF_LOOKS: f64 = 0.2;
 
 /// Divides the time of contexts by what was seen in it. `false`: nothing was looked at, nothing timed, or it is done.
 pub fn fill(profile: &mut Profile) -> bool {
@@ -44,25 +48,19 @@ pub fn fill(profile: &mut Profile) -> bool {
         period_ns: sampling.period_ns,
         functions: profile.functions.len(),
         switched: &switched.collect(),
+        costs: profile.meta.costs.filter(|costs| costs.taken_out),
     };
-    // Where functions were switched little was taken out, and who was counted when is not known to the last call.
-    let without = profile.meta.costs.filter(|costs| costs.taken_out);
-    let without = without.filter(|_| profile.switched.is_empty());
     let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
     let mut any = false;
     for thread in profile.processes.iter_mut().flat_map(|p| &mut p.threads) {
         let samples = std::mem::take(&mut thread.samples);
         if samples.iter().any(|frame| frame.own > 0) {
-            if let Some(known) = &without {
-                let costs = costs(&thread.nodes, known);
-                blend(&mut thread.nodes, &costs, &samples);
-            }
             fill_thread(thread, &samples, &scale, &mut sums);
             any = true;
         }
     }
-    for (function, sums) in sums {
-        let looked = sums.finish(function);
+    for (function, sums) in sums.into_iter().filter(|(_, sums)| sums.used) {
+        let looked = sums.finish(function, scale.switched.contains(&function));
         match profile
             .looked
             .binary_search_by_key(&function, |l| l.function)
@@ -74,33 +72,13 @@ pub fn fill(profile: &mut Profile) -> bool {
     any
 }
 
-/// Of one function over all threads.
-#[derive(Default)]
-struct Sums {
-    own: f64,
-    on_stack: f64,
-    /// Squares of nanoseconds.
-    variance: f64,
-    cum_variance: f64,
-}
-
-impl Sums {
-    fn finish(&self, function: u32) -> Looked {
-        Looked {
-            function,
-            own: self.own.round() as u64,
-            on_stack: self.on_stack.max(self.own).round() as u64,
-            error_ns: self.variance.sqrt().round() as u64,
-            cum_error_ns: self.cum_variance.sqrt().round() as u64,
-        }
-    }
-}
-
 /// What a thread's looks are divided by.
 struct Scale<'a> {
     period_ns: u64,
     functions: usize,
     switched: &'a HashSet<u32>,
+    /// What probes cost, where it was taken out.
+    costs: Option<ProbeCosts>,
 }
 
 fn fill_thread(
@@ -111,21 +89,29 @@ fn fill_thread(
 ) {
     let mut nodes = std::mem::take(&mut thread.nodes);
     let metrics = std::mem::take(&mut thread.metrics);
-    let whole: f64 = nodes.iter().map(|node| node.base as f64).sum();
     let looks: f64 = samples.iter().map(|frame| frame.own as f64).sum();
+    if let Some(costs) = &scale.costs {
+        take_out(&mut nodes, looks * costs.look_ns);
+    }
+    let whole: f64 = nodes.iter().map(|node| node.base as f64).sum();
     let ns_per_look = match whole / looks {
         measured if measured > 0.0 => measured,
         _ => scale.period_ns as f64,
     };
     let mut ways = ways(&nodes, samples, scale.switched, ns_per_look);
     let parts = Parts::of(&nodes, &mut ways);
+    let doubts = Doubts::of(&nodes, scale.costs.as_ref(), scale.switched);
+    if doubts.blended {
+        let looks: Vec<f64> = parts.iter().map(|parts| parts.looks(&ways)).collect();
+        blend(&mut nodes, &doubts, &looks);
+    }
     give_back(&mut nodes, &parts, &ways, scale.switched, ns_per_look);
     let mut bases = vec![0u64; ways.len()];
     for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.of.is_none()) {
         bases[index] = (way.own * scale.period_ns as f64).round() as u64;
     }
     for (node, parts) in nodes.iter().zip(&parts) {
-        for (way, base) in parts.bases(node, &ways, sums) {
+        for (way, base) in parts.bases(node, &ways) {
             bases[way as usize] = base;
         }
     }
@@ -146,8 +132,32 @@ fn fill_thread(
     }
     filled.add_up();
     count_recursion(&mut filled.nodes, scale.functions);
-    add_looks(&ways, &filled, looks, ns_per_look, sums);
+    add_looks(&ways, &filled, sums);
+    add_errors(&nodes, &doubts, sums);
+    let seen = seen(&ways, &filled);
+    add_figures(&filled.nodes, &seen, looks, ns_per_look, &doubts, sums);
     (thread.nodes, thread.metrics) = (filled.nodes, filled.metrics);
+}
+
+/// What the looks themselves took, `ns`, fell on all contexts alike: by how long each ran.
+fn take_out(nodes: &mut [Node], ns: f64) {
+    let whole: f64 = nodes.iter().map(|node| node.base as f64).sum();
+    let share = match ns / whole {
+        share if share > 0.0 => share.min(MOST_OF_LOOKS),
+        _ => return,
+    };
+    let mut below = vec![0u64; nodes.len()];
+    for (index, node) in nodes.iter_mut().enumerate().rev() {
+        let own = (node.base as f64 * share) as u64;
+        let all = below[index].saturating_add(own);
+        node.base -= own;
+        node.cum = node.cum.saturating_sub(all);
+        node.elapsed = node.elapsed.saturating_sub(all);
+        if let Some(parent) = node.parent {
+            let above = &mut below[parent as usize];
+            *above = above.saturating_add(all);
+        }
+    }
 }
 
 /// Time of calls that seem to have lasted, and that nobody saw, to the callers.
@@ -163,11 +173,7 @@ fn give_back(
         let Some(parent) = node.parent.filter(|_| switched.contains(&node.function)) else {
             continue;
         };
-        let looks = parts[index]
-            .sharing
-            .iter()
-            .map(|&way| ways[way as usize].own);
-        let looks: f64 = looks.sum();
+        let looks = parts[index].looks(ways);
         // One call that took more than all others, of a function that is switched off for being quick, is suspicious enough.
         let sigmas = match node.max > node.base / 2 {
             true => 1.0,
@@ -190,36 +196,32 @@ fn give_back(
     }
 }
 
-/// How often each function was seen while it was not counted. A look at one below itself says nothing more about its time in all.
-fn add_looks(
-    ways: &[Way],
-    filled: &Filled,
-    looks: f64,
-    ns_per_look: f64,
-    sums: &mut BTreeMap<u32, Sums>,
-) {
-    let mut on_stack: BTreeMap<u32, f64> = BTreeMap::new();
+/// How often each function was seen while it was not counted.
+fn add_looks(ways: &[Way], filled: &Filled, sums: &mut BTreeMap<u32, Sums>) {
     for (way, place) in ways.iter().zip(&filled.places) {
         let Some(place) = place.filter(|_| way.context.is_none()) else {
             continue;
         };
-        sums.entry(way.function).or_default().own += way.own;
+        let sum = sums.entry(way.function).or_default();
+        sum.own += way.own;
+        // A look at one below itself says nothing more about its time in all.
         if filled.nodes[place as usize].recursion == 0 {
-            *on_stack.entry(way.function).or_default() += way.cum;
+            sum.on_stack += way.cum;
         }
-    }
-    for (function, seen) in on_stack {
-        let sum = sums.entry(function).or_default();
-        sum.on_stack += seen;
-        sum.cum_variance += ns_per_look * ns_per_look * variance(seen, looks);
     }
 }
 
-/// Of a number of looks, out of all.
-fn variance(seen: f64, all: f64) -> f64 {
-    // Somewhere between what was seen and even odds: one look of one says little.
-    let share = (seen + 1.0) / (all + 2.0);
-    all * share * (1.0 - share)
+/// Looks at each function, counted or not: as the innermost, and anywhere on the stack.
+fn seen(ways: &[Way], filled: &Filled) -> BTreeMap<u32, (f64, f64)> {
+    let mut all: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for (way, place) in ways.iter().zip(&filled.places) {
+        let (own, on_stack) = all.entry(way.function).or_default();
+        *own += way.own;
+        if place.is_some_and(|place| filled.nodes[place as usize].recursion == 0) {
+            *on_stack += way.cum;
+        }
+    }
+    all
 }
 
 /// The ways that one context's figures are divided among.
@@ -267,6 +269,12 @@ impl Parts {
         all
     }
 
+    /// That fell into the context's own time.
+    fn looks(&self, ways: &[Way]) -> f64 {
+        let own = self.sharing.iter().map(|&way| ways[way as usize].own);
+        own.sum()
+    }
+
     fn weights(&self, ways: &[Way]) -> Vec<f64> {
         let looks = |way: &u32| ways[*way as usize].cum;
         self.ways.iter().map(looks).collect()
@@ -279,7 +287,7 @@ impl Parts {
     }
 
     /// What of the context's own time each way has.
-    fn bases(&self, node: &Node, ways: &[Way], sums: &mut BTreeMap<u32, Sums>) -> Vec<(u32, u64)> {
+    fn bases(&self, node: &Node, ways: &[Way]) -> Vec<(u32, u64)> {
         let own: Vec<f64> = self
             .sharing
             .iter()
@@ -289,17 +297,6 @@ impl Parts {
         if looks == 0.0 {
             let parts = divide(node.base, &self.weights(ways));
             return self.ways.iter().copied().zip(parts).collect();
-        }
-        if self.is_shared(ways) {
-            let mut seen: BTreeMap<u32, f64> = BTreeMap::new();
-            for (&way, own) in self.sharing.iter().zip(&own) {
-                *seen.entry(ways[way as usize].function).or_default() += own;
-            }
-            let each = node.base as f64 / looks;
-            for (function, seen) in seen {
-                let sum = sums.entry(function).or_default();
-                sum.variance += each * each * variance(seen, looks);
-            }
         }
         let parts = divide(node.base, &own);
         self.sharing.iter().copied().zip(parts).collect()

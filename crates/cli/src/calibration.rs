@@ -18,7 +18,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use thalweg_control::budget::Budget;
-use thalweg_control::{agent, clock};
+use thalweg_control::{agent, clock, samples};
 use thalweg_model::{Node, ProbeCosts, Profile, read_file};
 
 const RUNS: usize = 5;
@@ -50,6 +50,8 @@ pub struct Calibration {
     pub spread: f64,
     pub first_ns: f64,
     pub far: [(f64, f64); 2],
+    /// Of one look at a stack; 0 where nobody may look.
+    pub look_ns: f64,
     /// What reading the counter twice took.
     pub clock_ns: f64,
 }
@@ -120,6 +122,7 @@ impl Calibration {
             spread: (per_call - kinds_ns[CHAIN]).abs() / per_call,
             first_ns: (ns(probed.cold() - bare.cold()) / COLD_CALLS - per_call).max(0.0),
             far: [1, 2].map(|at| (WIDE[at], (wide(at) - wide(0)).max(0.0))),
+            look_ns: samples::look_ns().unwrap_or(0.0),
             clock_ns: clock_ns(),
         })
     }
@@ -184,6 +187,7 @@ impl Calibration {
             spread: self.spread,
             first_ns: self.first_ns,
             far: self.far,
+            look_ns: self.look_ns,
             taken_out: false,
         }
     }

@@ -12,6 +12,7 @@
 //! The target pays for the kernel's copy and nothing else: it is never stopped, never signalled, and no memory of it is read but
 //! its code, once. What is kept here grows with the number of different stacks, up to a bound.
 
+mod cost;
 mod event;
 mod functions;
 mod looks;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use thalweg_model::Sampling;
 use thalweg_shm as shm;
 
+pub use self::cost::look_ns;
 use self::event::{Events, Wanted};
 use self::functions::FunctionId;
 pub(crate) use self::looks::Looks;

@@ -34,6 +34,7 @@ mod tag {
     pub const SWITCHED: u64 = 51;
     pub const SAMPLES: u64 = 52;
     pub const LOOKED: u64 = 53;
+    pub const LOOK_COST: u64 = 54;
     pub const PRUNED: u64 = 24;
     pub const ENTERS_KERNEL: u64 = 42;
     pub const COUNTED_KERNEL: u64 = 43;
@@ -78,6 +79,7 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
         section(&mut out, tag::FURTHER_COSTS, |out| {
             encode_further_costs(costs, out)
         });
+        section(&mut out, tag::LOOK_COST, |out| out.float(costs.look_ns));
     }
     if !profile.recorded.is_empty() {
         section(&mut out, tag::CALLS, |out| {
@@ -177,6 +179,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::COUNTED_KERNEL => kernel::decode_counted(&mut profile.enters_kernel, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
+            tag::LOOK_COST => costs(&mut profile.meta)?.look_ns = section.float()?,
             tag::UNTIMED => decode_few(
                 &mut profile,
                 "a context that does not exist has calls that were not timed",
@@ -283,12 +286,16 @@ fn encode_further_costs(costs: &ProbeCosts, out: &mut Encoder) {
     }
 }
 
-/// They follow the costs that they belong to.
-fn decode_further_costs(meta: &mut Meta, input: &mut Decoder) -> Result<(), ReadError> {
+/// What is added to them follows the costs that it belongs to.
+fn costs(meta: &mut Meta) -> Result<&mut ProbeCosts, ReadError> {
     let costs = meta.costs.as_mut();
-    let costs = costs.ok_or(ReadError::Corrupt(
+    costs.ok_or(ReadError::Corrupt(
         "costs of probes come before they should",
-    ))?;
+    ))
+}
+
+fn decode_further_costs(meta: &mut Meta, input: &mut Decoder) -> Result<(), ReadError> {
+    let costs = costs(meta)?;
     costs.spread = input.float()?;
     costs.first_ns = input.float()?;
     for (contexts, ns) in &mut costs.far {

@@ -105,13 +105,15 @@ pub struct ProbeCosts {
     /// To the base of the caller, on top, by a call since whose predecessor so many other contexts and functions were visited that it
     /// is not in the nearest cache any more: (how many, nanoseconds), twice.
     pub far: [(f64, f64); 2],
+    /// Of one look at a thread's stack, to whatever it does. 0: not measured.
+    pub look_ns: f64,
     /// The figures of this profile are without it.
     pub taken_out: bool,
 }
 
 impl ProbeCosts {
     /// All numbers that it is made of.
-    pub fn figures(&self) -> [f64; 10] {
+    pub fn figures(&self) -> [f64; 11] {
         let [(near, near_ns), (far, far_ns)] = self.far;
         [
             self.inner_ns,
@@ -124,6 +126,7 @@ impl ProbeCosts {
             near_ns,
             far,
             far_ns,
+            self.look_ns,
         ]
     }
 }

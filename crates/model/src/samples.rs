@@ -64,7 +64,7 @@ pub struct Looked {
     /// Looks that found it while its calls were not counted: as the innermost, and anywhere on the stack.
     pub own: u64,
     pub on_stack: u64,
-    /// How far off base and cum may be by chance: one standard deviation.
+    /// How far off base and cum may be, all in all: once in twenty times it is more.
     pub error_ns: u64,
     pub cum_error_ns: u64,
 }

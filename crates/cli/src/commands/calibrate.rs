@@ -49,6 +49,7 @@ fn describe(calibration: &Calibration) -> Vec<String> {
         spread,
         first_ns,
         far,
+        look_ns,
         ..
     } = calibration;
     let kinds: Vec<String> = kinds_ns.iter().map(|ns| format!("{ns:.1}")).collect();
@@ -72,6 +73,12 @@ fn describe(calibration: &Calibration) -> Vec<String> {
     for (others, ns) in far {
         lines.push(format!(
             "  {ns:.1} ns more for a call after {others:.0} others"
+        ));
+    }
+    if *look_ns > 0.0 {
+        lines.push(format!(
+            "  {:.1} us a look at a thread's stack",
+            look_ns / 1e3
         ));
     }
     lines

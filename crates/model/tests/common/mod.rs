@@ -224,6 +224,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     spread: 0.2,
                     first_ns: clock_hz,
                     far: [(512.0, 2.5), (1024.0, overhead_ns_per_call)],
+                    look_ns: 14e3,
                     taken_out: numbers.3,
                 }),
                 metrics: match numbers.3 {
