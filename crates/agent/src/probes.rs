@@ -296,7 +296,7 @@ tw_base:
     COMPARE \sites, \other
     .endm
 
-    # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx, below FIRST_FILTER.
+    # ---- the comparisons of a function (shm::rules::Filter) from the one at rdx on -> what they come to in edx, below FIRST_FILTER or from NAMES_EXIT on.
     # Registers lie below rsp; what the caller has put on the stack is farther up with \loops, and is there for certain only on the page that
     # rsp is on. Clobbers rax and rcx.
     .macro DECIDE loops
@@ -314,27 +314,48 @@ tw_base:
     mov rax, [rsp + rax]
     and rax, [rdx - {FILTERS} + {FILTER_MASK}]
     shl rax, cl
-    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {FLOAT}
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {FLOAT} + {TWO}
     jnz 44f
 42: sub rax, [rdx - {FILTERS} + {FILTER_LOW}]
     cmp rax, [rdx - {FILTERS} + {FILTER_SPAN}]
     ja 43f
-    movzx edx, word ptr [rdx - {FILTERS} + {FILTER_MET}]
-    cmp edx, {FIRST_FILTER}
-    jb 46f
+48: movzx edx, word ptr [rdx - {FILTERS} + {FILTER_MET}]
+    lea eax, [rdx - {FIRST_FILTER}]
+    cmp eax, {NAMES_EXIT} - {FIRST_FILTER}
+    jae 46f
     jmp 45f
 43: movzx edx, word ptr [rdx - {FILTERS} + {FILTER_OTHER}]
-    cmp edx, {FIRST_FILTER}
-    jb 46f
+    lea eax, [rdx - {FIRST_FILTER}]
+    cmp eax, {NAMES_EXIT} - {FIRST_FILTER}
+    jae 46f
 45: shl edx, {FILTER_SHIFT}
     add rdx, gs:[{RULES}]
     jmp 40b
-44: # those below zero are turned around, the others lie above them
+44: test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {TWO}
+    jnz 58f
+    # those below zero are turned around, the others lie above them
     mov rcx, rax
     sar rcx, 63
     bts rcx, 63
     xor rax, rcx
     jmp 42b
+58: # with another word
+    movsx rcx, word ptr [rdx - {FILTERS} + {FILTER_LOW}]
+    mov rcx, [rsp + rcx]
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NARROW}
+    jz 59f
+    shl rcx, 32
+59: test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {SIGNED}
+    jz 60f
+    btc rax, 63
+    btc rcx, 63
+60: test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {EQUAL}
+    jz 61f
+    sub rax, rcx
+    xor ecx, ecx
+61: cmp rax, rcx
+    ja 43b
+    jmp 48b
 47: mov edx, {ASK}
 46:
     .endm
@@ -588,7 +609,10 @@ tw_base:
     jz 31b
     bts rsi, 34
     jmp 31b
-35: # what it is called with, for its end (shm::record::Saved); a handler that comes meanwhile may save its own there
+35: cmp edx, {NAMES_EXIT}
+    jae 37f
+    sub edx, {SAVE} - {ARGUMENTS_SAVED}
+36: # what it is called with, for its end (shm::record::Saved); a handler that comes meanwhile may save its own there
     cmp rcx, gs:[{SAVED_LIMIT}]
     jae 9b
     lea rax, [rcx * 4]
@@ -609,6 +633,8 @@ tw_base:
     mov [rax + 32], rcx
     mov [rax + 40], r8
     mov [rax + 48], r9
+    test dl, {FLOATS_SAVED}
+    jz 38f
     movlps [rax + 56], xmm0
     movlps [rax + 64], xmm1
     movlps [rax + 72], xmm2
@@ -617,14 +643,27 @@ tw_base:
     movlps [rax + 96], xmm5
     movlps [rax + 104], xmm6
     movlps [rax + 112], xmm7
-    mov ecx, esi
+38: mov ecx, esi
     mov [rax + 120], rcx
     lea rcx, [rsp + 8 + 128 * \loops]
     cmp [rax], rcx
     jne 9b
     mov rcx, gs:[{TOP}]
-    sub edx, {SAVE} - {ARGUMENTS_SAVED}
     jmp 34b
+37: # with these arguments its end is looked at in a way of its own
+    mov eax, edx
+    movzx ecx, dl
+    shl ecx, 8
+    or ecx, {WATCHED}
+    lea rdx, [rsp + 8 + 128 * \loops]
+    shl rdx, 32
+    or rdx, rcx
+    mov rcx, gs:[{TOP}]
+    shr eax, 8
+    and eax, {ARGUMENTS_SAVED} + {FLOATS_SAVED}
+    jz 34b
+    or rdx, rax
+    jmp 36b
     .endif
     .endm
 
@@ -803,22 +842,29 @@ tw_base:
 10: mov [rsp - 32], rsi
     jmp 9b
 50: # the frame is marked: if that is for its results, they may say that nobody wants to hear of it
-    test byte ptr gs:[rcx + {SIDE_WATCH}], {WATCHED}
+    mov edx, gs:[rcx + {SIDE_WATCH}]
+    test dl, {WATCHED}
     jz 51b
-    mov rdx, gs:[rcx + {FNODE}]
     mov rsi, gs:[{RULES}]
+    shr edx, 8
+    jnz 62f
+    mov rdx, gs:[rcx + {FNODE}]
     mov edx, [rdx + {FUNCTION}]
     movzx edx, byte ptr [rsi + rdx * 2 + 1]
-    cmp edx, {ASK}
+56: cmp edx, {ASK}
     je 51b
     jb 57f
     shl edx, {FILTER_SHIFT}
     add rdx, rsi
     mov rsi, rax
-    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS}
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS} + {NEEDS_ERRNO} + {NEEDS_TIME}
+    jz 55f
+    test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS} + {NEEDS_TIME}
     jz 53f
     movlps [rsp - 72], xmm0
     movlps [rsp - 80], xmm1
+    sub rax, gs:[rcx + {SIDE_ENTRY}]
+    mov [rsp - 96], rax
 53: test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_ERRNO}
     jz 55f
     mov rax, gs:[{RULES}]
@@ -834,6 +880,12 @@ tw_base:
     jnz 51b
 57: mov rsi, [rsp - 32]
     jmp 52b
+62: # a filter that the entry has named: a handler that came before the frame was there may have written its own
+    lea rsi, [rsp + 16 + \bias]
+    cmp esi, gs:[rcx + {SIDE_WATCH} + 4]
+    mov rsi, gs:[{RULES}]
+    je 56b
+    jmp 51b
     .endif
     .if \clock
 14: # long after the last event: the function may have waited
@@ -1178,6 +1230,13 @@ tw_switch:
     FILTER_MET = const core::mem::offset_of!(shm::rules::Filter, met),
     FILTER_OTHER = const core::mem::offset_of!(shm::rules::Filter, other),
     FLOAT = const shm::rules::FILTER_FLOAT,
+    TWO = const shm::rules::FILTER_TWO,
+    NARROW = const shm::rules::FILTER_NARROW,
+    SIGNED = const shm::rules::FILTER_SIGNED,
+    EQUAL = const shm::rules::FILTER_EQUAL,
+    NAMES_EXIT = const shm::rules::NAMES_EXIT,
+    FLOATS_SAVED = const shm::record::FLOATS_SAVED,
+    NEEDS_TIME = const shm::rules::FILTER_NEEDS_TIME,
     NEEDS_FLOATS = const shm::rules::FILTER_NEEDS_FLOATS,
     NEEDS_ERRNO = const shm::rules::FILTER_NEEDS_ERRNO,
     RULES_TABLE = const shm::rules::TABLE_OFFSET,

@@ -12,7 +12,7 @@ use crate::error::{Problem, RuleError, near_miss};
 use crate::ir::{Ir, Plan, TooMuch};
 use crate::lower::{Lowering, Signature, World};
 use crate::pattern::{Pattern, base_name};
-use crate::quick::Quick;
+use crate::quick::Formula;
 use crate::record::{ALL_FIELDS, Descriptions, Recording};
 use crate::redact::Redactions;
 use crate::signatures::declaration;
@@ -56,7 +56,7 @@ pub struct Compiled {
     /// For `thalweg_bytecode`; their headers say which rule they are of.
     pub programs: Vec<Vec<u8>>,
     /// What comparisons alone tell of each of them.
-    pub quick: Vec<Quick>,
+    pub quick: Vec<Formula>,
     /// Number of a function and of a program; a function that several rules mean is here several times, in the
     /// order of the rules.
     pub of_function: Vec<(u32, u32)>,
@@ -115,7 +115,7 @@ pub fn compile(
 }
 
 /// Its bytes, and what comparisons alone tell of it.
-type Program = (Vec<u8>, Quick);
+type Program = (Vec<u8>, Formula);
 
 struct Compiler<'a> {
     rules: &'a [Rule],
@@ -183,7 +183,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn program(&mut self, bytes: Vec<u8>, quick: Quick) -> u32 {
+    fn program(&mut self, bytes: Vec<u8>, quick: Formula) -> u32 {
         if let Some(number) = self.programs.get(&bytes) {
             return *number;
         }
@@ -264,7 +264,7 @@ impl Compiler<'_> {
             }
         }
         plan.emits = recording.emits;
-        let quick = Quick::of(plan.condition.as_ref());
+        let quick = Formula::of(plan.condition.as_ref());
         let program = plan.assemble().map_err(|why| {
             let at = rule.condition.as_ref().map_or(0, |c| c.at);
             Problem::new(

@@ -226,7 +226,7 @@ impl Ir {
     }
 
     /// A time that is never longer than the whole call.
-    fn is_part_of_total(&self) -> bool {
+    pub(crate) fn is_part_of_total(&self) -> bool {
         let is_part = |ir: &Ir| matches!(ir, Ir::Leaf(op::SELF | op::WAITED, _));
         match self {
             Ir::Leaf(op::TOTAL, _) => true,

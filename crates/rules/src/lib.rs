@@ -34,7 +34,10 @@ pub use compile::{Compiled, FunctionInfo, MAX_RULES, Options, compile, means};
 pub use error::RuleError;
 pub use file::RulesFile;
 pub use pattern::Pattern;
-pub use quick::{Formula, Quick, Source, Test};
+pub use quick::{
+    AskedAt, Decided, Decision, Formula, Leaf, Pair, Question, Range, Relation, Save, Source, Test,
+    decide,
+};
 pub use redact::Redactions;
 pub use signatures::signatures;
 pub use thrown::{Throwing, throwing_programs, thrown_descriptions};

@@ -1,9 +1,10 @@
-//! What of a condition a few comparisons decide: numbers in registers, on the stack, in the result. The hot path of the agent makes them
+//! What of a condition a few comparisons decide: numbers in registers, on the stack, in the result, and what the call took. The hot path of the agent makes them
 //! before anything else, so that a call that is not wanted costs next to nothing.
 //!
 //! ```text
-//! n > 100 and ret < 0     at the entry: n > 100, or the call is refused whatever it returns
-//! ret < 0 or errno == 2   at the exit: the same, or the call is refused
+//! n > 100 and ret < 0     when it begins: n > 100, or the call is refused whatever it returns
+//! ret < 0 or errno == 2   when it returns: the same, or the call is refused
+//! n > 100 or ret < 0      n > 100 and it is kept; if not, what it returns decides alone
 //! sql =~ /x/ or n > 100   any call may be kept: only the whole program can tell
 //! ```
 //!
@@ -13,48 +14,44 @@ use thalweg_bytecode::op;
 
 use crate::ir::{Ir, TextSource};
 
+mod decision;
 mod range;
 #[cfg(test)]
 mod tests;
 
+pub use decision::{AskedAt, Decided, Decision, Leaf, Question, Save, decide};
 use range::{Answer, Number};
-pub use range::{Source, Test};
+pub use range::{Pair, Range, Relation, Source, Test};
 
-/// What has to be true for a call to be kept, as far as comparisons tell. Each end of a call has its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quick {
-    pub entry: Formula,
-    /// Of a call that returns, as opposed to one that is left by an exception.
-    pub exit: Formula,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What has to be true for a call to be kept, as far as comparisons tell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Formula {
     Always,
     Never,
     Test(Test),
+    /// Only of a call that is left by an exception.
+    Thrown,
+    /// What only the whole program can tell, when the call ends.
+    Late,
     All(Vec<Formula>),
     Any(Vec<Formula>),
 }
 
-impl Quick {
-    pub(crate) fn of(condition: Option<&Ir>) -> Quick {
+impl Formula {
+    /// What has to be true for the condition of a rule to be.
+    pub(crate) fn of(condition: Option<&Ir>) -> Formula {
         match condition {
             // Each call that a rule sees has a number, those that are refused too.
-            Some(condition) if !has_number(condition) => Quick {
-                entry: End::Entry.formula(condition, true),
-                exit: End::Exit.formula(condition, true),
-            },
-            _ => Quick {
-                entry: Formula::Always,
-                exit: Formula::Always,
-            },
+            Some(condition) if !has_number(condition) => formula(condition, true),
+            _ => Formula::Always,
         }
     }
-}
 
-impl Formula {
     pub fn all(parts: impl IntoIterator<Item = Formula>) -> Formula {
+        let parts = parts.into_iter().flat_map(|part| match part {
+            Formula::All(parts) => parts,
+            part => vec![part],
+        });
         let mut list = Vec::new();
         for part in parts {
             match part {
@@ -72,6 +69,10 @@ impl Formula {
     }
 
     pub fn any(parts: impl IntoIterator<Item = Formula>) -> Formula {
+        let parts = parts.into_iter().flat_map(|part| match part {
+            Formula::Any(parts) => parts,
+            part => vec![part],
+        });
         let mut list = Vec::new();
         for part in parts {
             match part {
@@ -91,9 +92,76 @@ impl Formula {
     /// How many comparisons it has.
     pub fn tests(&self) -> usize {
         match self {
-            Formula::Always | Formula::Never => 0,
             Formula::Test(_) => 1,
             Formula::All(parts) | Formula::Any(parts) => parts.iter().map(Formula::tests).sum(),
+            Formula::Always | Formula::Never | Formula::Thrown | Formula::Late => 0,
+        }
+    }
+
+    /// The same with others in place of those that have no parts.
+    fn map(&self, leaf: &impl Fn(&Formula) -> Formula) -> Formula {
+        match self {
+            Formula::All(parts) => Formula::all(parts.iter().map(|part| part.map(leaf))),
+            Formula::Any(parts) => Formula::any(parts.iter().map(|part| part.map(leaf))),
+            other => leaf(other),
+        }
+    }
+
+    /// As it is if `test` is passed, or is not.
+    fn given(&self, test: Test, passed: bool) -> Formula {
+        let known = |passed| match passed {
+            true => Formula::Always,
+            false => Formula::Never,
+        };
+        self.map(&|leaf| match leaf {
+            Formula::Test(this) if *this == test => known(passed),
+            Formula::Test(this) if this.complement() == Some(test) => known(!passed),
+            other => other.clone(),
+        })
+    }
+
+    /// What the end of a call that returns decides, whatever was asked when it began.
+    pub fn at_return(&self) -> Formula {
+        self.map(&|leaf| match leaf {
+            Formula::Test(test) if test.is_of_entry() => Formula::Always,
+            Formula::Late => Formula::Always,
+            Formula::Thrown => Formula::Never,
+            other => other.clone(),
+        })
+    }
+
+    /// Nothing is compared: it may be so, unless it is never so.
+    pub fn without_tests(&self) -> Formula {
+        self.map(&|leaf| match leaf {
+            Formula::Test(test) if test.is_of_entry() => Formula::Always,
+            Formula::Test(_) => Formula::Late,
+            other => other.clone(),
+        })
+    }
+
+    /// What a call takes at least, in nanoseconds, if it is so.
+    fn least_took(&self) -> u64 {
+        match self {
+            Formula::Test(Test::Range(range)) if range.source == Source::Took => {
+                match range.low.checked_add(range.span) {
+                    Some(_) => range.low,
+                    None => 0,
+                }
+            }
+            Formula::All(parts) => parts.iter().map(Formula::least_took).max().unwrap_or(0),
+            Formula::Any(parts) => parts.iter().map(Formula::least_took).min().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// The first comparison that can be made when a call begins.
+    fn first_of_entry(&self) -> Option<Test> {
+        match self {
+            Formula::Test(test) => test.is_of_entry().then_some(*test),
+            Formula::All(parts) | Formula::Any(parts) => {
+                parts.iter().find_map(Formula::first_of_entry)
+            }
+            _ => None,
         }
     }
 }
@@ -108,41 +176,113 @@ enum End {
     Exit,
 }
 
-impl End {
-    /// What has to be true for `ir` to be true, or not to be if it is not `wanted`. What cannot be read is neither.
-    fn formula(self, ir: &Ir, wanted: bool) -> Formula {
-        match ir {
-            Ir::Unary(op::NOT, a) => self.formula(a, !wanted),
-            Ir::Unary(op::TRUTH, a) if self.number(a).is_none() => self.formula(a, wanted),
-            Ir::Binary(op @ (op::BOTH | op::EITHER), a, b) => {
-                let parts = [self.formula(a, wanted), self.formula(b, wanted)];
-                match (*op == op::BOTH) == wanted {
-                    true => Formula::all(parts),
-                    false => Formula::any(parts),
-                }
-            }
-            Ir::Const(value) => match (*value != 0) == wanted {
-                true => Formula::Always,
-                false => Formula::Never,
-            },
-            Ir::Leaf(op::UNWOUND, _) if self == End::Exit => match wanted {
-                true => Formula::Never,
-                false => Formula::Always,
-            },
-            // Nothing was thrown, so nothing can be said of it, nor of its opposite.
-            Ir::TextEq(TextSource::Known(source), _)
-            | Ir::TextMatch(TextSource::Known(source), ..)
-                if self == End::Exit && *source != op::source::THREAD_NAME =>
-            {
-                Formula::Never
-            }
-            _ => match self.comparison(ir).map(|answer| answer.unless(!wanted)) {
-                Some(Answer::If(test)) => Formula::Test(test),
-                Some(Answer::Never) => Formula::Never,
-                Some(Answer::Always) | None => Formula::Always,
-            },
+/// What has to be true for `ir` to be true, or not to be if it is not `wanted`. What cannot be read is neither.
+fn formula(ir: &Ir, wanted: bool) -> Formula {
+    match ir {
+        Ir::Unary(op::NOT, a) => formula(a, !wanted),
+        Ir::Unary(op::TRUTH, a) if End::BOTH.iter().all(|end| end.number(a).is_none()) => {
+            formula(a, wanted)
         }
+        Ir::Binary(op @ (op::BOTH | op::EITHER), a, b) => {
+            let parts = [formula(a, wanted), formula(b, wanted)];
+            match (*op == op::BOTH) == wanted {
+                true => Formula::all(parts),
+                false => Formula::any(parts),
+            }
+        }
+        Ir::Const(value) => match (*value != 0) == wanted {
+            true => Formula::Always,
+            false => Formula::Never,
+        },
+        Ir::Leaf(op::UNWOUND, _) => match wanted {
+            true => Formula::Thrown,
+            false => Formula::Late,
+        },
+        // Where nothing was thrown nothing can be said of it, nor of its opposite.
+        Ir::TextEq(TextSource::Known(source), _) | Ir::TextMatch(TextSource::Known(source), ..)
+            if *source != op::source::THREAD_NAME =>
+        {
+            Formula::Thrown
+        }
+        _ => compared(ir, wanted).unwrap_or_else(|| match ir.is_late() {
+            true => Formula::Late,
+            false => Formula::Always,
+        }),
     }
+}
+
+/// A comparison that one of the ends can make by itself.
+fn compared(ir: &Ir, wanted: bool) -> Option<Formula> {
+    if let Some(pair) = pair(ir) {
+        return match wanted {
+            true => Some(Formula::Test(pair)),
+            false => pair.complement().map(Formula::Test),
+        };
+    }
+    let mut answers = End::BOTH.iter().filter_map(|end| end.comparison(ir));
+    if let Some(answer) = answers.next() {
+        return Some(match answer.unless(!wanted) {
+            Answer::If(range) => Formula::Test(Test::Range(range)),
+            Answer::Never => Formula::Never,
+            Answer::Always => Formula::Always,
+        });
+    }
+    time(ir, wanted)
+}
+
+/// A comparison of two arguments.
+fn pair(ir: &Ir) -> Option<Test> {
+    let Ir::Binary(compare, a, b) = ir else {
+        return None;
+    };
+    let (a, b) = (End::Entry.number(a)?, End::Entry.number(b)?);
+    // `a < b` is not `b <= a`.
+    let (opposite, compare) = match *compare {
+        op::LT => (true, op::LE),
+        op::LT_UNSIGNED => (true, op::LE_UNSIGNED),
+        other => (false, other),
+    };
+    let pair = match opposite {
+        true => Pair::compared(compare, b, a)?,
+        false => Pair::compared(compare, a, b)?,
+    };
+    let test = Test::Pair(pair);
+    match opposite {
+        true => test.complement(),
+        false => Some(test),
+    }
+}
+
+/// A time against a constant. What is a part of the whole call tells that the whole is no shorter, and no more.
+fn time(ir: &Ir, wanted: bool) -> Option<Formula> {
+    let Ir::Binary(compare, a, b) = ir else {
+        return None;
+    };
+    let (time, constant, turned) = match (&**a, &**b) {
+        (time, Ir::Const(constant)) => (time, *constant, false),
+        (Ir::Const(constant), time) => (time, *constant, true),
+        _ => return None,
+    };
+    if !time.is_part_of_total() {
+        return None;
+    }
+    let took = Number::whole(Source::Took);
+    let answer = took.compared(*compare, constant, turned)?.unless(!wanted);
+    let Answer::If(range) = answer else {
+        return None;
+    };
+    if *time == Ir::Leaf(op::TOTAL, None) {
+        return Some(Formula::Test(Test::Range(range)));
+    }
+    let is_bound = range.low > 0 && range.low.checked_add(range.span).is_some();
+    is_bound.then_some(Formula::Test(Test::Range(Range {
+        span: u64::MAX - range.low,
+        ..range
+    })))
+}
+
+impl End {
+    const BOTH: [End; 2] = [End::Entry, End::Exit];
 
     fn comparison(self, ir: &Ir) -> Option<Answer> {
         match ir {

@@ -65,7 +65,8 @@ pub struct Side {
     pub entry: u64,
     /// The thread's `slow_ticks` then.
     pub slow: u64,
-    /// `WATCHED` and `ARGUMENTS_SAVED`.
+    /// `WATCHED`, `ARGUMENTS_SAVED` and `FLOATS_SAVED`; in the second byte the filter that decides when the call returns, 0: its function's. With one of its own
+    /// the upper half says whose it is: where the return address is.
     pub watch: u64,
     pub reserved: u64,
 }
@@ -73,6 +74,8 @@ pub struct Side {
 /// The exit is marked only for the filter of its function. Whoever marks it for something else takes that back.
 pub const WATCHED: u64 = 1;
 pub const ARGUMENTS_SAVED: u64 = 2;
+/// Those in vector registers, too.
+pub const FLOATS_SAVED: u64 = 4;
 
 /// What a function was called with, for its end. A signal handler may have used the place of a frame that was not there yet: it is believed only if it
 /// says whose it is.
@@ -83,7 +86,7 @@ pub struct Saved {
     pub sp: u64,
     /// rdi rsi rdx rcx r8 r9
     pub ints: [u64; 6],
-    /// xmm0 to xmm7
+    /// xmm0 to xmm7, if a rule of the function asks for one.
     pub floats: [u64; 8],
     pub function: u64,
 }

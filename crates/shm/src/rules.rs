@@ -6,12 +6,12 @@
 //!
 //! The hot path looks at the first byte of a function at its entry: 0 and nothing of it is wanted, `ASK` and the slow path is
 //! asked, `WATCH` and its end is looked at, `SAVE` and its arguments are saved for then, anything else and a filter decides which of these it is. At an end that is looked at the second
-//! byte says the same. The slow path finds the rules of a
+//! byte says the same, unless the filter at the entry has named another. The slow path finds the rules of a
 //! function through its list. Lists and programs are written to fresh room before anything names them and stay as they are
 //! until the target is detached, so a change is a store of one word and then of two bytes, and a thread in
 //! the middle of an old list goes on with it.
 
-use crate::PAGE;
+use crate::{PAGE, record};
 
 /// First page.
 #[repr(C)]
@@ -90,8 +90,8 @@ pub const ENTRY_RETHROWS: u32 = 16;
 pub const ENTRY_DEFERRED: u32 = 32;
 
 /// One comparison of the hot path: `((word & mask) << cut) - low <= span`, without a sign and modulo 2^64, which is every comparison of
-/// neighbouring bits of a word with a constant; floats are brought into the order of their bits first. Then it goes on to another, or it
-/// is decided. Filters only ever spare the slow path: whom they let through is asked.
+/// neighbouring bits of a word with a constant; floats are brought into the order of their bits first. With `FILTER_TWO` it is compared with
+/// another word. Then it goes on to another, or it is decided. Filters only ever spare the slow path: whom they let through is asked.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -103,7 +103,8 @@ pub struct Filter {
     pub cut: u8,
     /// `FILTER_` bits.
     pub kind: u8,
-    /// What comes next if it is so, and if it is not: `GO_ON`, `ASK`, `WATCH`, `SAVE`, both of these, or another filter.
+    /// What comes next if it is so, and if it is not: `GO_ON`, `ASK`, `WATCH`, `SAVE`, both of these, `SAVE_ALL`, another filter, or from `NAMES_EXIT` on
+    /// which byte decides at the end of this call, in place of its function's.
     pub met: u16,
     pub other: u16,
 }
@@ -118,25 +119,38 @@ pub const GO_ON: u8 = 0;
 pub const ASK: u8 = 1;
 /// The end of the call is looked at.
 pub const WATCH: u8 = 2;
-/// The arguments are saved: see `record::Saved`.
+/// The arguments are saved, of which those in vector registers take longer: see `record::Saved`.
 pub const SAVE: u8 = 3;
 pub const SAVE_AND_WATCH: u8 = 4;
-pub const FIRST_FILTER: u8 = 5;
+pub const SAVE_ALL: u8 = 7;
+pub const SAVE_ALL_AND_WATCH: u8 = 8;
+pub const FIRST_FILTER: u8 = 9;
+/// The end of the call is looked at with the filter whose number is in the low byte; the next has `record::ARGUMENTS_SAVED` and `FLOATS_SAVED`.
+pub const NAMES_EXIT: u16 = FILTERS as u16;
 
 /// The word is a float.
 pub const FILTER_FLOAT: u8 = 1;
 /// Set where a function's byte leads: one of its comparisons needs vector registers, or errno.
 pub const FILTER_NEEDS_FLOATS: u8 = 2;
 pub const FILTER_NEEDS_ERRNO: u8 = 4;
+/// The same for what the call took.
+pub const FILTER_NEEDS_TIME: u8 = 8;
+/// The word is at most the one whose place the low bits of `low` are: without a sign, with one, or it is the same; `FILTER_NARROW` tells
+/// that the other, too, is shifted up by 32 first.
+pub const FILTER_TWO: u8 = 16;
+pub const FILTER_NARROW: u8 = 32;
+pub const FILTER_SIGNED: u8 = 64;
+pub const FILTER_EQUAL: u8 = 128;
 
 /// Where the entry probe has put the integer arguments, rdi to r9, and the low halves of the vector registers, from which on they lie downwards.
 pub const FILTER_REGISTERS: [i16; 6] = [-48, -32, -16, -24, -56, -64];
 pub const FILTER_VECTORS: i16 = -72;
 /// Where its return address is.
 pub const FILTER_STACK: i16 = 8;
-/// Where the exit probe has put rax and rdx, and errno; vectors as above.
+/// Where the exit probe has put rax and rdx, errno, and what the call took in ticks; vectors as above.
 pub const FILTER_RESULTS: [i16; 2] = [-8, -16];
 pub const FILTER_ERRNO: i16 = -88;
+pub const FILTER_TIME: i16 = -96;
 
 pub const COUNTERS_OFFSET: u64 = PAGE;
 /// Directly before the bytes, so that the hot path finds both by one address.
@@ -169,6 +183,11 @@ const _: () = {
     assert!(size_of::<Head>() as u64 <= PAGE);
     assert!(size_of::<Counter>() as u64 == COUNTER_SIZE);
     assert!(size_of::<Entry>() as u64 == ENTRY_SIZE);
+    // From what is said here to what is noted beside the frame is one step.
+    const SAVED: u64 = record::ARGUMENTS_SAVED;
+    const ALL: u64 = SAVED | record::FLOATS_SAVED;
+    assert!(SAVE as u64 - 1 == SAVED && SAVE_AND_WATCH as u64 - 1 == SAVED | record::WATCHED);
+    assert!(SAVE_ALL as u64 - 1 == ALL && SAVE_ALL_AND_WATCH as u64 - 1 == ALL | record::WATCHED);
     assert!(size_of::<Filter>() as u64 == FILTER_SIZE && FIRST_STEP == 1 << u8::BITS);
     assert!(TABLE_OFFSET.is_multiple_of(PAGE));
 };

@@ -206,6 +206,53 @@ fn arguments_that_only_the_end_asks_for_are_those_of_the_beginning() {
 }
 
 #[test]
+fn what_the_beginning_leaves_open_the_end_decides_by_the_arguments_of_the_beginning() {
+    const MIXED: [(&str, Condition); 9] = [
+        ("a: n > 5 or ret < -14; record n", |m| {
+            m.n > 5 || m.ret < -14
+        }),
+        (
+            "b: (n > 2 and ret == 1) or (n <= 2 and errno == 0 and ret == -9); record n",
+            |m| m.n > 2 && m.ret == 1 || m.n <= 2 && m.ret == -9,
+        ),
+        ("c: not (n < 7 and ret > -16); record n", |m| {
+            m.n >= 7 || m.ret <= -16
+        }),
+        ("d: n == 5 or duration > 1000s; record n", |m| m.n == 5),
+        (
+            "e: n > 6 or duration < 1000s and ret == -1; record n",
+            |m| m.n > 6 || m.ret == -1,
+        ),
+        ("f: x > 1.6 or exception or ret == -18; record n", |m| {
+            m.n > 6 || m.ret == -18
+        }),
+        ("g: n > pair.first; record n", |m| m.n > m.i % 5),
+        ("h: n == pair.first or ret == 1; record n", |m| {
+            m.n == m.i % 5 || m.ret == 1
+        }),
+        (
+            "i: (pair.first >= n and ret > 0) or self > 1000s; record n",
+            |m| m.i % 5 >= m.n && m.ret > 0,
+        ),
+    ];
+    let rules = MIXED.map(|(rule, _)| rule);
+    for options in [&[][..], &["--call-sites"]] {
+        let calls = record(&rules, options);
+        for (rule, holds) in MIXED {
+            let function = rule.split(':').next().expect("a function");
+            let expected: Vec<i64> = made().filter(holds).map(|m| m.n).collect();
+            let found: Vec<i64> = calls
+                .iter()
+                .filter(|call| call["function"] == function && !call["rule"].is_null())
+                .map(|call| call["entry"]["n"].as_i64().expect("a number"))
+                .collect();
+            assert!(!expected.is_empty() && expected.len() < CALLS as usize);
+            assert_eq!(found, expected, "{rule} {options:?}");
+        }
+    }
+}
+
+#[test]
 fn a_call_whose_result_nobody_wants_is_still_the_caller_of_what_it_has_called() {
     // Every call of `a` is looked at when it ends and refused; some of those of `inner` below it are kept.
     let rules = ["a: ret == 4711; record ret", "inner: n == 6 and caller a"];
@@ -226,6 +273,8 @@ fn programs_that_know_their_callees_registers_run_as_alone_whatever_is_compared(
         ".*: arg1:int == 100000 or arg1:f64 > 1e300 or arg9:long == 77",
         ".*: ret:int == 123456 or ret:f64 == 5.5 or errno == 999; record arg1:int",
         ".*: duration > 1000s; record arg2:int",
+        ".*: (arg1:int == 100001 and ret:int < 0) or (arg1:int != 100001 and ret:int == 123457); record arg2:f64",
+        ".*: arg1:long > arg2:long and arg3:long == 4711471147",
     ];
     for (name, sources) in [
         ("regs", &["regs.c", "regs_asm.S"][..]),

@@ -5,26 +5,18 @@
 
 use std::mem::offset_of;
 
-use thalweg_rules::{Formula, Source, Test};
+use thalweg_rules::{
+    Decided, Decision, Formula, Leaf, Pair, Question, Range, Relation, Save, Source, Test, decide,
+};
 use thalweg_shm as shm;
+use thalweg_shm::record as area;
 use thalweg_shm::rules::{self, Filter};
 
 use crate::error::Result;
 use crate::memory::{Shared, bytes_of};
 
-/// The most comparisons that are made of one call. Beyond that asking is not much dearer.
+/// The most comparisons that are made at one end of a call. Beyond that asking is not much dearer.
 const MOST_TESTS: usize = 24;
-
-/// Which calls of a function the slow path is asked about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// When they begin.
-    pub entry: Formula,
-    /// When they end, with what they were called with.
-    pub saved: Formula,
-    /// When they return, of those that it was not asked about before.
-    pub exit: Formula,
-}
 
 /// The filters of one target.
 pub struct Filters<'a> {
@@ -32,10 +24,11 @@ pub struct Filters<'a> {
     rules_offset: u64,
     heads: Vec<Filter>,
     steps: Vec<Filter>,
+    ticks_hz: f64,
 }
 
-impl Filters<'_> {
-    pub fn read<'a>(shared: &'a Shared, header: &shm::Header) -> Result<Filters<'a>> {
+impl<'a> Filters<'a> {
+    pub fn read(shared: &'a Shared, header: &shm::Header) -> Result<Filters<'a>> {
         let head: rules::Head = shared.read(header.rules_offset)?;
         let start = header.rules_offset + rules::FILTERS_OFFSET;
         let all = |first: u64, end: u64, most: u64| -> Result<Vec<Filter>> {
@@ -49,59 +42,86 @@ impl Filters<'_> {
             rules_offset: header.rules_offset,
             heads: all(rules::FIRST_FILTER.into(), head.filters_used, first_step)?,
             steps: all(first_step, head.steps_used, rules::FILTERS)?,
+            ticks_hz: f64::from_bits(header.ticks_hz),
         })
     }
 
-    /// What a function's bytes have to be.
-    pub fn bytes_for(&mut self, asked: &Asked) -> Result<[u8; 2]> {
-        let exit = self.byte_for(&[(&asked.exit, rules::ASK)], rules::GO_ON)?;
-        let (saved, unasked) = match exit {
-            rules::GO_ON => (rules::SAVE, rules::GO_ON),
-            _ => (rules::SAVE_AND_WATCH, rules::WATCH),
+    /// What the bytes of a function with these rules have to be, and how many ticks its calls take that are asked about in any case.
+    pub fn bytes_for(&mut self, questions: &[Question]) -> Result<([u8; 2], Option<u64>)> {
+        let Some(Decided { decision, longer }) = decide(questions, MOST_TESTS) else {
+            return Ok(([rules::ASK; 2], None));
         };
-        let formulas = [(&asked.entry, rules::ASK), (&asked.saved, saved)];
-        Ok([self.byte_for(&formulas, unasked)?, exit])
+        let longer = longer.map(|ns| self.ticks(ns, 0).0);
+        let mut ends = Vec::new();
+        collect_ends(&decision, &mut ends);
+        // What the function's own byte decides; where the beginning tells ends apart, each of them has its own.
+        let whole = match &ends[..] {
+            [end] => end.clone(),
+            ends => Formula::any(ends.iter().cloned()),
+        };
+        let exit = self.exit_byte(&whole)?;
+        let mut chain = self.chain();
+        let mut own = Ends {
+            whole,
+            named: Vec::new(),
+        };
+        let first = chain.decision(&decision, &mut own)?;
+        let kind = chain.kind;
+        Ok(([self.byte_of(first, kind)?, exit], longer))
     }
 
-    /// The number of what decides which of these is the first to hold, or `otherwise`.
-    fn byte_for(&mut self, formulas: &[(&Formula, u8)], otherwise: u8) -> Result<u8> {
-        let tests: usize = formulas.iter().map(|(formula, _)| formula.tests()).sum();
-        if tests > MOST_TESTS {
+    /// All ticks that may be one of these nanoseconds, and some more.
+    fn ticks(&self, low: u64, span: u64) -> (u64, u64) {
+        const MARGIN: f64 = 1e-7;
+        let per_ns = self.ticks_hz / 1e9;
+        let Some(high) = low.checked_add(span) else {
+            return (0, u64::MAX);
+        };
+        let first = (low as f64 * per_ns * (1.0 - MARGIN)) as u64;
+        let first = first.saturating_sub(2);
+        let last = match high {
+            u64::MAX => u64::MAX,
+            high => ((high as f64 + 1.0) * per_ns * (1.0 + MARGIN)) as u64 + 2,
+        };
+        (first, last.saturating_sub(first))
+    }
+
+    fn exit_byte(&mut self, formula: &Formula) -> Result<u8> {
+        if formula.tests() > MOST_TESTS {
             return Ok(rules::ASK);
         }
-        let mut chain = Chain {
+        let mut chain = self.chain();
+        let first = chain.add(formula, rules::ASK.into(), rules::GO_ON.into())?;
+        let kind = chain.kind;
+        self.byte_of(first, kind)
+    }
+
+    fn chain(&mut self) -> Chain<'_, 'a> {
+        Chain {
             filters: self,
             kind: 0,
+        }
+    }
+
+    /// The byte that names what was made. `kind`: what the first of them has to say of all.
+    fn byte_of(&mut self, first: Option<Link>, kind: u8) -> Result<u8> {
+        let filter = match first {
+            None => return Ok(rules::ASK),
+            Some(Link::To(known)) if known < rules::FIRST_FILTER.into() => return Ok(known as u8),
+            // It would have to be a first one.
+            Some(Link::To(step)) => {
+                let index = usize::from(step).checked_sub(rules::FIRST_STEP.into());
+                match index.and_then(|index| self.steps.get(index)) {
+                    Some(filter) => *filter,
+                    None => return Ok(rules::ASK),
+                }
+            }
+            Some(Link::Filter(filter)) => filter,
         };
-        let mut first = Link::To(otherwise.into());
-        for (formula, then) in formulas.iter().rev() {
-            let Some(next) = chain.number(first)? else {
-                return Ok(rules::ASK);
-            };
-            let Some(made) = chain.add(formula, (*then).into(), next)? else {
-                return Ok(rules::ASK);
-            };
-            first = made;
-        }
-        let needs = chain.kind;
-        match first {
-            Link::To(known) if known < rules::FIRST_FILTER.into() => Ok(known as u8),
-            // It would have to be a first one: it is one of the second formula's.
-            Link::To(step) => match self
-                .steps
-                .get(usize::from(step) - usize::from(rules::FIRST_STEP))
-            {
-                Some(filter) => self.head(Filter {
-                    kind: filter.kind | needs,
-                    ..*filter
-                }),
-                None => Ok(rules::ASK),
-            },
-            Link::Filter(filter) => self.head(Filter {
-                kind: filter.kind | needs,
-                ..filter
-            }),
-        }
+        self.head(Filter {
+            kind: filter.kind | kind,
+            ..filter
+        })
     }
 
     /// The number of a filter that a function's byte can name.
@@ -156,6 +176,28 @@ enum Link {
     Filter(Filter),
 }
 
+/// The different ends that a decision leads to.
+fn collect_ends(decision: &Decision, ends: &mut Vec<Formula>) {
+    match decision {
+        Decision::Test { passed, other, .. } => {
+            collect_ends(passed, ends);
+            collect_ends(other, ends);
+        }
+        Decision::Leaf(Leaf::Look { exit, .. }) => {
+            if *exit != Formula::Never && !ends.contains(exit) {
+                ends.push(exit.clone());
+            }
+        }
+        Decision::Leaf(Leaf::Ask) => {}
+    }
+}
+
+/// What decides at the ends of a function's calls.
+struct Ends {
+    whole: Formula,
+    named: Vec<(Formula, u8)>,
+}
+
 /// A formula on its way to become filters, from its end on.
 struct Chain<'c, 'a> {
     filters: &'c mut Filters<'a>,
@@ -164,11 +206,67 @@ struct Chain<'c, 'a> {
 }
 
 impl Chain<'_, '_> {
+    /// What makes `decision`. `None`: there are no more filters.
+    fn decision(&mut self, decision: &Decision, ends: &mut Ends) -> Result<Option<Link>> {
+        let (test, passed, other) = match decision {
+            Decision::Leaf(leaf) => return Ok(Some(Link::To(self.leaf(leaf, ends)?))),
+            Decision::Test {
+                test,
+                passed,
+                other,
+            } => (test, passed, other),
+        };
+        let mut number = |to: &Decision| match self.decision(to, ends)? {
+            Some(link) => self.number(link),
+            None => Ok(None),
+        };
+        let (Some(met), Some(other)) = (number(passed)?, number(other)?) else {
+            return Ok(None);
+        };
+        Ok(self.filter(test, met, other).map(Link::Filter))
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, ends: &mut Ends) -> Result<u16> {
+        let (save, exit) = match leaf {
+            Leaf::Ask => return Ok(rules::ASK.into()),
+            Leaf::Look { save, exit } => (*save, exit),
+        };
+        if *exit == Formula::Never {
+            return Ok(u16::from(match save {
+                Save::Nothing => rules::GO_ON,
+                Save::Integers => rules::SAVE,
+                Save::All => rules::SAVE_ALL,
+            }));
+        }
+        if *exit == ends.whole {
+            return Ok(u16::from(match save {
+                Save::Nothing => rules::WATCH,
+                Save::Integers => rules::SAVE_AND_WATCH,
+                Save::All => rules::SAVE_ALL_AND_WATCH,
+            }));
+        }
+        let known = ends.named.iter().find(|(known, _)| known == exit);
+        let byte = match known {
+            Some((_, byte)) => *byte,
+            None => {
+                let byte = self.filters.exit_byte(exit)?;
+                ends.named.push((exit.clone(), byte));
+                byte
+            }
+        };
+        let saved = match save {
+            Save::Nothing => 0,
+            Save::Integers => area::ARGUMENTS_SAVED,
+            Save::All => area::ARGUMENTS_SAVED | area::FLOATS_SAVED,
+        };
+        Ok(rules::NAMES_EXIT | (saved as u16) << u8::BITS | u16::from(byte))
+    }
+
     /// What decides `formula`, going on to `met` or `other`. `None`: there are no more filters.
     fn add(&mut self, formula: &Formula, met: u16, other: u16) -> Result<Option<Link>> {
         Ok(match formula {
-            Formula::Always => Some(Link::To(met)),
-            Formula::Never => Some(Link::To(other)),
+            Formula::Always | Formula::Late => Some(Link::To(met)),
+            Formula::Never | Formula::Thrown => Some(Link::To(other)),
             Formula::Test(test) => self.filter(test, met, other).map(Link::Filter),
             Formula::All(parts) | Formula::Any(parts) => {
                 let all = matches!(formula, Formula::All(_));
@@ -200,8 +298,55 @@ impl Chain<'_, '_> {
     }
 
     fn filter(&mut self, test: &Test, met: u16, other: u16) -> Option<Filter> {
+        match test {
+            Test::Range(range) => self.range(range, met, other),
+            Test::Pair(pair) => self.pair(pair, met, other),
+        }
+    }
+
+    fn pair(&mut self, pair: &Pair, met: u16, other: u16) -> Option<Filter> {
+        let (relation, met, other) = match pair.relation {
+            Relation::Equal => (rules::FILTER_EQUAL, met, other),
+            Relation::Unequal => (rules::FILTER_EQUAL, other, met),
+            Relation::UpTo => (0, met, other),
+            Relation::Above => (0, other, met),
+        };
+        let narrow = if pair.narrow { rules::FILTER_NARROW } else { 0 };
+        let signed = if pair.signed { rules::FILTER_SIGNED } else { 0 };
+        let second = self.place(pair.right)?;
+        // Nothing but the probe's own registers is there for certain.
+        (second < 0).then_some(Filter {
+            low: u64::from(second as u16),
+            span: 0,
+            mask: u64::MAX,
+            place: self.place(pair.left)?,
+            cut: if pair.narrow { 32 } else { 0 },
+            kind: rules::FILTER_TWO | relation | narrow | signed,
+            met,
+            other,
+        })
+    }
+
+    fn range(&mut self, range: &Range, met: u16, other: u16) -> Option<Filter> {
+        let (low, span) = match range.source {
+            Source::Took => self.filters.ticks(range.low, range.span),
+            _ => (range.low, range.span),
+        };
+        Some(Filter {
+            low,
+            span,
+            mask: range.mask,
+            place: self.place(range.source)?,
+            cut: range.cut,
+            kind: if range.float { rules::FILTER_FLOAT } else { 0 },
+            met,
+            other,
+        })
+    }
+
+    fn place(&mut self, source: Source) -> Option<i16> {
         let vector = |n: u8| rules::FILTER_VECTORS - 8 * i16::from(n);
-        let place = match test.source {
+        Some(match source {
             Source::Int(n) => *rules::FILTER_REGISTERS.get(usize::from(n))?,
             Source::Ret(n) => *rules::FILTER_RESULTS.get(usize::from(n))?,
             Source::Float(n) | Source::RetFloat(n) => {
@@ -213,16 +358,10 @@ impl Chain<'_, '_> {
                 self.kind |= rules::FILTER_NEEDS_ERRNO;
                 rules::FILTER_ERRNO
             }
-        };
-        Some(Filter {
-            low: test.low,
-            span: test.span,
-            mask: test.mask,
-            place,
-            cut: test.cut,
-            kind: if test.float { rules::FILTER_FLOAT } else { 0 },
-            met,
-            other,
+            Source::Took => {
+                self.kind |= rules::FILTER_NEEDS_TIME;
+                rules::FILTER_TIME
+            }
         })
     }
 }

@@ -9,14 +9,14 @@ use std::mem::offset_of;
 use serde::{Deserialize, Serialize};
 use thalweg_bytecode::{self as bytecode, flags};
 use thalweg_rules::{
-    Description, Formula, FunctionInfo, Quick, Rule, compile, means, throwing_programs,
-    thrown_descriptions,
+    AskedAt, Description, Formula, FunctionInfo, Question, Rule, Save, compile, means,
+    throwing_programs, thrown_descriptions,
 };
 use thalweg_shm as shm;
 use thalweg_shm::record as area;
 use thalweg_shm::rules::{self, Entry};
 
-use super::filters::{Asked, Filters};
+use super::filters::Filters;
 use super::{Recording, errno};
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of};
@@ -29,7 +29,7 @@ pub struct Tables {
     lists: BTreeMap<u32, Vec<Wanted>>,
     programs: Vec<Vec<u8>>,
     /// What comparisons alone tell of each of the rules' programs.
-    quick: Vec<Quick>,
+    quick: Vec<Formula>,
     sets: Vec<Vec<u32>>,
     about: About,
     area_words: u64,
@@ -68,6 +68,8 @@ struct Wanted {
     flags: u32,
     least_ns: u64,
     program: Option<usize>,
+    /// Where its program is asked late.
+    save: Save,
 }
 
 /// The unwinder's ways of going on with what was thrown after a destructor has run.
@@ -229,6 +231,10 @@ impl Tables {
             flags,
             least_ns: head.min_total_ns,
             program: Some(program),
+            save: match head.has(flags::NEEDS_FLOATS) {
+                true => Save::All,
+                false => Save::Integers,
+            },
         };
         self.lists.entry(function).or_default().push(wanted);
         Ok(())
@@ -240,6 +246,7 @@ impl Tables {
             flags,
             least_ns: 0,
             program,
+            save: Save::Nothing,
         };
         self.lists.entry(function).or_default().push(wanted);
     }
@@ -295,6 +302,7 @@ impl Tables {
             first + laid.bytes.len() as u64,
         )?;
         let mut filters = Filters::read(shared, header)?;
+        let mut least = laid.least;
         let named = named(shared, header)?;
         let functions: BTreeSet<u32> = named
             .into_iter()
@@ -303,7 +311,9 @@ impl Tables {
         for function in functions {
             let list = laid.lists.get(&function).copied().unwrap_or(0);
             let at = start + rules::lists_offset(limit) + u64::from(function) * 4;
-            let asked = filters.bytes_for(&self.asked_of(function))?;
+            let (asked, longer) = filters.bytes_for(&self.questions(function))?;
+            let longer = longer.map(|ticks| ticks.saturating_sub(1));
+            least = longer.map_or(least, |longer| least.min(longer));
             let table = start + rules::TABLE_OFFSET + u64::from(function) * rules::FUNCTION_BYTES;
             // A function that is looked up finds its list, old or new.
             if list != 0 {
@@ -316,38 +326,38 @@ impl Tables {
                 shared.write(at, &0u32.to_le_bytes())?;
             }
         }
-        word(offset_of!(rules::Head, least), laid.least)?;
+        word(offset_of!(rules::Head, least), least)?;
         for slot in 0..u64::from(shared.header()?.next_slot).min(shm::SLOTS) {
-            shared.write(threshold_offset(slot), &laid.least.to_le_bytes())?;
+            shared.write(threshold_offset(slot), &least.to_le_bytes())?;
         }
         Ok(())
     }
 
-    /// Which calls of a function its rules are asked about.
-    fn asked_of(&self, function: u32) -> Asked {
+    /// Of which calls of a function its rules want to hear.
+    fn questions(&self, function: u32) -> Vec<Question> {
         let list = self.lists.get(&function).map_or(&[][..], |list| list);
-        let quick = |wanted: &Wanted| self.quick.get(wanted.program?);
-        let entry = list.iter().map(|wanted| match wanted.flags {
-            rules::ENTRY_AT_ENTRY => quick(wanted).map_or(Formula::Always, |q| q.entry.clone()),
-            flags if flags & (rules::ENTRY_ROOT | rules::ENTRY_THROWS) != 0 => Formula::Always,
-            _ => Formula::Never,
-        });
-        let saved = list.iter().map(|wanted| match wanted.flags {
-            rules::ENTRY_DEFERRED => quick(wanted).map_or(Formula::Always, |q| q.entry.clone()),
-            _ => Formula::Never,
-        });
-        let exit = list.iter().map(|wanted| match wanted.flags {
-            rules::ENTRY_DEFERRED if wanted.least_ns > 0 => Formula::Never,
-            rules::ENTRY_AT_EXIT | rules::ENTRY_DEFERRED => {
-                quick(wanted).map_or(Formula::Always, |q| q.exit.clone())
-            }
-            _ => Formula::Never,
-        });
-        Asked {
-            entry: Formula::any(entry),
-            saved: Formula::any(saved),
-            exit: Formula::any(exit),
-        }
+        let question = |wanted: &Wanted| {
+            let asked = match wanted.flags {
+                rules::ENTRY_AT_ENTRY => AskedAt::Entry,
+                rules::ENTRY_AT_EXIT => AskedAt::Exit,
+                rules::ENTRY_DEFERRED if wanted.least_ns > 0 => AskedAt::SavedIfLong(wanted.save),
+                rules::ENTRY_DEFERRED => AskedAt::Saved(wanted.save),
+                flags if flags & (rules::ENTRY_ROOT | rules::ENTRY_THROWS) != 0 => {
+                    return Some(Question {
+                        condition: Formula::Always,
+                        asked: AskedAt::Entry,
+                    });
+                }
+                // The time that it took says whether it is looked at.
+                _ => return None,
+            };
+            let condition = wanted.program.and_then(|program| self.quick.get(program));
+            Some(Question {
+                condition: condition.cloned().unwrap_or(Formula::Always),
+                asked,
+            })
+        };
+        list.iter().filter_map(question).collect()
     }
 
     /// The bytes for the programs from `first` on.

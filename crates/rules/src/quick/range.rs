@@ -1,4 +1,4 @@
-//! One comparison of a number that lies in one word with a constant, as a range.
+//! One comparison of a number that lies in one word with a constant, as a range; and of two that lie in a word each.
 //!
 //! All comparisons of some neighbouring bits of a word with a constant are one: shifted up to the top of a word, `bits - low <= span`
 //! without a sign. Signed ones too, since their ranges are only cut at another place of the circle; and those of floats, once
@@ -7,7 +7,7 @@
 use thalweg_bytecode::op;
 
 /// Where the hot path finds a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Of the integer arguments: rdi rsi rdx rcx r8 r9.
     Int(u8),
@@ -20,12 +20,129 @@ pub enum Source {
     /// xmm0, xmm1
     RetFloat(u8),
     Errno,
+    /// What the call took, waits included, in nanoseconds. The hot path counts in other units: it may take a few more than pass.
+    Took,
+}
+
+impl Source {
+    /// Whether it is known when a call begins.
+    pub fn is_of_entry(self) -> bool {
+        matches!(self, Source::Int(_) | Source::Float(_) | Source::Stack(_))
+    }
+}
+
+/// One comparison that the hot path makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Test {
+    Range(Range),
+    Pair(Pair),
+}
+
+impl Test {
+    pub fn is_of_entry(&self) -> bool {
+        match self {
+            Test::Range(range) => range.source.is_of_entry(),
+            Test::Pair(pair) => pair.left.is_of_entry(),
+        }
+    }
+
+    pub fn passes(&self, word: &dyn Fn(Source) -> u64) -> bool {
+        match self {
+            Test::Range(range) => range.passes(word(range.source)),
+            Test::Pair(pair) => pair.passes(word(pair.left), word(pair.right)),
+        }
+    }
+
+    /// `None`: it is always passed.
+    pub fn complement(self) -> Option<Test> {
+        match self {
+            Test::Range(range) => range.complement().map(Test::Range),
+            Test::Pair(pair) => Some(Test::Pair(pair.complement())),
+        }
+    }
+}
+
+/// Two words compared with each other, or their low halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    pub left: Source,
+    pub right: Source,
+    pub relation: Relation,
+    /// The low 32 bits only.
+    pub narrow: bool,
+    pub signed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Relation {
+    Equal,
+    Unequal,
+    /// At most.
+    UpTo,
+    /// The left one is above.
+    Above,
+}
+
+impl Pair {
+    pub fn passes(&self, left: u64, right: u64) -> bool {
+        let key = |word: u64| {
+            let word = if self.narrow { word << 32 } else { word };
+            word ^ u64::from(self.signed) << 63
+        };
+        let (left, right) = (key(left), key(right));
+        match self.relation {
+            Relation::Equal => left == right,
+            Relation::Unequal => left != right,
+            Relation::UpTo => left <= right,
+            Relation::Above => left > right,
+        }
+    }
+
+    fn complement(self) -> Pair {
+        let relation = match self.relation {
+            Relation::Equal => Relation::Unequal,
+            Relation::Unequal => Relation::Equal,
+            Relation::UpTo => Relation::Above,
+            Relation::Above => Relation::UpTo,
+        };
+        Pair { relation, ..self }
+    }
+
+    /// `left op right`, of two whole numbers of the same kind.
+    pub(super) fn compared(compare: u8, left: Number, right: Number) -> Option<Pair> {
+        let is_alike = left.bits == right.bits && left.signed == right.signed;
+        let is_whole = |number: Number| number.first == 0 && number.only.is_none();
+        let narrow = match left.bits {
+            32 => true,
+            64 => false,
+            _ => return None,
+        };
+        // The hot path looks for the second one in a register.
+        let in_register = matches!(right.source, Source::Int(_));
+        if !is_alike || !is_whole(left) || !is_whole(right) || !in_register {
+            return None;
+        }
+        let (relation, signed) = match compare {
+            op::EQ => (Relation::Equal, false),
+            op::NE => (Relation::Unequal, false),
+            op::LE => (Relation::UpTo, left.signed),
+            op::LE_UNSIGNED => (Relation::UpTo, false),
+            _ => return None,
+        };
+        Some(Pair {
+            left: left.source,
+            right: right.source,
+            relation,
+            narrow,
+            signed,
+        })
+    }
 }
 
 /// `((word & mask) << cut) - low <= span`, modulo 2^64 and without a sign. With `float` the bits are put in order before
 /// `low` is taken off: see `in_order`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Test {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
     pub source: Source,
     pub mask: u64,
     pub cut: u8,
@@ -34,7 +151,7 @@ pub struct Test {
     pub span: u64,
 }
 
-impl Test {
+impl Range {
     pub fn passes(&self, word: u64) -> bool {
         let bits = (word & self.mask) << self.cut;
         let bits = if self.float { in_order(bits) } else { bits };
@@ -42,8 +159,8 @@ impl Test {
     }
 
     /// `None`: it is always passed.
-    pub(super) fn complement(self) -> Option<Test> {
-        Some(Test {
+    fn complement(self) -> Option<Range> {
+        Some(Range {
             low: self.low.wrapping_add(self.span).wrapping_add(1),
             span: (u64::MAX - 1).checked_sub(self.span)?,
             ..self
@@ -72,7 +189,7 @@ pub(super) struct Number {
 pub(super) enum Answer {
     Never,
     Always,
-    If(Test),
+    If(Range),
 }
 
 impl Number {
@@ -240,9 +357,9 @@ impl Number {
         }
     }
 
-    fn test(&self, low: u64, span: u64, float: bool) -> Test {
+    fn test(&self, low: u64, span: u64, float: bool) -> Range {
         let only = self.only.unwrap_or(u64::MAX >> (64 - self.bits));
-        Test {
+        Range {
             source: self.source,
             mask: only << self.first,
             cut: (64 - self.first - self.bits) as u8,
@@ -260,8 +377,8 @@ impl Answer {
             _ if !opposite => self.simple(),
             Answer::Never => Answer::Always,
             Answer::Always => Answer::Never,
-            Answer::If(test) => match test.complement() {
-                Some(test) => Answer::If(test).simple(),
+            Answer::If(range) => match range.complement() {
+                Some(range) => Answer::If(range).simple(),
                 None => Answer::Never,
             },
         }
@@ -269,7 +386,7 @@ impl Answer {
 
     fn simple(self) -> Answer {
         match self {
-            Answer::If(test) if test.span == u64::MAX => Answer::Always,
+            Answer::If(range) if range.span == u64::MAX => Answer::Always,
             other => other,
         }
     }

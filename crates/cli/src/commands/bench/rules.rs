@@ -26,7 +26,7 @@ enum Expected {
 }
 
 /// Rules on `handle(n, x, heap, stack, pair, e, f, last)` of `tests/targets/bench/ruled.c`, whose result is `n`.
-const VARIANTS: [(&str, &[&str], Expected); 22] = [
+const VARIANTS: [(&str, &[&str], Expected); 28] = [
     ("by an integer", &["handle: n > 100"], Expected::Refused),
     (
         "by `or`",
@@ -85,10 +85,40 @@ const VARIANTS: [(&str, &[&str], Expected); 22] = [
         &["handle: exception =~ /x/; record exception, n"],
         Expected::Refused,
     ),
-    ("by two arguments", &["handle: e > f"], Expected::Asked),
+    ("by two arguments", &["handle: e > f"], Expected::Refused),
     (
         "by an argument or ret",
         &["handle: n > 100 or ret < 0"],
+        Expected::Refused,
+    ),
+    (
+        "by an argument or ret, with both",
+        &["handle: n > 100 or ret < 0; record n, ret, errno"],
+        Expected::Refused,
+    ),
+    (
+        "by an argument or duration",
+        &["handle: n > 100 or duration > 5ms; record n"],
+        Expected::Refused,
+    ),
+    (
+        "by another end for other arguments",
+        &["handle: (n > 3 and ret < 0) or (n <= 3 and ret > 10); record n, ret"],
+        Expected::Refused,
+    ),
+    (
+        "by an argument or ret, with a text of the end",
+        &["handle: n > 100 or ret < 0; record exit(heap), n, ret"],
+        Expected::Refused,
+    ),
+    (
+        "by duration, with a text of the end",
+        &["handle: duration > 1s; record exit(heap)"],
+        Expected::Refused,
+    ),
+    (
+        "by an argument on the stack or ret",
+        &["handle: last != 7 or ret < 0"],
         Expected::Asked,
     ),
     (
