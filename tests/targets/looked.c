@@ -1,11 +1,14 @@
 /* Programs whose stacks are worth looking at, and which know themselves where their time went. */
 #include "target.h"
 #include <alloca.h>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -125,6 +128,73 @@ static void forks(void)
     waitpid(child, NULL, 0);
 }
 
+/* Does next to nothing itself: the kernel fills the pages. */
+FN void in_the_kernel(double ms)
+{
+    static char page[1 << 16];
+    int zeros = open("/dev/zero", O_RDONLY);
+    for (double end = used() + ms; used() < end;)
+        for (int i = 0; i < 20; i++)
+            CHECK(read(zeros, page, sizeof page) == sizeof page);
+    close(zeros);
+}
+
+static volatile int handled;
+
+FN void handler(int signal)
+{
+    (void)signal;
+    spin(3);
+    handled++;
+}
+
+FN void interrupted(int times)
+{
+    while (handled < times)
+        for (int i = 0; i < 1000; i++)
+            sink += i;
+}
+
+static void signals(int times)
+{
+    struct itimerval every = {{0, 5000}, {0, 5000}};
+    signal(SIGPROF, handler);
+    setitimer(ITIMER_PROF, &every, NULL);
+    interrupted(times);
+}
+
+/* Its second half stands apart, in what compilers call the cold part. */
+FN __attribute__((cold)) void rarely(void) { KEEP; }
+FN void in_two_parts(unsigned long n, int really)
+{
+    if (really) {
+        rarely();
+        SPIN(n);
+    }
+    KEEP;
+}
+
+static void loads(const char *library, double ms)
+{
+    void *opened = dlopen(library, RTLD_NOW);
+    CHECK(opened != NULL);
+    void (*work)(volatile unsigned long *) = (void (*)(volatile unsigned long *))dlsym(opened, "looked_plug");
+    for (double end = used() + ms; used() < end;)
+        work(&sink);
+}
+
+/* Threads that are at work when somebody comes. */
+static void several(int count)
+{
+    static double hour = 3600e3;
+    pthread_t one;
+    for (int i = 0; i < count; i++)
+        pthread_create(&one, NULL, lasting, &hour);
+    printf("ready\n");
+    fflush(stdout);
+    bottom(hour);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -139,6 +209,16 @@ int main(int argc, char **argv)
         threads(n);
     else if (!strcmp(what, "forks"))
         forks();
+    else if (!strcmp(what, "kernel"))
+        in_the_kernel(n);
+    else if (!strcmp(what, "signals"))
+        signals(n);
+    else if (!strcmp(what, "cold"))
+        in_two_parts(n, argc > 1);
+    else if (!strcmp(what, "loads"))
+        loads(argv[3], n);
+    else if (!strcmp(what, "several"))
+        several(n);
     else if (!strcmp(what, "killed")) {
         printf("ready\n");
         fflush(stdout);

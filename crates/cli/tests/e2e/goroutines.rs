@@ -38,7 +38,7 @@ fn go(compiler: &Path, arguments: &[&str], directory: &Path) {
 }
 
 /// `tests/targets/SOURCE`, built.
-fn program(compiler: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+pub fn program(compiler: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let path = scratch::root().join(format!("go-{name}"));
     let output = path.to_str().expect("UTF-8");
     let mut arguments = vec!["build", "-o", output];

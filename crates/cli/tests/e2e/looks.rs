@@ -7,30 +7,39 @@ use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{command, refuse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 use thalweg_model::{Profile, Sampling, Thread, read_file};
 
-fn looked() -> Program {
-    Build::simple("looked.c")
+pub fn looked() -> Program {
+    Build::new("looked")
+        .source("looked.c")
+        .flag("-O2")
+        .link_flag("-ldl")
+        .finish()
 }
 
 /// What the program said, whatever came of it, and the profile.
-fn record(options: &[&str], arguments: &[&str]) -> (String, Profile) {
+pub fn record(options: &[&str], arguments: &[&str]) -> (String, Profile) {
+    record_program(&looked().path, options, arguments)
+}
+
+pub fn record_program(program: &Path, options: &[&str], arguments: &[&str]) -> (String, Profile) {
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
     let mut record = command();
     record.args(["record", "-q", "-o"]).arg(&file).args(options);
-    record.arg("--").arg(looked().path).args(arguments);
+    record.arg("--").arg(program).args(arguments);
     let output = record.output().expect("thalweg starts");
     let said = String::from_utf8(output.stdout).expect("text");
     (said, read_file(&file).expect("a profile"))
 }
 
-fn sampling(profile: &Profile) -> Sampling {
+pub fn sampling(profile: &Profile) -> Sampling {
     profile.meta.sampling.expect("stacks were looked at")
 }
 
-fn threads(profile: &Profile) -> impl Iterator<Item = &Thread> {
+pub fn threads(profile: &Profile) -> impl Iterator<Item = &Thread> {
     profile
         .processes
         .iter()
@@ -38,7 +47,7 @@ fn threads(profile: &Profile) -> impl Iterator<Item = &Thread> {
 }
 
 /// Names, outermost first, with how often such a stack was seen.
-fn stacks<'a>(profile: &'a Profile, thread: &'a Thread) -> BTreeMap<Vec<&'a str>, u64> {
+pub fn stacks<'a>(profile: &'a Profile, thread: &'a Thread) -> BTreeMap<Vec<&'a str>, u64> {
     let mut paths: Vec<Vec<&str>> = Vec::new();
     let mut stacks = BTreeMap::new();
     for node in &thread.samples {
@@ -54,7 +63,7 @@ fn stacks<'a>(profile: &'a Profile, thread: &'a Thread) -> BTreeMap<Vec<&'a str>
     stacks
 }
 
-fn all_stacks(profile: &Profile) -> BTreeMap<Vec<&str>, u64> {
+pub fn all_stacks(profile: &Profile) -> BTreeMap<Vec<&str>, u64> {
     let mut all = BTreeMap::new();
     for thread in threads(profile) {
         for (stack, looks) in stacks(profile, thread) {
@@ -65,7 +74,7 @@ fn all_stacks(profile: &Profile) -> BTreeMap<Vec<&str>, u64> {
 }
 
 /// Looks that found the function at work itself or below it.
-fn looks_at(profile: &Profile, name: &str) -> u64 {
+pub fn looks_at(profile: &Profile, name: &str) -> u64 {
     let all = all_stacks(profile);
     let with = all.iter().filter(|(stack, _)| stack.contains(&name));
     with.map(|(_, looks)| looks).sum()
@@ -123,6 +132,10 @@ fn time_is_seen_where_it_is_spent() {
         .map(|node| profile.functions[node.function as usize].name.as_str())
         .collect();
     assert!(counted.is_superset(&BTreeSet::from(["main", "six", "three", "one"])));
+    for stack in all_stacks(&profile).keys() {
+        let is_whole = stack.starts_with(&["_start"]) || !stack.contains(&"main");
+        assert!(is_whole, "from its beginning: {stack:?}");
+    }
 }
 
 #[test]
@@ -235,6 +248,27 @@ fn a_budget_has_looks_unless_the_user_says_no() {
     assert_eq!(profile.meta.sampling, None);
     let (_, profile) = record(&[], &["tiny", "1000"]);
     assert_eq!(profile.meta.sampling, None);
+}
+
+/// What goes off was on when it began, and is off for most of the time.
+#[test]
+fn looks_are_judged_by_what_held_when_they_were_made() {
+    let options = ["--budget", "5%", "--samples", "10000"];
+    let (_, profile) = record(&options, &["tiny", "60000000"]);
+    let went_off: BTreeSet<u32> = profile
+        .switched
+        .iter()
+        .filter(|one| one.off_ns > 0)
+        .map(|one| one.function)
+        .filter(|f| profile.functions[*f as usize].name.starts_with("tiny"))
+        .collect();
+    let looks = |counted: bool| -> u64 {
+        let nodes = threads(&profile).flat_map(|thread| &thread.samples);
+        let of_these = nodes.filter(|n| n.counted == counted && went_off.contains(&n.function));
+        of_these.map(|node| node.own).sum()
+    };
+    let (on, off) = (looks(true), looks(false));
+    assert!(on > 0 && off > on, "{on} looks while on, {off} while off");
 }
 
 /// Short functions run in stubs for the most part: their entries, their exits, and calls that push an address of the text.

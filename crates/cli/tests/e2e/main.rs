@@ -17,6 +17,7 @@ mod kept;
 mod live_reports;
 mod loaded;
 mod looks;
+mod looks_everywhere;
 mod pictures;
 mod processes;
 mod pruning;

@@ -1,0 +1,14 @@
+/* What `looked loads` loads. */
+#include "target.h"
+
+FN void plug_deeper(volatile unsigned long *sink)
+{
+    for (int i = 0; i < 100000; i++)
+        *sink += i;
+}
+
+FN void looked_plug(volatile unsigned long *sink)
+{
+    plug_deeper(sink);
+    KEEP;
+}
