@@ -7,7 +7,7 @@ use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, record, succeed};
 use serde_json::Value;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -96,6 +96,47 @@ fn processor_time_and_wall_time_of_every_thread_are_the_kernels() {
         let there = waited(profile, thread, where_it_waits);
         assert!(there >= least, "{what}: {there} in {where_it_waits}");
     }
+}
+
+/// Others that want the processors all the time.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn begin() -> Busy {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        let spin = || {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]);
+            shell.spawn().expect("a shell")
+        };
+        Busy((0..3 * processors).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// It is switched out amid probes as well, which is no reason to count less of its work.
+#[test]
+fn a_thread_that_seldom_gets_a_processor_has_all_of_its_work() {
+    let _others = Busy::begin();
+    let options = ["--no-report", "-q", "-N", "^(six|three|one)$"];
+    let recorded = record(&options, &crate::looks::looked(), &["shares", "400"]);
+    let said = String::from_utf8_lossy(&recorded.stdout);
+    let took = said.lines().filter_map(|line| line.split(' ').nth(1));
+    let truth: f64 = took.map(|ms| ms.parse::<f64>().expect("a number")).sum();
+    let profile = &recorded.profile;
+    let shown = node(profile, &profile.threads[0], "main").cum as f64 / 1e6;
+    assert!(
+        (shown - truth).abs() < truth * 0.025,
+        "main worked for {truth} ms by the kernel's clock and is shown with {shown}"
+    );
 }
 
 #[test]
