@@ -7,12 +7,13 @@
 //!
 //! The context that is on top gets a child for the number (`shm::kernel`), which is counted and never entered.
 
-use crate::memory::{Slot, atomic64, header, ticks};
+use crate::memory::{Slot, atomic64, header, region, ticks};
 use crate::tree::{self, Callee, Room};
 use crate::{claim, clock, slow, sweep};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::Node;
+use thalweg_shm::kernel::{CUT_PLACES, CUTS, Cut, cut_key, cut_place};
 
 /// A system call of `function`, if that is known; something that were called here would have its return address at `sp`.
 #[unsafe(no_mangle)]
@@ -33,14 +34,39 @@ extern "C" fn tw_slow_kernel(call: u32, sp: u64, function: u32) {
             // A fork child whose parent has left the function meanwhile, or an activation that was not seen to begin.
             node = child(slot, node, function, shm::NODE_AT_ATTACH, (sp, now));
         }
-        node = child(slot, node, call, 0, (sp, now));
-        let count = match node.is_null() {
-            true => &raw mut (*header()).lost_system_calls,
-            false => &raw mut (*node).calls,
+        let maker = match function {
+            shm::NO_FUNCTION if !node.is_null() => slow::function_of(node),
+            known => known,
         };
-        atomic64(count).fetch_add(1, Relaxed);
+        node = child(slot, node, call, 0, (sp, now));
+        match (node.is_null(), shm::kernel::number(call)) {
+            (true, Some(number)) => count_cut(maker, number, 1),
+            _ => {
+                atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+            }
+        }
         clock::resume(slot, now, false);
     }
+}
+
+/// Counts system calls of a context that was cut or found no room: by function and number, for the whole process.
+pub fn count_cut(function: u32, number: u32, calls: u64) {
+    let table = (region() + shm::PRIVATE_SIZE + shm::CUT_SYSTEM_CALLS_OFFSET) as *mut Cut;
+    let key = cut_key(function, number);
+    for step in 0..CUT_PLACES {
+        let place = (cut_place(key) + step) % CUTS;
+        // SAFETY: the table has so many places; it is mapped as long as a probe can run, and only touched atomically.
+        unsafe {
+            let cut = table.add(place as usize);
+            let held = atomic64(&raw mut (*cut).key).compare_exchange(0, key, Relaxed, Relaxed);
+            if held.is_ok() || held == Err(key) {
+                atomic64(&raw mut (*cut).calls).fetch_add(calls, Relaxed);
+                return;
+            }
+        }
+    }
+    // SAFETY: the header is mapped.
+    unsafe { atomic64(&raw mut (*header()).lost_system_calls).fetch_add(calls, Relaxed) };
 }
 
 /// The child of `parent`, which may be null, or null where there is no room.

@@ -25,7 +25,7 @@
 use crate::interrupted::is_only_event;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, ticks, undisturbed};
 use crate::tree::{self, from_link, to_link};
-use crate::{alloc, clock, free, slow, states};
+use crate::{alloc, clock, free, kernel, slow, states};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node};
@@ -406,7 +406,7 @@ impl Sweep {
             let state = &raw mut (*self.slot.shared()).sweep;
             (&raw mut (*state).cutting).write_volatile(to_link(node));
             tree::unlink(self.slot, parent.node, from_link(parent.previous), node);
-            account(self.slot, node);
+            account(self.slot, node, parent.node);
             (&raw mut (*state).cutting).write_volatile(0);
             tree::strip(node);
             (*node).sibling = match self.first_cut.is_null() {
@@ -452,12 +452,11 @@ fn bit_of(function: u32) -> u64 {
 }
 
 /// Moves the figures of `node` to the process-wide node of its function.
-unsafe fn account(slot: Slot, node: *mut Node) {
+unsafe fn account(slot: Slot, node: *mut Node, parent: *const Node) {
     // SAFETY: the node is this thread's alone; folded ones are touched atomically.
     unsafe {
-        if shm::kernel::number((*node).function).is_some() {
-            let lost = &raw mut (*header()).lost_system_calls;
-            atomic64(lost).fetch_add((*node).calls, Relaxed);
+        if let Some(number) = shm::kernel::number((*node).function) {
+            kernel::count_cut((*parent).function, number, (*node).calls);
             (&raw mut (*node).calls).write_volatile(0);
             return;
         }

@@ -148,7 +148,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         reader.add_life(process);
     }
     reader.add_folded(&mut profile)?;
-    let stray_system_calls = reader.stray_system_calls;
+    let mut stray_system_calls = reader.stray_system_calls;
     profile.sites = reader.sites.map(Resolver::finish).unwrap_or_default();
     if header.flags & shm::HEADER_RECORDS != 0 {
         profile.recorded = record::recorded(shared, &header, witness, clock.hz, end_ticks)?;
@@ -158,6 +158,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     let per_ns = clock.hz / 1e9;
     profile.notes.extend(pruning::notes(&header, per_ns));
     alloc::add_notes(&mut profile, shared, &header)?;
+    stray_system_calls += kernel::charge_cut(&mut profile, &kernel::cut(shared)?);
     kernel::charge(&mut profile);
     profile.notes.extend(kernel::stray(stray_system_calls));
     profile.switched = switched(&states, end_ticks, &clock);

@@ -12,7 +12,10 @@
 
 use thalweg_model::{self as model, Metric, NodeFlags};
 use thalweg_patch::Made;
+use thalweg_shm as shm;
 
+use crate::error::Result;
+use crate::memory::Shared;
 use crate::survey::Surveyed;
 
 /// More names than this are not listed in one note; the profile has all that is skipped.
@@ -120,13 +123,57 @@ impl Counted {
     }
 }
 
+/// Those of contexts that were cut or found no room: the function, the number, how many.
+pub fn cut(shared: &Shared) -> Result<Vec<(u32, u32, u64)>> {
+    let len = shm::kernel::CUTS * shm::kernel::CUT_SIZE;
+    let bytes = shared.read_vec(shm::CUT_SYSTEM_CALLS_OFFSET, len)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let entries = words.chunks_exact(2).map(|pair| {
+        let [key, calls] = [pair[0], pair[1]].map(u64::from_le_bytes);
+        (shm::kernel::of_cut_key(key), calls)
+    });
+    let known = entries.filter_map(|(key, calls)| {
+        let (function, number) = key.filter(|_| calls > 0)?;
+        Some((function, number, calls))
+    });
+    Ok(known.collect())
+}
+
+/// Charges functions with what their contexts had made that were cut: beside what else is known of these, in the process's first thread.
+/// Says of how many nobody knows who made them.
+pub fn charge_cut(profile: &mut model::Profile, cut: &[(u32, u32, u64)]) -> u64 {
+    let (functions, processes) = (&mut profile.enters_kernel, &mut profile.processes);
+    let thread = processes.first_mut().and_then(|p| p.threads.first_mut());
+    let Some(thread) = thread.filter(|_| !cut.is_empty()) else {
+        return cut.iter().map(|(.., calls)| calls).sum();
+    };
+    let mut counted = Counted::default();
+    for &(function, number, calls) in cut {
+        let known = functions.binary_search_by_key(&function, |one| one.function);
+        if known.is_err() {
+            counted.add(None, number, calls);
+            continue;
+        }
+        let folded = |node: &model::Node| {
+            node.flags.contains(NodeFlags::FOLDED) && node.function == function
+        };
+        let place = thread.nodes.iter().rposition(folded).unwrap_or_else(|| {
+            thread.nodes.push(model::Node {
+                function,
+                flags: NodeFlags::FOLDED,
+                ..model::Node::default()
+            });
+            thread.nodes.len() - 1
+        });
+        counted.add(Some(place as u32), number, calls);
+    }
+    counted.charge(thread, functions)
+}
+
 /// What is said of those of which nobody knows who made them.
 pub fn stray(calls: u64) -> Option<String> {
-    (calls > 0).then(|| {
-        format!(
-            "{calls} system calls are in no figure: they were made in contexts that were cut or found no room, or by nobody that is known"
-        )
-    })
+    (calls > 0)
+        .then(|| format!("{calls} system calls are in no figure: it is not known who made them"))
 }
 
 /// Charges every context with the system calls that its calls have made.

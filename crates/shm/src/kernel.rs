@@ -13,3 +13,35 @@ pub const fn number(function: u32) -> Option<u32> {
         _ => None,
     }
 }
+
+/// How often a function has made a system call in contexts that were cut or found no room.
+#[repr(C)]
+pub struct Cut {
+    /// What `cut_key` says; 0: free.
+    pub key: u64,
+    pub calls: u64,
+}
+
+pub const CUT_SIZE: u64 = 16;
+/// Of a table at `CUT_SYSTEM_CALLS_OFFSET`. What finds no place within `CUT_PLACES` of its first one is in `Header::lost_system_calls`.
+pub const CUTS: u64 = 4096;
+pub const CUT_PLACES: u64 = 64;
+
+pub const fn cut_key(function: u32, number: u32) -> u64 {
+    (function as u64 + 1) << 32 | number as u64
+}
+
+/// The function and the system call of a key.
+pub const fn of_cut_key(key: u64) -> Option<(u32, u32)> {
+    match ((key >> 32) as u32).checked_sub(1) {
+        Some(function) => Some((function, key as u32)),
+        None => None,
+    }
+}
+
+/// Where the search for a key begins.
+pub const fn cut_place(key: u64) -> u64 {
+    (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52
+}
+
+const _: () = assert!(core::mem::size_of::<Cut>() as u64 == CUT_SIZE && CUTS == 1 << 12);

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | cut | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -42,7 +42,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -65,7 +65,8 @@ pub const LOADED_OFFSET: u64 = GATES_OFFSET + 2 * PAGE;
 pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
 pub const ENDED_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
 pub const BIRTHS_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
-pub const TABLE_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
+pub const CUT_SYSTEM_CALLS_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
+pub const TABLE_OFFSET: u64 = CUT_SYSTEM_CALLS_OFFSET + kernel::CUTS * kernel::CUT_SIZE;
 
 /// From a thread's GS base to its `SharedSlot`.
 pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;
@@ -221,7 +222,7 @@ pub struct Header {
     /// The process that keeps a budget while nobody records; 0: none.
     pub keeper: u32,
     pub prune: Pruning,
-    /// System calls that were counted in contexts for which there was no room, or that were cut.
+    /// System calls of contexts that were cut or found no room, and for which there was no room in the table of these either.
     pub lost_system_calls: u64,
     pub looks: Looks,
 }

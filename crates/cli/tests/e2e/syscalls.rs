@@ -158,11 +158,47 @@ fn locks_conditions_file_locks_select_and_fork_make_what_strace_sees() {
             .sum();
         assert_eq!(of_functions, total);
         let notes = summary["notes"].to_string();
-        assert!(!notes.contains("in no figure"), "{notes}");
+        assert!(!notes.contains("system calls are in no figure"), "{notes}");
     }
 }
 
 /// A part of a profile, two profiles in one, and a saved one have the same figures.
+/// Contexts that were cut, and those that found no room, have had their system calls all the same.
+#[test]
+fn no_system_call_is_lost_where_memory_is_short() {
+    let scratch = Scratch::new();
+    let program = Build::simple("cut_calls.c");
+    let path = program.path.to_str().expect("a plain path");
+    let said = program.run(&[]);
+    let entered: u64 = said
+        .split(' ')
+        .next()
+        .map_or(0, |n| n.parse().expect("a number"));
+    for options in [
+        &["--memory", "1M"][..],
+        &["--memory", "1M", "--prune-at", "512K"],
+    ] {
+        let file = record(&scratch, options, &[path]);
+        let summary = json(&["summary", &file, "--json"]);
+        assert_eq!(
+            counted(&summary).get("getppid"),
+            Some(&entered),
+            "{options:?}"
+        );
+        let flat = json(&[
+            "report", "-i", &file, "--flat", "--json", "--sort", "syscalls",
+        ]);
+        let mut functions = list(&flat["functions"]).iter();
+        let sometimes = functions
+            .find(|f| f["name"] == "sometimes")
+            .expect("it was called");
+        let calls = &sometimes["metrics"]["syscall.calls"];
+        assert_eq!(calls.as_u64(), Some(entered), "{sometimes}");
+        let notes = summary["notes"].to_string();
+        assert!(!notes.contains("system calls are in no figure"), "{notes}");
+    }
+}
+
 #[test]
 fn system_calls_that_were_counted_where_they_are_made_survive_merging_and_narrowing() {
     let scratch = Scratch::new();

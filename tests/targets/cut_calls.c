@@ -1,0 +1,40 @@
+/* A function that enters the kernel every other time, called in more contexts than there is room for. Says how often it did, and was called. */
+#include "target.h"
+
+static unsigned long entered, called;
+
+FN long sometimes(long x)
+{
+    long result = x;
+    called++;
+    if (x & 1) {
+        entered++;
+        __asm__ volatile("mov $110, %%eax\n\tsyscall" : "=a"(result) : : "rcx", "r11", "memory");
+    }
+    return result;
+}
+
+FN long right(int depth, long path);
+FN long left(int depth, long path)
+{
+    long sum = sometimes(path) + sometimes(path + 1);
+    if (depth > 0)
+        sum += left(depth - 1, 2 * path) + right(depth - 1, 2 * path + 1);
+    KEEP;
+    return sum;
+}
+FN long right(int depth, long path)
+{
+    long sum = sometimes(path);
+    if (depth > 0)
+        sum += left(depth - 1, 2 * path) + right(depth - 1, 2 * path + 1);
+    KEEP;
+    return sum;
+}
+
+int main(void)
+{
+    long sum = left(14, 1);
+    printf("%lu %lu %d\n", entered, called, sum == 0);
+    return 0;
+}
