@@ -257,6 +257,8 @@ export interface ThreadRow {
   waited: number;
   contexts: number;
   others: number;
+  /** What its functions did, by metric. */
+  metrics?: Record<string, number>;
 }
 
 export interface Threads {

@@ -1,7 +1,8 @@
 // The whole program in a few figures.
 import type { ComponentChildren } from "preact";
 import type { Summary as Answer } from "../answers";
-import { functionNamed, meta, part, question, useAnswer } from "../api";
+import { figure, functionNamed, isWeighed, meta, metricOf, question, useAnswer, weighedPart } from "../api";
+import { By } from "../by";
 import { Failure, Tile } from "../controls";
 import { count, percent, time } from "../format";
 import { FunctionLink } from "../inspector";
@@ -10,16 +11,18 @@ import { Bar } from "../table";
 
 export function Summary() {
   const state = useStore();
-  const { data, error } = useAnswer<Answer>(question("summary", part(state)));
+  const { data, error } = useAnswer<Answer>(question("summary", weighedPart(state)));
   if (error) return <Failure text={error} />;
   if (!data) return <div class="blank" />;
   const whole = Math.max(1, data.time);
-  const timed = meta.timed;
+  const metric = metricOf(state);
+  const weighed = isWeighed();
   return (
     <div class="summary scroll">
+      <By question={(metric) => question("summary", weighedPart({ ...state, metric }))} />
       <div class="tiles">
-        {timed && <Tile name="Time of all threads" value={time(data.time)} note={`in ${time(data.duration)}`} />}
-        {timed && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "in functions that wait by nature"} />}
+        {weighed && <Tile name={metric ? `${metric.name} of all threads` : "Time of all threads"} value={figure(data.time)} note={`in ${time(data.duration)}`} />}
+        {meta.timed && !metric && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "in functions that wait by nature"} />}
         <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration / 1e9))} a second`} />
         <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
         <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
@@ -33,8 +36,8 @@ export function Summary() {
             <div class="line" data-f={row.function}>
               <FunctionLink f={row.function} />
               <span class="calls">{count(row.calls)}×</span>
-              {timed && <span class="calls">{time(row.base)}</span>}
-              {timed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+              {weighed && <span class="calls">{figure(row.base)}</span>}
+              {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
             </div>
           ))}
         </Section>
@@ -45,7 +48,7 @@ export function Summary() {
                 <Name name={row.caller} /> → <Name name={row.callee} />
               </span>
               <span class="calls">{count(row.calls)}×</span>
-              {timed && <Bar share={row.cum / whole} text={percent(row.cum / whole)} kind="cum" />}
+              {weighed && <Bar share={row.cum / whole} text={percent(row.cum / whole)} kind="cum" />}
             </div>
           ))}
         </Section>
@@ -55,7 +58,7 @@ export function Summary() {
               <span class="name">{row.name}</span>
               <span class="calls">{count(row.functions_seen)} functions</span>
               <span class="calls">{count(row.calls)}×</span>
-              {timed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+              {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
             </div>
           ))}
         </Section>
@@ -67,17 +70,19 @@ export function Summary() {
             </div>
           ))}
         </Section>
-        <Section title="Waiting" empty="Nothing was seen to wait.">
-          {data.waits.slice(0, 12).map((row) => (
-            <div class="line">
-              <span class="name">
-                <Name name={row.name} />
-              </span>
-              <span class="calls">{time(row.time)}</span>
-              <Bar share={row.time / Math.max(1, data.waited)} text={percent(row.time / Math.max(1, data.waited))} kind="wait" />
-            </div>
-          ))}
-        </Section>
+        {!metric && (
+          <Section title="Waiting" empty="Nothing was seen to wait.">
+            {data.waits.slice(0, 12).map((row) => (
+              <div class="line">
+                <span class="name">
+                  <Name name={row.name} />
+                </span>
+                <span class="calls">{time(row.time)}</span>
+                <Bar share={row.time / Math.max(1, data.waited)} text={percent(row.time / Math.max(1, data.waited))} kind="wait" />
+              </div>
+            ))}
+          </Section>
+        )}
         {data.notes.length > 0 && (
           <Section title="Notes">
             {data.notes.map((note) => (

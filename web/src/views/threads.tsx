@@ -1,7 +1,8 @@
 // Threads: who made whom, when they lived, how much they worked and waited. The chosen ones are all that other views show.
 import { useMemo, useState } from "preact/hooks";
 import type { ThreadRow, Threads as Answer } from "../answers";
-import { isFile, meta, nameOf, useAnswer } from "../api";
+import { figure, isFile, isWeighed, meta, metricOf, nameOf, useAnswer } from "../api";
+import { By } from "../by";
 import { Failure } from "../controls";
 import { count, matcher, percent, time } from "../format";
 import { set, useStore } from "../store";
@@ -15,7 +16,9 @@ export function Threads() {
   const rows = useMemo(() => (data ? nested(data.threads).filter((row) => !match || match(row.name)) : []), [data, match]);
   const chosen = new Set(state.threads);
   const duration = Math.max(1, data?.duration ?? 1);
-  const most = Math.max(1, ...(data?.threads ?? []).map((row) => row.base));
+  const metric = metricOf(state);
+  const own = (row: ThreadRow) => (metric ? (row.metrics?.[metric.name] ?? 0) : row.base);
+  const most = Math.max(1, ...(data?.threads ?? []).map(own));
   const toggle = (row: ThreadRow) => {
     const next = new Set(chosen);
     if (!next.delete(row.thread)) next.add(row.thread);
@@ -72,7 +75,8 @@ export function Threads() {
         );
       },
     },
-    ...(meta.timed
+    ...(metric ? [{ id: "metric", title: metric.name, width: "104px", right: true, cell: (row: ThreadRow) => figure(own(row)) }] : []),
+    ...(meta.timed && !metric
       ? [
           { id: "base", title: "Worked", width: "84px", right: true, cell: (row: ThreadRow) => time(data!.waits_measured ? row.base : Math.max(0, row.base - row.waited)) },
           { id: "waited", title: "Waited", width: "84px", right: true, cell: (row: ThreadRow) => time(row.waited) },
@@ -80,7 +84,7 @@ export function Threads() {
       : []),
     { id: "calls", title: "Calls", width: "104px", right: true, cell: (row) => count(row.calls) },
     { id: "contexts", title: "Contexts", width: "80px", right: true, cell: (row) => count(row.contexts) },
-    { id: "share", title: "Of most", width: "70px", right: true, cell: (row) => (meta.timed ? percent(row.base / most) : "") },
+    { id: "share", title: "Of most", width: "70px", right: true, cell: (row) => (isWeighed() ? percent(own(row) / most) : "") },
   ];
   return (
     <div class="main">
@@ -88,6 +92,7 @@ export function Threads() {
         <span class="muted" data-count>
           {data ? `${count(data.threads.length)} threads, ${chosen.size ? count(chosen.size) : "all"} shown in every view` : ""}
         </span>
+        <By question={() => "threads"} />
         <button onClick={() => set({ threads: [] })} disabled={chosen.size === 0}>
           All threads
         </button>

@@ -265,6 +265,9 @@ struct ThreadOf<'a> {
     waited: u64,
     contexts: usize,
     others: u64,
+    /// What its functions did, by the names of the metrics.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metrics: BTreeMap<&'static str, u64>,
 }
 
 pub fn threads(profile: &Profile) -> Threads<'_> {
@@ -275,6 +278,8 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
         .zip(thalweg_analysis::threads(profile))
         .map(|(number, (process, thread))| {
             let origin = lineage.origin(ThreadNumber(number));
+            let total = thread.metrics.total();
+            let metrics = profile.meta.metrics.iter();
             ThreadOf {
                 thread: number,
                 made_by: origin.map(|origin| origin.maker.0),
@@ -291,6 +296,9 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
                 waited: sum(&mut waited[number as usize].iter().copied()),
                 contexts: thread.nodes.len(),
                 others: thread.others,
+                metrics: metrics
+                    .map(|metric| (metric.name(), total.get(*metric)))
+                    .collect(),
             }
         });
     let threads: Vec<ThreadOf> = rows.collect();

@@ -79,7 +79,13 @@ fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
 
     for metric in &subject.profile().meta.metrics {
         let metric = format!("metric={}", metric.name());
-        for question in ["functions?", "compare?", "river?", "river?dir=down&"] {
+        for question in [
+            "functions?",
+            "summary?",
+            "compare?",
+            "river?",
+            "river?dir=down&",
+        ] {
             ask(format!("{question}{metric}"));
         }
         ask(format!("tree?limit={CONTEXTS}&{metric}"));
