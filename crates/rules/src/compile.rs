@@ -9,7 +9,7 @@ use crate::abi::{self, Types};
 use crate::ast::{Expr, Kind, Rule};
 use crate::dwarf::Debug;
 use crate::error::{Problem, RuleError, near_miss};
-use crate::ir::{Ir, Plan, TooMuch};
+use crate::ir::{Emit, Ir, Plan, TooMuch};
 use crate::lower::{Lowering, Signature, World};
 use crate::pattern::{Pattern, base_name};
 use crate::quick::Formula;
@@ -252,7 +252,9 @@ impl Compiler<'_> {
             emits: Vec::new(),
             fields_left: ALL_FIELDS,
         };
+        let mut read_at_entry = Vec::new();
         for e in &rule.record {
+            let before = recording.emits.len();
             match redact.on_the_way(e, rule, &own_names) {
                 Some(_) => {
                     let full = |_| {
@@ -262,9 +264,27 @@ impl Compiler<'_> {
                 }
                 None => recording.expression(e, &lowering)?,
             }
+            let emits = recording.emits.get(before..).unwrap_or_default();
+            if !emits.iter().all(Emit::can_wait) && !matches!(e.kind, Kind::Args | Kind::Changed(_))
+            {
+                read_at_entry.push(e.to_string());
+            }
         }
         plan.emits = recording.emits;
         let quick = Formula::of(plan.condition.as_ref());
+        let is_late = plan.condition.as_ref().is_some_and(Ir::is_late);
+        if is_late && !read_at_entry.is_empty() && quick.is_asked_of_each_call() {
+            let exits: Vec<String> = read_at_entry.iter().map(|e| format!("exit({e})")).collect();
+            let note = format!(
+                "{}: {} is read at each call, kept or not, which takes 1.5 us; {} is read of those that are kept",
+                rule.pattern,
+                read_at_entry.join(", "),
+                exits.join(", "),
+            );
+            if self.out.notes.len() < NOTES && !self.out.notes.contains(&note) {
+                self.out.notes.push(note);
+            }
+        }
         let program = plan.assemble().map_err(|why| {
             let at = rule.condition.as_ref().map_or(0, |c| c.at);
             Problem::new(

@@ -261,7 +261,7 @@ impl Emit {
     }
 
     /// See `Ir::can_wait`. A text that is not late is read at the entry.
-    fn can_wait(&self) -> bool {
+    pub(crate) fn can_wait(&self) -> bool {
         let reads = match self {
             Emit::Text { .. } => !self.is_late(),
             Emit::If(_, inside) => !inside.iter().all(Emit::can_wait),

@@ -31,8 +31,8 @@ pub enum Formula {
     Test(Test),
     /// Only of a call that is left by an exception.
     Thrown,
-    /// What only the whole program can tell, when the call ends.
-    Late,
+    /// What only the whole program can tell.
+    Unknown,
     All(Vec<Formula>),
     Any(Vec<Formula>),
 }
@@ -94,7 +94,7 @@ impl Formula {
         match self {
             Formula::Test(_) => 1,
             Formula::All(parts) | Formula::Any(parts) => parts.iter().map(Formula::tests).sum(),
-            Formula::Always | Formula::Never | Formula::Thrown | Formula::Late => 0,
+            Formula::Always | Formula::Never | Formula::Thrown | Formula::Unknown => 0,
         }
     }
 
@@ -124,17 +124,24 @@ impl Formula {
     pub fn at_return(&self) -> Formula {
         self.map(&|leaf| match leaf {
             Formula::Test(test) if test.is_of_entry() => Formula::Always,
-            Formula::Late => Formula::Always,
+            Formula::Unknown => Formula::Always,
             Formula::Thrown => Formula::Never,
             other => other.clone(),
         })
     }
 
+    /// Whether no comparison spares a rule with this condition to be asked when a call begins.
+    pub(crate) fn is_asked_of_each_call(&self) -> bool {
+        let condition = self.clone();
+        let asked = AskedAt::Entry;
+        let decided = decide(&[Question { condition, asked }], 1);
+        decided.is_some_and(|decided| *decided.decision == Decision::Leaf(Leaf::Ask))
+    }
+
     /// Nothing is compared: it may be so, unless it is never so.
     pub fn without_tests(&self) -> Formula {
         self.map(&|leaf| match leaf {
-            Formula::Test(test) if test.is_of_entry() => Formula::Always,
-            Formula::Test(_) => Formula::Late,
+            Formula::Test(_) => Formula::Unknown,
             other => other.clone(),
         })
     }
@@ -196,7 +203,7 @@ fn formula(ir: &Ir, wanted: bool) -> Formula {
         },
         Ir::Leaf(op::UNWOUND, _) => match wanted {
             true => Formula::Thrown,
-            false => Formula::Late,
+            false => Formula::Unknown,
         },
         // Where nothing was thrown nothing can be said of it, nor of its opposite.
         Ir::TextEq(TextSource::Known(source), _) | Ir::TextMatch(TextSource::Known(source), ..)
@@ -204,10 +211,7 @@ fn formula(ir: &Ir, wanted: bool) -> Formula {
         {
             Formula::Thrown
         }
-        _ => compared(ir, wanted).unwrap_or_else(|| match ir.is_late() {
-            true => Formula::Late,
-            false => Formula::Always,
-        }),
+        _ => compared(ir, wanted).unwrap_or(Formula::Unknown),
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thalweg_bytecode::{
     Call, Header, Machine, Memory, Nowhere, Out, Status, Verdict, entry, exit, op,
 };
-use thalweg_rules::{FunctionInfo, Options, Rule, compile};
+use thalweg_rules::{Compiled, FunctionInfo, Options, Rule, compile};
 
 /// One text at a known address.
 struct Text<'a>(&'a [u8]);
@@ -25,7 +25,7 @@ impl Memory for Text<'_> {
     }
 }
 
-fn program(rule: &str) -> Vec<u8> {
+fn compiled(rule: &str) -> Compiled {
     let function = FunctionInfo {
         number: 0,
         name: "f",
@@ -34,9 +34,28 @@ fn program(rule: &str) -> Vec<u8> {
         address: 0,
     };
     let rule = Rule::parse(rule).unwrap_or_else(|e| panic!("{e}"));
-    let mut compiled =
-        compile(&[rule], &[function], &Options::default()).unwrap_or_else(|e| panic!("{e}"));
-    compiled.programs.remove(0)
+    compile(&[rule], &[function], &Options::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn program(rule: &str) -> Vec<u8> {
+    compiled(rule).programs.remove(0)
+}
+
+#[test]
+fn a_text_that_is_read_at_each_call_though_the_end_decides_is_noted() {
+    for (rule, noted) in [
+        ("f: duration > 5ms; record arg1:str", true),
+        ("f: arg2:int > 100 or ret:int < 0; record arg1:str, arg2:int", true),
+        ("f: ret:int < 0; record exit(arg1:str)", false),
+        ("f: arg2:int > 100 and ret:int < 0; record arg1:str", false),
+        ("f: arg2:int > 100; record arg1:str", false),
+        ("f; record arg1:str", false),
+        ("f: duration > 5ms; record arg2:int", false),
+    ] {
+        let notes = compiled(rule).notes;
+        assert_eq!(!notes.is_empty(), noted, "{rule}: {notes:?}");
+        assert!(notes.iter().all(|note| note.contains("exit(arg1:str) is")));
+    }
 }
 
 fn verdict(program: &[u8], machine: &Machine, text: &[u8]) -> Verdict {

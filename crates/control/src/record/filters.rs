@@ -265,7 +265,7 @@ impl Chain<'_, '_> {
     /// What decides `formula`, going on to `met` or `other`. `None`: there are no more filters.
     fn add(&mut self, formula: &Formula, met: u16, other: u16) -> Result<Option<Link>> {
         Ok(match formula {
-            Formula::Always | Formula::Late => Some(Link::To(met)),
+            Formula::Always | Formula::Unknown => Some(Link::To(met)),
             Formula::Never | Formula::Thrown => Some(Link::To(other)),
             Formula::Test(test) => self.filter(test, met, other).map(Link::Filter),
             Formula::All(parts) | Formula::Any(parts) => {

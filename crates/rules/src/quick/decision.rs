@@ -169,7 +169,7 @@ fn leaf(questions: &[Question]) -> Leaf {
         let has_comparisons = condition.first_of_entry().is_some();
         match asked {
             AskedAt::Entry if !has_comparisons => return Leaf::Ask,
-            // Whatever comes, it is kept, or nobody knows.
+            // It is kept, whatever comes.
             AskedAt::Saved(_) if *condition == Formula::Always => return Leaf::Ask,
             AskedAt::Entry => {}
             AskedAt::SavedIfLong(what) => save = save.max(*what),
