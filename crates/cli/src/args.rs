@@ -212,6 +212,11 @@ impl InputArgs {
         if let Some(pid) = self.pid {
             return live::read(Pid(pid as i32));
         }
+        Ok(thalweg_model::read_file(self.existing_path()?)?)
+    }
+
+    /// The file, which is there if nobody has named one.
+    pub fn existing_path(&self) -> anyhow::Result<&Path> {
         let path = self.path();
         if self.file.is_none() && self.input.is_none() && !path.exists() {
             bail!(
@@ -219,7 +224,7 @@ impl InputArgs {
                  or name a profile with -i"
             );
         }
-        Ok(thalweg_model::read_file(path)?)
+        Ok(path)
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use thalweg_model::{Call, CallEnd, Profile};
+use thalweg_model::{Call, CallBlock, CallEnd, Profile};
 
 /// One line of the JSON lines.
 #[derive(Serialize)]
@@ -39,6 +39,8 @@ struct Line<'a> {
 pub struct Calls<'a> {
     profile: &'a Profile,
     threads: BTreeMap<(u32, u32), &'a str>,
+    /// Those of all calls of a file, where the profile has only some of them.
+    ids: Option<&'a [u64]>,
 }
 
 impl<'a> Calls<'a> {
@@ -51,6 +53,15 @@ impl<'a> Calls<'a> {
         Calls {
             profile,
             threads: threads.collect(),
+            ids: None,
+        }
+    }
+
+    /// Some of a file's.
+    pub fn of_block(block: &CallBlock<'a>) -> Calls<'a> {
+        Calls {
+            ids: Some(block.ids),
+            ..Calls::new(block.profile)
         }
     }
 
@@ -111,12 +122,13 @@ impl<'a> Calls<'a> {
 
     /// One call, as one line.
     pub fn write_line(&self, call: &'a Call, out: &mut impl Write) -> io::Result<()> {
-        let parent = call
-            .parent
-            .and_then(|parent| self.all().get(parent as usize));
+        let id_of = |index: u32| match self.ids {
+            Some(ids) => ids.get(index as usize).copied(),
+            None => self.all().get(index as usize).map(|call| call.id),
+        };
         let line = Line {
             id: call.id,
-            parent: parent.map(|parent| parent.id),
+            parent: call.parent.and_then(id_of),
             request: (call.request != 0).then_some(call.request),
             rule: self.rule(call),
             function: self.function(call),

@@ -12,7 +12,7 @@ use crate::profile::{
 };
 use crate::{calls, kernel, nodes, samples, sites, switched};
 
-mod tag {
+pub(crate) mod tag {
     pub const META: u64 = 1;
     pub const MODULES: u64 = 2;
     pub const FUNCTIONS: u64 = 3;

@@ -115,7 +115,7 @@ impl CallEnd {
 }
 
 /// One byte at least in each field.
-const LEAST_BYTES_PER_CALL: usize = 12;
+pub(crate) const LEAST_BYTES_PER_CALL: usize = 12;
 
 pub(crate) fn encode(recorded: &Recorded, out: &mut Encoder) {
     out.number(recorded.dropped);
@@ -147,6 +147,19 @@ pub(crate) fn encode(recorded: &Recorded, out: &mut Encoder) {
 }
 
 pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
+    let mut recorded = decode_head(input)?;
+    let mut before = Before::default();
+    let Recorded { values, .. } = &mut recorded;
+    let calls = input.list(LEAST_BYTES_PER_CALL, |input| {
+        let call = decode_call(input, &before, values)?;
+        before = Before::of(&call);
+        Ok(call)
+    })?;
+    Ok(Recorded { calls, ..recorded })
+}
+
+/// All that comes before the calls.
+pub(crate) fn decode_head(input: &mut Decoder) -> Result<Recorded, ReadError> {
     let dropped = input.number()?;
     let names = input.texts()?;
     let rules = input.list(2, |input| {
@@ -155,40 +168,57 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
             kept: input.number()?,
         })
     })?;
-    let (mut last_id, mut last_entry) = (0, 0);
-    let mut values = CallValues::default();
-    let calls = input.list(LEAST_BYTES_PER_CALL, |input| {
-        let id = input.difference(last_id)?;
-        let (parent, function, rule) = (input.optional()?, input.number32()?, input.optional()?);
-        let (pid, tid, request) = (input.number32()?, input.number32()?, input.number()?);
-        let entry_ns = input.difference(last_entry)?;
-        let exit_ns = input.difference(entry_ns)?;
-        (last_id, last_entry) = (id, entry_ns);
-        Ok(Call {
-            id,
-            parent,
-            function,
-            rule,
-            pid,
-            tid,
-            request,
-            entry_ns,
-            exit_ns,
-            self_ns: input.number()?,
-            waited_ns: input.number()?,
-            end: *CallEnd::ALL
-                .get(usize::from(input.byte()?))
-                .ok_or(ReadError::Corrupt("a call ended in an unknown way"))?,
-            values: values.decode(input)?,
-        })
-    })?;
     Ok(Recorded {
         rules,
-        calls,
-        values,
         names,
         dropped,
-        signatures: Vec::new(),
+        ..Recorded::default()
+    })
+}
+
+/// What a call is told by its difference from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Before {
+    id: u64,
+    entry_ns: u64,
+}
+
+impl Before {
+    pub(crate) fn of(call: &Call) -> Before {
+        Before {
+            id: call.id,
+            entry_ns: call.entry_ns,
+        }
+    }
+}
+
+/// Nothing is added to `values` unless all of the call is there.
+pub(crate) fn decode_call(
+    input: &mut Decoder,
+    before: &Before,
+    values: &mut CallValues,
+) -> Result<Call, ReadError> {
+    let id = input.difference(before.id)?;
+    let (parent, function, rule) = (input.optional()?, input.number32()?, input.optional()?);
+    let (pid, tid, request) = (input.number32()?, input.number32()?, input.number()?);
+    let entry_ns = input.difference(before.entry_ns)?;
+    let exit_ns = input.difference(entry_ns)?;
+    Ok(Call {
+        id,
+        parent,
+        function,
+        rule,
+        pid,
+        tid,
+        request,
+        entry_ns,
+        exit_ns,
+        self_ns: input.number()?,
+        waited_ns: input.number()?,
+        end: *CallEnd::ALL
+            .get(usize::from(input.byte()?))
+            .ok_or(ReadError::Corrupt("a call ended in an unknown way"))?,
+        values: values.decode(input)?,
     })
 }
 
@@ -218,16 +248,21 @@ impl Recorded {
     /// Whether every reference leads somewhere; `functions`: how many there are.
     pub(crate) fn is_sound(&self, functions: usize) -> bool {
         let known = |signature: &Signature| (signature.function as usize) < functions;
-        self.signatures.iter().all(known)
-            && self.calls.iter().enumerate().all(|(index, call)| {
-                call.parent.is_none_or(|parent| (parent as usize) < index)
-                    && (call.function as usize) < functions
-                    && call
-                        .rule
-                        .is_none_or(|rule| (rule as usize) < self.rules.len())
-                    && (self.values.of(call.values))
-                        .all(|value| (value.name as usize) < self.names.len())
-            })
+        self.signatures.iter().all(known) && self.are_sound(0, functions)
+    }
+
+    /// The same for these calls alone, of which the first is the one with this number.
+    pub(crate) fn are_sound(&self, first: usize, functions: usize) -> bool {
+        let mut calls = (first..).zip(&self.calls);
+        calls.all(|(index, call)| {
+            call.parent.is_none_or(|parent| (parent as usize) < index)
+                && (call.function as usize) < functions
+                && call
+                    .rule
+                    .is_none_or(|rule| (rule as usize) < self.rules.len())
+                && (self.values.of(call.values))
+                    .all(|value| (value.name as usize) < self.names.len())
+        })
     }
 
     /// How a function is declared.

@@ -50,6 +50,13 @@ pub fn read(input: &mut impl Read) -> Result<Profile, ReadError> {
     Ok(profile)
 }
 
+/// A file whose checksum is right, still packed.
+pub(crate) struct Packed {
+    file: Vec<u8>,
+    packing: u16,
+    unpacked_length: u64,
+}
+
 fn pack(body: &[Vec<u8>]) -> Vec<u8> {
     let length = body.iter().map(|piece| piece.len() as u64).sum();
     let zstd = compress(body, length)
@@ -83,53 +90,84 @@ fn compress(body: &[Vec<u8>], length: u64) -> io::Result<Vec<u8>> {
 }
 
 fn unpack(input: &mut impl Read) -> Result<Vec<u8>, ReadError> {
-    let mut file = read_at_most(input, HEADER_BYTES as u64)?;
-    if !file.starts_with(&SIGNATURE[..file.len().min(SIGNATURE.len())]) || file.is_empty() {
-        return Err(ReadError::NotAProfile);
-    }
-    if file.len() < HEADER_BYTES {
-        return Err(ReadError::Truncated);
-    }
-    let version = u16::from_le_bytes([file[8], file[9]]);
-    if version != VERSION {
-        return Err(ReadError::Version {
-            found: version,
-            known: VERSION,
-        });
-    }
-    let packing = u16::from_le_bytes([file[10], file[11]]);
-    let unpacked_length = long(&file[12..20]);
-    let packed_length = long(&file[20..28]);
-    if unpacked_length > most_unpacked(packed_length) {
-        return Err(ReadError::TooLarge("the body"));
-    }
-
-    let rest = packed_length.saturating_add(CHECKSUM_BYTES as u64);
-    file.append(&mut read_at_most(input, rest)?);
-    if ((file.len() - HEADER_BYTES) as u64) < rest {
-        return Err(ReadError::Truncated);
-    }
-    if !read_at_most(input, 1)?.is_empty() {
-        return Err(ReadError::TrailingBytes);
-    }
-    let (checked, checksum) = file.split_at(file.len() - CHECKSUM_BYTES);
-    if xxh3_64(checked) != long(checksum) {
-        return Err(ReadError::Checksum);
-    }
-
-    let packed = &checked[HEADER_BYTES..];
-    let body = match packing {
-        STORED => packed.to_vec(),
-        ZSTD => unpack_zstd(packed, unpacked_length)?,
-        _ => return Err(ReadError::Corrupt("it is packed in an unknown way")),
-    };
-    if body.len() as u64 != unpacked_length {
-        return Err(ReadError::Corrupt(
-            "the body has another length than stated",
-        ));
-    }
-    Ok(body)
+    Packed::read(input)?.body()
 }
+
+impl Packed {
+    pub(crate) fn read(input: &mut impl Read) -> Result<Packed, ReadError> {
+        let mut file = read_at_most(input, HEADER_BYTES as u64)?;
+        if !file.starts_with(&SIGNATURE[..file.len().min(SIGNATURE.len())]) || file.is_empty() {
+            return Err(ReadError::NotAProfile);
+        }
+        if file.len() < HEADER_BYTES {
+            return Err(ReadError::Truncated);
+        }
+        let version = u16::from_le_bytes([file[8], file[9]]);
+        if version != VERSION {
+            return Err(ReadError::Version {
+                found: version,
+                known: VERSION,
+            });
+        }
+        let packing = u16::from_le_bytes([file[10], file[11]]);
+        let unpacked_length = long(&file[12..20]);
+        let packed_length = long(&file[20..28]);
+        if unpacked_length > most_unpacked(packed_length) {
+            return Err(ReadError::TooLarge("the body"));
+        }
+
+        let rest = packed_length.saturating_add(CHECKSUM_BYTES as u64);
+        file.append(&mut read_at_most(input, rest)?);
+        if ((file.len() - HEADER_BYTES) as u64) < rest {
+            return Err(ReadError::Truncated);
+        }
+        if !read_at_most(input, 1)?.is_empty() {
+            return Err(ReadError::TrailingBytes);
+        }
+        let (checked, checksum) = file.split_at(file.len() - CHECKSUM_BYTES);
+        if xxh3_64(checked) != long(checksum) {
+            return Err(ReadError::Checksum);
+        }
+
+        file.truncate(file.len() - CHECKSUM_BYTES);
+        Ok(Packed {
+            file,
+            packing,
+            unpacked_length,
+        })
+    }
+
+    fn body(self) -> Result<Vec<u8>, ReadError> {
+        let packed = &self.file[HEADER_BYTES..];
+        let body = match self.packing {
+            STORED => packed.to_vec(),
+            ZSTD => unpack_zstd(packed, self.unpacked_length)?,
+            _ => return Err(UNKNOWN_PACKING),
+        };
+        if body.len() as u64 != self.unpacked_length {
+            return Err(ReadError::Corrupt(
+                "the body has another length than stated",
+            ));
+        }
+        Ok(body)
+    }
+
+    /// The body from its beginning on, unpacked as it is read; and how long it is at most.
+    pub(crate) fn reader(&self) -> Result<(Box<dyn Read + '_>, u64), ReadError> {
+        let packed = &self.file[HEADER_BYTES..];
+        let reader: Box<dyn Read> = match self.packing {
+            STORED => Box::new(packed),
+            ZSTD => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),
+            _ => return Err(UNKNOWN_PACKING),
+        };
+        Ok((
+            Box::new(reader.take(self.unpacked_length)),
+            self.unpacked_length,
+        ))
+    }
+}
+
+const UNKNOWN_PACKING: ReadError = ReadError::Corrupt("it is packed in an unknown way");
 
 /// Grows with what is really there, whatever the lengths claim.
 fn read_at_most(input: &mut impl Read, limit: u64) -> Result<Vec<u8>, ReadError> {

@@ -4,7 +4,7 @@
 //! The types are plain data; [`write_file`] and [`read_file`] carry them to disk and back.
 //!
 //! From the file inwards: `file` (a name on disk) -> `container` (magic, compression, checksum) -> `body` (sections)
-//! -> `nodes` (the columns of a tree) -> `codec` (bytes).
+//! -> `nodes` (the columns of a tree) -> `codec` (bytes). `stream` reads a file's recorded calls some at a time.
 #![forbid(unsafe_code)]
 
 mod body;
@@ -20,6 +20,7 @@ mod nodes;
 mod profile;
 mod samples;
 mod sites;
+mod stream;
 mod switched;
 mod validate;
 mod values;
@@ -36,6 +37,7 @@ pub use profile::{
     Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
 };
 pub use samples::{Looked, SampleNode, Sampling};
+pub use stream::{CallBlock, CallFile};
 pub use switched::{ProbeState, Switched};
 pub use validate::Invalid;
 pub use values::{CallValue, CallValues, ValuesAt};

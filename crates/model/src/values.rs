@@ -44,6 +44,11 @@ impl CallValues {
         at
     }
 
+    /// Forgets all of them; what refers to them is void.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
     fn next(&self) -> ValuesAt {
         ValuesAt(self.bytes.len() as u64 + 1)
     }

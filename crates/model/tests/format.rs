@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{any_profile, realistic};
+use common::{any_profile, body_of, file_of, realistic};
 use proptest::prelude::*;
 use thalweg_model::{
     Function, Invalid, Node, Process, Profile, ReadError, SampleNode, Sampling, Thread, read, write,
@@ -57,26 +57,6 @@ proptest! {
         prop_assert!(read(&mut noise.as_slice()).is_err());
         let _ = read(&mut file_of(&noise).as_slice());
     }
-}
-
-/// Takes the container off by hand, as docs/file-format.md describes it.
-fn body_of(file: &[u8]) -> Vec<u8> {
-    let packed = &file[28..file.len() - 8];
-    match file[10] {
-        0 => packed.to_vec(),
-        _ => zstd::stream::decode_all(packed).unwrap(),
-    }
-}
-
-/// Puts a valid container around any body.
-fn file_of(body: &[u8]) -> Vec<u8> {
-    let mut file = b"\x89thalweg\x01\0\0\0".to_vec();
-    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
-    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
-    file.extend_from_slice(body);
-    let checksum = xxhash_rust::xxh3::xxh3_64(&file);
-    file.extend_from_slice(&checksum.to_le_bytes());
-    file
 }
 
 #[test]

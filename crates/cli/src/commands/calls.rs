@@ -3,6 +3,7 @@
 mod collector;
 mod filter;
 mod follow;
+mod listed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,12 +69,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         follow::follow(Pid(pid as i32), &filter, args.output.json, style)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.input.pid.is_none() && args.input.by.is_none() && (args.list || args.output.json) {
+        listed::print(&args.input, &args.output, &filter)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let profile = args.input.read()?;
     if profile.recorded.is_empty() {
-        bail!(
-            "{} has no recorded calls: choose some with 'thalweg record --rule RULE'",
-            args.input.origin()
-        );
+        bail!(none_recorded(&args.input));
     }
     if let Some(path) = &args.trace {
         OutputFile::create(path)?
@@ -85,18 +87,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let all = Calls::new(&profile);
-    let chosen: Vec<bool> = all
-        .all()
-        .iter()
-        .map(|call| filter.holds(&all, call))
-        .collect();
-    let printed = args.output.print(|out, style| match args.output.json {
-        true => {
-            let mut lines = all.all().iter().zip(&chosen).filter(|(_, chosen)| **chosen);
-            lines.try_for_each(|(call, _)| all.write_line(call, out))
+    let printed = args.output.print(|out, style| {
+        if args.output.json || args.list {
+            let mut shown = listed::Shown::new(args.output.json, style);
+            shown.some(&all, &filter, out)?;
+            return shown.finish(&profile, out);
         }
-        false => report::print_calls(&profile, &chosen, !args.list, out, style),
+        let holds = all.all().iter().map(|call| filter.holds(&all, call));
+        let chosen: Vec<bool> = holds.collect();
+        report::print_call_tree(&profile, &chosen, out, style)
     });
     printed.context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn none_recorded(input: &InputArgs) -> String {
+    format!(
+        "{} has no recorded calls: choose some with 'thalweg record --rule RULE'",
+        input.origin()
+    )
 }

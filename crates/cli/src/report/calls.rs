@@ -1,5 +1,6 @@
 //! `thalweg calls`: calls that were recorded one by one, as trees or as a list.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use thalweg_formats::calls::Calls;
@@ -13,19 +14,78 @@ const MIN_NAME_WIDTH: usize = 10;
 /// Of how many functions it is said how they are declared.
 const MOST_SIGNATURES: usize = 20;
 
-/// Which of the calls, by index: those that pass a filter, and for trees also those above them.
-pub fn print_calls(
+/// The calls that pass a filter, by index, each below the calls above it.
+pub fn print_call_tree(
     profile: &Profile,
     chosen: &[bool],
-    as_tree: bool,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
     let calls = Calls::new(profile);
-    let shown = match as_tree {
-        true => with_callers(calls.all(), chosen),
-        false => chosen.to_vec(),
-    };
+    let shown = with_callers(calls.all(), chosen);
+    let mut levels = vec![0u32; calls.all().len()];
+    let mut last = None;
+    for (index, call) in calls.all().iter().enumerate() {
+        levels[index] = call.parent.map_or(0, |parent| levels[parent as usize] + 1);
+        if !shown[index] {
+            continue;
+        }
+        let group = (call.pid, call.tid, call.request);
+        if last != Some(group) {
+            if last.is_some() {
+                writeln!(out)?;
+            }
+            writeln!(out, "{}", style.paint(Paint::Title, &title(&calls, call)))?;
+            heading(out, style)?;
+        }
+        last = Some(group);
+        row(&calls, call, levels[index], out, style)?;
+    }
+    let mut seen = Seen::default();
+    for (call, _) in calls
+        .all()
+        .iter()
+        .zip(chosen)
+        .filter(|(_, chosen)| **chosen)
+    {
+        seen.add(call);
+    }
+    seen.any |= !calls.all().is_empty();
+    footer(profile, &seen, out)
+}
+
+/// The chosen calls alone, some after the other.
+#[derive(Default)]
+pub struct List {
+    seen: Seen,
+}
+
+impl List {
+    pub fn print(
+        &mut self,
+        calls: &Calls,
+        call: &Call,
+        out: &mut impl Write,
+        style: Style,
+    ) -> io::Result<()> {
+        if call.rule.is_none() {
+            return Ok(());
+        }
+        if self.seen.kept == 0 {
+            heading(out, style)?;
+        }
+        self.seen.add(call);
+        row(calls, call, 0, out, style)
+    }
+
+    /// `any`: there were calls, shown or not.
+    pub fn finish(mut self, profile: &Profile, any: bool, out: &mut impl Write) -> io::Result<()> {
+        self.seen.any = any;
+        footer(profile, &self.seen, out)
+    }
+}
+
+fn heading(out: &mut impl Write, style: Style) -> io::Result<()> {
     let heading = format!(
         "{:>12}  {:>width$}  {:>width$}  {:>width$}  {}",
         "At",
@@ -35,32 +95,7 @@ pub fn print_calls(
         "Call",
         width = TIME_WIDTH
     );
-    let mut levels = vec![0u32; calls.all().len()];
-    let mut last = None;
-    for (index, call) in calls.all().iter().enumerate() {
-        levels[index] = call.parent.map_or(0, |parent| levels[parent as usize] + 1);
-        let wanted = match as_tree {
-            true => shown[index],
-            false => shown[index] && call.rule.is_some(),
-        };
-        if !wanted {
-            continue;
-        }
-        let group = (call.pid, call.tid, call.request);
-        if as_tree && last != Some(group) {
-            if last.is_some() {
-                writeln!(out)?;
-            }
-            writeln!(out, "{}", style.paint(Paint::Title, &title(&calls, call)))?;
-        }
-        if last.is_none() || as_tree && last != Some(group) {
-            writeln!(out, "{}", style.paint(Paint::Aside, &heading))?;
-        }
-        last = Some(group);
-        let level = if as_tree { levels[index] } else { 0 };
-        row(&calls, call, level, out, style)?;
-    }
-    footer(profile, chosen, out)
+    writeln!(out, "{}", style.paint(Paint::Aside, &heading))
 }
 
 /// One call, without those around it.
@@ -143,26 +178,48 @@ fn row(
     writeln!(out, "{figures}{indent}{}", style.paint(paint, &name))
 }
 
-fn footer(profile: &Profile, chosen: &[bool], out: &mut impl Write) -> io::Result<()> {
+/// What is said below of the calls that were shown.
+#[derive(Default)]
+struct Seen {
+    any: bool,
+    /// Those that a rule has chosen.
+    kept: u64,
+    /// Of each rule.
+    longest: BTreeMap<u32, u64>,
+    /// In the order in which they came.
+    functions: Vec<u32>,
+}
+
+impl Seen {
+    fn add(&mut self, call: &Call) {
+        self.any = true;
+        let Some(rule) = call.rule else {
+            return;
+        };
+        self.kept += 1;
+        let longest = self.longest.entry(rule).or_default();
+        *longest = call.total_ns().max(*longest);
+        if self.functions.len() < MOST_SIGNATURES && !self.functions.contains(&call.function) {
+            self.functions.push(call.function);
+        }
+    }
+}
+
+fn footer(profile: &Profile, seen: &Seen, out: &mut impl Write) -> io::Result<()> {
     let recorded = &profile.recorded;
-    let calls = recorded.calls.iter().zip(chosen);
-    let kept = calls.filter(|(call, chosen)| **chosen && call.rule.is_some());
-    let kept = kept.count() as u64;
-    if !recorded.calls.is_empty() {
+    if seen.any {
         writeln!(out)?;
     }
     writeln!(
         out,
         "{} chosen by {}",
-        counted(kept, "call", "calls"),
+        counted(seen.kept, "call", "calls"),
         counted(recorded.rules.len() as u64, "rule", "rules"),
     )?;
-    for (number, rule) in recorded.rules.iter().enumerate() {
-        let took = recorded.calls.iter().zip(chosen);
-        let took = took.filter(|(call, chosen)| **chosen && call.rule == Some(number as u32));
-        let longest = took.map(|(call, _)| call.total_ns()).max();
+    for (number, rule) in (0..).zip(&recorded.rules) {
+        let longest = seen.longest.get(&number);
         let longest = longest.map_or_else(String::new, |ns| {
-            format!(", the longest took {}", time_inline(ns))
+            format!(", the longest took {}", time_inline(*ns))
         });
         writeln!(
             out,
@@ -171,22 +228,13 @@ fn footer(profile: &Profile, chosen: &[bool], out: &mut impl Write) -> io::Resul
             count(rule.kept)
         )?;
     }
-    let calls = Calls::new(profile);
     let mut declared: Vec<(&str, &str)> = Vec::new();
-    for (call, _) in recorded
-        .calls
-        .iter()
-        .zip(chosen)
-        .filter(|(call, chosen)| **chosen && call.rule.is_some())
-    {
-        let pair = (calls.function(call), recorded.signature(call.function));
-        if let (name, Some(text)) = pair
-            && !declared.contains(&(name, text))
+    for function in &seen.functions {
+        let name = profile.functions.get(*function as usize);
+        if let (Some(function), Some(text)) = (name, recorded.signature(*function))
+            && !declared.contains(&(&function.name, text))
         {
-            declared.push((name, text));
-        }
-        if declared.len() == MOST_SIGNATURES {
-            break;
+            declared.push((&function.name, text));
         }
     }
     for (name, text) in declared {

@@ -31,7 +31,7 @@ use thalweg_model::{Metric, Profile};
 
 pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};
 pub use around::{Direction, print_around, print_around_json};
-pub use calls::{print_call, print_calls};
+pub use calls::{List, print_call, print_call_tree};
 pub use context::{Wanted, print_context, print_context_json};
 pub use diff::{Sides, print_diff, print_diff_json};
 pub use flat::{Field, print_flat};

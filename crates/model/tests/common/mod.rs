@@ -97,7 +97,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
 }
 
 /// For most contexts a call like it, each by the call before it, with values and every kind of end.
-fn add_calls(profile: &mut Profile) {
+pub fn add_calls(profile: &mut Profile) {
     let ends = [
         CallEnd::Returned,
         CallEnd::Unwound,
@@ -457,4 +457,24 @@ pub fn realistic(node_count: usize) -> Profile {
         }],
         ..Profile::default()
     }
+}
+
+/// Takes the container off by hand, as docs/file-format.md describes it.
+pub fn body_of(file: &[u8]) -> Vec<u8> {
+    let packed = &file[28..file.len() - 8];
+    match file[10] {
+        0 => packed.to_vec(),
+        _ => zstd::stream::decode_all(packed).unwrap(),
+    }
+}
+
+/// Puts a valid container around any body.
+pub fn file_of(body: &[u8]) -> Vec<u8> {
+    let mut file = b"\x89thalweg\x01\0\0\0".to_vec();
+    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    file.extend_from_slice(body);
+    let checksum = xxhash_rust::xxh3::xxh3_64(&file);
+    file.extend_from_slice(&checksum.to_le_bytes());
+    file
 }
