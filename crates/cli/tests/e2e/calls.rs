@@ -6,7 +6,9 @@ use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, refuse, succeed, text};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Of its queries every fifth takes 3 ms, nearly all of which it waits.
@@ -511,6 +513,46 @@ fn a_condition_chooses_among_what_was_recorded() {
     assert_eq!(shown("function =~ ^nothing"), 0);
     let wrong = refuse(&["calls", "-i", path(&file), "--where", "slow"]);
     assert!(wrong.contains("no condition"), "{wrong}");
+}
+
+#[test]
+fn who_has_seen_enough_of_a_long_list_closes_the_pipe_and_nobody_complains() {
+    let scratch = Scratch::new();
+    let program = Build::new("compared")
+        .source("compared.c")
+        .flag("-O2")
+        .finish();
+    // More than is read at a time, and more than a pipe holds.
+    let options = [
+        "--record-memory",
+        "16M",
+        "--rule",
+        "^inner$; record ret:int",
+    ];
+    let file = record(&scratch, &options, &program, &["600"]);
+    for shape in ["--list", "--json"] {
+        let listing = command()
+            .args(["calls", "-i", path(&file), shape])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut listing = listing.expect("thalweg starts");
+        let mut first = String::new();
+        let out = listing.stdout.take().expect("a pipe");
+        BufReader::new(out).read_line(&mut first).expect("a line");
+        assert!(!first.is_empty());
+        let output = listing.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{shape}: {}", text(&output));
+        assert!(output.stderr.is_empty(), "{shape}: {}", text(&output));
+    }
+    let inner = calls(&file);
+    let inner = inner.iter().filter(|call| name(call) == "inner").count();
+    let listed = succeed(&["calls", "-i", path(&file), "--list"]);
+    let listed = listed
+        .lines()
+        .filter(|line| line.contains("  inner  "))
+        .count();
+    assert_eq!((inner, listed), (9_600, 9_600));
 }
 
 #[test]
