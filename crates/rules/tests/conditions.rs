@@ -45,7 +45,10 @@ fn program(rule: &str) -> Vec<u8> {
 fn a_text_that_is_read_at_each_call_though_the_end_decides_is_noted() {
     for (rule, noted) in [
         ("f: duration > 5ms; record arg1:str", true),
-        ("f: arg2:int > 100 or ret:int < 0; record arg1:str, arg2:int", true),
+        (
+            "f: arg2:int > 100 or ret:int < 0; record arg1:str, arg2:int",
+            true,
+        ),
         ("f: ret:int < 0; record exit(arg1:str)", false),
         ("f: arg2:int > 100 and ret:int < 0; record arg1:str", false),
         ("f: arg2:int > 100; record arg1:str", false),

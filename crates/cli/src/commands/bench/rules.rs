@@ -92,32 +92,32 @@ const VARIANTS: [(&str, &[&str], Expected); 28] = [
         Expected::Refused,
     ),
     (
-        "by an argument or ret, with both",
+        "by either, both recorded",
         &["handle: n > 100 or ret < 0; record n, ret, errno"],
         Expected::Refused,
     ),
     (
-        "by an argument or duration",
+        "by argument or duration",
         &["handle: n > 100 or duration > 5ms; record n"],
         Expected::Refused,
     ),
     (
-        "by another end for other arguments",
+        "by ends for arguments",
         &["handle: (n > 3 and ret < 0) or (n <= 3 and ret > 10); record n, ret"],
         Expected::Refused,
     ),
     (
-        "by an argument or ret, with a text of the end",
+        "by either, a late text",
         &["handle: n > 100 or ret < 0; record exit(heap), n, ret"],
         Expected::Refused,
     ),
     (
-        "by duration, with a text of the end",
+        "by duration, a late text",
         &["handle: duration > 1s; record exit(heap)"],
         Expected::Refused,
     ),
     (
-        "by an argument on the stack or ret",
+        "by stack argument or ret",
         &["handle: last != 7 or ret < 0"],
         Expected::Asked,
     ),
