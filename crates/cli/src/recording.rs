@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use regex::Regex;
-use thalweg_control::record::Recording;
+use thalweg_control::record::{self, Recording};
 use thalweg_rules::{Options, Redactions, Rule, RulesFile};
 
-use crate::args::parse_size;
+use crate::args::{MeasureArgs, parse_size};
 
 /// Calls to record one by one.
 #[derive(Args, Clone, Debug, Default)]
@@ -16,15 +16,15 @@ use crate::args::parse_size;
 pub struct RecordingArgs {
     /// Record the calls that this rule chooses, with all their callers: 'FUNCTIONS: duration > 5ms; record NAME' (may be given several
     /// times)
-    #[arg(long = "rule", value_name = "RULE", conflicts_with_all = ["no_clock", "budget"])]
+    #[arg(long = "rule", value_name = "RULE", conflicts_with = "no_clock")]
     pub rules: Vec<String>,
 
     /// The same with all rules of this file
-    #[arg(long = "rules", value_name = "FILE", conflicts_with_all = ["no_clock", "budget"])]
+    #[arg(long = "rules", value_name = "FILE", conflicts_with = "no_clock")]
     pub files: Vec<PathBuf>,
 
     /// Prepare for rules that come later, by 'thalweg rules'
-    #[arg(long, conflicts_with_all = ["no_clock", "budget"])]
+    #[arg(long, conflicts_with = "no_clock")]
     pub recordable: bool,
 
     /// A call of a function that matches begins a request: what is recorded of it is a tree of its own
@@ -56,7 +56,7 @@ pub enum Drop {
 
 impl RecordingArgs {
     /// `usual`: what goes when the memory is full and nobody said otherwise.
-    pub fn build(&self, usual: Drop) -> anyhow::Result<Option<Recording>> {
+    pub fn build(&self, usual: Drop, measure: &MeasureArgs) -> anyhow::Result<Option<Recording>> {
         if self.rules.is_empty() && self.files.is_empty() && !self.recordable {
             if !self.roots.is_empty() || !self.redact.is_empty() || self.drop.is_some() {
                 bail!("no calls are recorded: say which with --rule or --rules");
@@ -77,6 +77,9 @@ impl RecordingArgs {
             rules.extend(read.rules);
             redact.extend(read.redact);
             options.text_limit = read.text_limit.unwrap_or(options.text_limit);
+        }
+        if measure.budget.is_some() {
+            record::check_for_budget(&rules)?;
         }
         options.redact = Redactions::new(&redact)?;
         let roots = self.roots.iter().map(|root| Regex::new(root));

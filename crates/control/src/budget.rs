@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! every so often   calls of each function since the last look x what a call costs in its state   = what the probes cost
-//!                  divided by the processor time of the target less that                         = the share
+//!                  divided by the processor time of the target less that                         = the share; the same for each thread
+//!                                                                                                  that matters
 //! too much         the functions that tell least for what they cost are sampled or switched off
 //! room to spare    sampled ones are timed again; those that are off are tried again, ever more rarely if they turn out as hot as
 //!                  they were
 //! ```
 //!
-//! Which ones is in `choose.rs`. Everything is judged by what was seen since the last look, so that a program that does something
+//! Which ones is in `choose.rs`, and whose share in `groups.rs`. Functions that rules need stay timed. Everything is judged by what was seen since the last look, so that a program that does something
 //! else is measured anew. `keep.rs` is for processes that nobody records.
 
 mod choose;
+mod groups;
 mod keep;
 
 use std::collections::HashMap;
@@ -20,11 +22,14 @@ use std::time::{Duration, Instant};
 use thalweg_shm as shm;
 
 use self::choose::Candidate;
+use self::groups::{Group, Judged, Threads};
+pub(crate) use self::keep::note;
 pub use self::keep::{Kept, keep, keeper};
 use crate::error::Result;
 use crate::harvest::{self, FunctionSum};
 use crate::memory::{Identity, Shared};
 use crate::proc::Pid;
+use crate::record;
 use crate::states;
 use crate::switch::{State, Switcher};
 
@@ -60,9 +65,11 @@ const STEP: f64 = 5.0;
 /// With less than this of it used, functions come back.
 const SPARE: f64 = 0.45;
 /// What the slow path takes is no single function's, and most of it goes with those that are switched: at most this part of
-/// the aim makes room for it at once ...
+/// the aim makes room for it at once.
 const FOR_THE_SLOW_PATH: f64 = 0.5;
-/// ... and where that does not help, after so many looks, the aim is lowered by this factor, ever again.
+/// What functions that must stay leave to the others, at least.
+const FOR_THE_OTHERS: f64 = 0.25;
+/// Where room for the slow path does not help, after so many looks, the aim is lowered by this factor, ever again.
 const PATIENCE: u32 = 3;
 const SQUEEZE: f64 = 0.7;
 const MOST_SQUEEZED: f64 = 0.05;
@@ -90,8 +97,7 @@ pub struct Governor {
     shared: Shared,
     switcher: Switcher,
     seen: Vec<FunctionSum>,
-    /// Nanoseconds in the slow path, as far as it measures itself.
-    slow: f64,
+    threads: Threads,
     looked: Instant,
     /// Processor time of each process, in nanoseconds.
     used: HashMap<Pid, u64>,
@@ -105,7 +111,7 @@ pub struct Governor {
     stopped: Duration,
     stopped_lately: Duration,
     looks: u64,
-    /// What was called since the last look: rate, and own time of a call.
+    /// What was called since the last look: rate where it was highest, and own time of a call.
     lately: HashMap<u32, (f64, f64)>,
     /// In a row, with more than is allowed.
     over: u32,
@@ -119,7 +125,7 @@ pub struct Governor {
 struct Memory {
     state: State,
     since: Instant,
-    /// Calls per nanosecond of processor time, when it was last counted.
+    /// Calls per nanosecond of processor time, when it was last counted, of the threads in which that was most.
     rate: f64,
     /// Nanoseconds that a call takes by itself.
     own: f64,
@@ -137,7 +143,7 @@ impl Governor {
             switcher,
             shared,
             seen: Vec::new(),
-            slow: 0.0,
+            threads: Threads::default(),
             looked: now,
             used: HashMap::new(),
             memory: HashMap::new(),
@@ -183,10 +189,11 @@ impl Governor {
 
     fn look(&mut self, pids: &[Pid], now: Instant, before: &mut dyn FnMut()) -> Result<bool> {
         let used = self.processor_time(pids);
-        let (sums, slow) = harvest::by_function(&self.shared)?;
-        let earlier = std::mem::replace(&mut self.seen, sums);
-        // Less than before where a thread's slot has become another's.
-        let slow = (slow - std::mem::replace(&mut self.slow, slow)).max(0.0);
+        let threads = &self.threads;
+        let mut sums = harvest::by_function(&self.shared, &|all| threads.that_matter(all))?;
+        let stopped = std::mem::take(&mut self.stopped_lately);
+        let (by_thread, slow) = self.threads.groups(std::mem::take(&mut sums.threads));
+        let earlier = std::mem::replace(&mut self.seen, sums.functions);
         // Of processes that have ended since, only the trees know what they took; an activation that ends brings more than its
         // part, but nobody has had more than all processors.
         let own = |sums: &[FunctionSum]| sums.iter().map(|sum| sum.own_ns).sum::<f64>();
@@ -199,74 +206,107 @@ impl Governor {
         }
         let header = self.shared.header()?;
         let states = states::of_all(&self.shared, &header)?;
+        let needed = record::needed(&self.shared, &header)?;
+        // Somebody else may have switched it too.
+        let state_of = |function: u32| {
+            let state = states.get(function as usize).map_or(0, |state| state.state);
+            State::of(state)
+        };
         let can_sample =
             header.flags & shm::HEADER_TIMED != 0 && header.flags & shm::HEADER_RECORDS == 0;
-        let mut candidates = Vec::new();
-        let stopped = std::mem::take(&mut self.stopped_lately);
-        // Nobody works while the process stands.
-        let apart = slow + stopped.as_nanos() as f64;
-        let mut cost = apart;
+        let mut known = HashMap::new();
+        let mut all = Group {
+            used,
+            // Nobody works while the process stands.
+            apart: slow + stopped.as_nanos() as f64,
+            calls: Vec::new(),
+        };
         for (function, sum) in (0..).zip(&self.seen) {
             let old = earlier.get(function as usize).copied().unwrap_or_default();
             let calls = sum.calls.saturating_sub(old.calls) as f64;
             if calls == 0.0 {
                 continue;
             }
-            // Somebody else may have switched it too.
-            let state = states.get(function as usize).map_or(0, |state| state.state);
-            let state = State::of(state);
             let timed = sum.calls.saturating_sub(sum.untimed);
             let own = match timed {
                 0 => 0.0,
                 _ => (sum.own_ns / timed as f64 - self.budget.own_ns).max(0.0),
             };
-            let known = self.memory.get(&function);
-            cost += calls * self.budget.cost(state);
-            candidates.push(Candidate {
+            let memory = self.memory.get(&function);
+            all.calls.push((function, calls));
+            known.insert(
                 function,
-                state,
-                rate: calls,
-                own,
-                may_be_sampled: can_sample && known.is_none_or(|known| known.may_be_sampled),
-                may_be_off: known.is_none_or(|known| known.may_be_off),
-            });
+                Candidate {
+                    function,
+                    state: state_of(function),
+                    rate: 0.0,
+                    own,
+                    may_be_sampled: can_sample && memory.is_none_or(|m| m.may_be_sampled),
+                    may_be_off: memory.is_none_or(|m| m.may_be_off) && !needed.contains(&function),
+                },
+            );
         }
-        // What is left of the target's time is its own; probes that take nearly all of it leave at least something.
-        let plain = (used - cost).max(used * 0.05);
-        self.share = cost / plain;
+        let groups = std::iter::once(&all).chain(&by_thread);
+        let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.budget, &known)).collect();
+        judged.sort_by(|a, b| b.share.total_cmp(&a.share));
+        self.share = judged.first().map_or(0.0, |worst| worst.share);
         self.lately.clear();
-        for candidate in &mut candidates {
-            candidate.rate /= plain;
-            let figures = (candidate.rate, candidate.own);
-            self.lately.insert(candidate.function, figures);
-            if let Some(known) = self.memory.get_mut(&candidate.function) {
-                known.rate = candidate.rate;
-                known.own = candidate.own;
+        for candidate in judged.iter().flat_map(|group| &group.candidates) {
+            let (rate, own) = self.lately.entry(candidate.function).or_default();
+            *rate = rate.max(candidate.rate);
+            *own = candidate.own;
+        }
+        for (function, figures) in &self.lately {
+            if let Some(memory) = self.memory.get_mut(function) {
+                (memory.rate, memory.own) = *figures;
             }
         }
-        let wanted = if self.share > self.budget.share {
-            self.over += 1;
-            if self.over > PATIENCE {
-                self.squeeze = (self.squeeze * SQUEEZE).max(MOST_SQUEEZED);
-            }
-            let allowed = self.budget.share * AIM * self.squeeze;
-            let allowed = (allowed - apart / plain).max(allowed * FOR_THE_SLOW_PATH);
-            // Far from the aim, the plain time is known badly: several smaller steps come closer than one.
-            let aim = (self.share / STEP).max(allowed);
-            choose::lower(candidates, &self.budget, aim)
-        } else {
-            self.over = 0;
-            self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
-            match self.share < self.budget.share * SPARE {
-                true => self.raise(candidates, now),
-                false => Vec::new(),
-            }
-        };
+        let off = needed.iter().filter(|f| state_of(**f) == State::Off);
+        let mut wanted: Vec<(u32, State)> = off.map(|f| (*f, State::Timed)).collect();
+        self.switcher.pin(needed);
+        wanted.extend(self.choose(&judged, now));
         if wanted.is_empty() {
             return Ok(false);
         }
         self.apply(pids, &wanted, now, before)?;
         Ok(true)
+    }
+
+    /// What has to change, or may; the worst group comes first.
+    fn choose(&mut self, judged: &[Judged], now: Instant) -> Vec<(u32, State)> {
+        // What must stay leaves less for the others, but something.
+        let share = self.budget.share;
+        let allowed = |group: &Judged| (share - group.pinned).max(share * FOR_THE_OTHERS);
+        let used = |group: &Judged| (group.share - group.pinned) / allowed(group);
+        let worst = judged.iter().map(used).fold(0.0, f64::max);
+        if worst <= 1.0 {
+            self.over = 0;
+            self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
+            return match worst < SPARE {
+                true => self.raise(judged, share * (AIM * self.squeeze - worst), now),
+                false => Vec::new(),
+            };
+        }
+        self.over += 1;
+        if self.over > PATIENCE {
+            self.squeeze = (self.squeeze * SQUEEZE).max(MOST_SQUEEZED);
+        }
+        let mut chosen: HashMap<u32, State> = HashMap::new();
+        for group in judged.iter().filter(|group| used(group) > 1.0) {
+            let aim = allowed(group) * AIM * self.squeeze;
+            let aim = (aim - group.apart).max(aim * FOR_THE_SLOW_PATH);
+            // Far from the aim, the plain time is known badly: several smaller steps come closer than one.
+            let aim = ((group.share - group.pinned) / STEP).max(aim);
+            let others = group.candidates.iter().filter(|one| !one.is_pinned());
+            let mut candidates: Vec<Candidate> = others.copied().collect();
+            for candidate in &mut candidates {
+                if let Some(state) = chosen.get(&candidate.function) {
+                    candidate.state = *state;
+                }
+            }
+            chosen.extend(choose::lower(candidates, &self.budget, aim));
+        }
+        chosen.into_iter().collect()
     }
 
     /// What came of it, in a sentence.
@@ -297,9 +337,18 @@ impl Governor {
         sum as f64
     }
 
-    /// What may come back.
-    fn raise(&self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<(u32, State)> {
-        let room = (self.budget.share * AIM * self.squeeze - self.share).max(0.0);
+    /// What may come back. Each function costs what it does where it is hottest.
+    fn raise(&self, judged: &[Judged], room: f64, now: Instant) -> Vec<(u32, State)> {
+        let all = judged.iter().flat_map(|group| &group.candidates);
+        let each: HashMap<u32, Candidate> = all.map(|c| (c.function, *c)).collect();
+        let mut candidates: Vec<Candidate> = each.into_values().collect();
+        for candidate in &mut candidates {
+            (candidate.rate, _) = self
+                .lately
+                .get(&candidate.function)
+                .copied()
+                .unwrap_or_default();
+        }
         let off = self.memory.iter().filter(|(_, known)| {
             known.state == State::Off && now.duration_since(known.since) >= known.rest
         });
@@ -311,7 +360,7 @@ impl Governor {
             may_be_sampled: known.may_be_sampled,
             may_be_off: true,
         }));
-        choose::raise(candidates, &self.budget, room, |function| {
+        choose::raise(candidates, &self.budget, room.max(0.0), |function| {
             let known = self.memory.get(&function);
             known.is_some_and(|known| known.rest >= LONGEST_REST / 4)
         })

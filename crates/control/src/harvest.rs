@@ -30,7 +30,7 @@ mod open;
 mod totals;
 mod tree;
 
-pub(crate) use totals::{FunctionSum, by_function};
+pub(crate) use totals::{FunctionSum, ThreadSum, Whose, by_function};
 pub use totals::{Totals, totals};
 
 /// Names and places of everything that is counted, with no figures.

@@ -13,11 +13,14 @@ mod errno;
 mod filters;
 pub mod list;
 mod making;
+mod needed;
 pub mod tables;
 pub mod walk;
 
 pub use change::{Change, change, reapply};
 pub use drain::{Drain, recorded};
+pub(crate) use needed::needed;
+pub use needed::{bring_back, check_for_budget};
 pub use tables::notes;
 
 use std::collections::BTreeSet;

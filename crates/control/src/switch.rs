@@ -48,6 +48,8 @@ pub struct Switcher {
     places: HashMap<u32, Vec<(usize, usize)>>,
     /// Functions that need others, by those others.
     dependents: HashMap<u32, Vec<u32>>,
+    /// Functions that are not switched off.
+    pinned: HashSet<u32>,
     /// What the ledgers were read for.
     loaded: (u32, u64),
 }
@@ -90,6 +92,7 @@ impl Switcher {
             ledgers: Vec::new(),
             places: HashMap::new(),
             dependents: HashMap::new(),
+            pinned: HashSet::new(),
             loaded: (u32::MAX, 0),
         };
         switcher.refresh()?;
@@ -129,6 +132,11 @@ impl Switcher {
         places.map(|&(ledger, index)| &self.ledgers[ledger].switchable[index])
     }
 
+    /// From now on these are not switched off, nor any that they cannot stay probed without.
+    pub(crate) fn pin(&mut self, functions: HashSet<u32>) {
+        self.pinned = functions;
+    }
+
     /// Whether a function can be switched off.
     pub fn can_be_off(&self, function: u32) -> bool {
         let known = self.places.contains_key(&function);
@@ -140,7 +148,7 @@ impl Switcher {
     }
 
     fn is_fixed(&self, function: u32) -> bool {
-        self.instances(function).any(|one| one.fixed)
+        self.pinned.contains(&function) || self.instances(function).any(|one| one.fixed)
     }
 
     /// The function and all that cannot stay probed without it.

@@ -35,6 +35,31 @@ pub struct Origin {
     pub(crate) parts: Vec<(usize, usize, usize)>,
 }
 
+impl Rule {
+    /// A part of its condition that is not what it says where some functions are not counted: who is directly above, and what a function takes
+    /// without those below it.
+    pub fn needs_all_functions(&self) -> Option<String> {
+        let mut part = None;
+        if let Some(condition) = &self.condition {
+            condition.visit(&mut |e| {
+                let is = |e: &Expr, kind: fn(&Kind) -> bool| kind(&e.kind);
+                let own_time = |a: &Expr, b: &Expr| {
+                    is(a, |k| *k == Kind::SelfTime) && is(b, |k| matches!(k, Kind::Time(_)))
+                };
+                let needs = match &e.kind {
+                    Kind::Caller(_) => true,
+                    Kind::Compare(_, a, b) => own_time(a, b) || own_time(b, a),
+                    _ => false,
+                };
+                if needs {
+                    part.get_or_insert_with(|| e.to_string());
+                }
+            });
+        }
+        part
+    }
+}
+
 impl PartialEq for Rule {
     /// Where it was written does not matter.
     fn eq(&self, other: &Rule) -> bool {

@@ -219,7 +219,7 @@ pub struct Header {
     pub states_offset: u64,
     /// 1: somebody detaches, or has begun to: no text is patched any more.
     pub leaving: u32,
-    /// The process that keeps a budget while nobody records; 0: none.
+    /// The process that keeps a budget; 0: none.
     pub keeper: u32,
     pub prune: Pruning,
     /// System calls of contexts that were cut or found no room, and for which there was no room in the table of these either.

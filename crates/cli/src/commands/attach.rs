@@ -61,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let keeper = keeper(args.samples.wanted(&args.measure)?);
     let mut options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
-    options.recording = args.recording.build(Drop::Oldest)?;
+    options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;

@@ -105,7 +105,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
     options.gates_suffice = args.follow;
     options.samples = args.samples.wanted(&args.measure)?;
-    options.recording = args.recording.build(Drop::Newest)?;
+    options.recording = args.recording.build(Drop::Newest, &args.measure)?;
     options.filter = options
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use thalweg_control::detach;
 use thalweg_control::proc::Pid;
-use thalweg_control::record::{Change, change};
+use thalweg_control::record::{Change, bring_back, change};
 use thalweg_rules::{Rule, RulesFile};
 
 /// List, add and remove the rules of a process whose calls are recorded
@@ -41,12 +41,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
         add.extend(RulesFile::parse(&text, &name)?.rules);
     }
-    let (shared, _) = detach::attached(Pid(args.pid as i32))?;
+    let pid = Pid(args.pid as i32);
+    let (shared, _) = detach::attached(pid)?;
     let wanted = Change {
         add,
         remove: args.remove,
     };
     let about = change(&shared, &wanted)?;
+    if !wanted.add.is_empty() {
+        bring_back(pid, &shared)?;
+    }
     for (index, rule) in about.rules.iter().enumerate() {
         if !rule.removed {
             println!("{:>4}  {}", index + 1, rule.text);

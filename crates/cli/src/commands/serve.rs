@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut options = live::options(&args.filter, &args.measure, &[], false)?;
-    options.recording = args.recording.build(Drop::Oldest)?;
+    options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
     let keeper = Keeper {
         filter: &args.filter,
         measure: &args.measure,

@@ -108,12 +108,7 @@ fn lua() -> Run {
 
 #[test]
 fn sqlite_counts_stay_exact_under_a_budget() {
-    let scratch = Scratch::new();
-    let input = scratch.join("work.sql");
-    let work = std::fs::read_to_string(targets().join("real/work.sql")).expect("script");
-    std::fs::write(&input, work.repeat(20)).expect("input");
-    let mut sqlite = Run::new("sqlite3", &[":memory:"]);
-    sqlite.input = input;
+    let (_scratch, sqlite) = sqlite();
     sqlite.check(&[]);
 }
 
@@ -153,19 +148,78 @@ fn what_is_allocated_is_exact_under_a_budget() {
     assert_eq!(allocated(&["--metric", "alloc", "--budget", "5%"]), plain);
 }
 
+fn sqlite() -> (Scratch, Run) {
+    let scratch = Scratch::new();
+    let input = scratch.join("work.sql");
+    let work = std::fs::read_to_string(targets().join("real/work.sql")).expect("script");
+    std::fs::write(&input, work.repeat(20)).expect("input");
+    let mut sqlite = Run::new("sqlite3", &[":memory:"]);
+    sqlite.input = input;
+    (scratch, sqlite)
+}
+
+/// Hot functions, which a budget would switch off first, and one that is found by who is above it.
 #[test]
-fn rules_and_a_budget_are_refused_together() {
-    let message = refuse(&[
-        "record",
-        "--budget",
-        "5%",
-        "--rule",
-        "f: duration > 1ms",
-        "ls",
-    ]);
-    assert!(message.contains("--budget"), "{message}");
-    let message = refuse(&["attach", "--budget", "5%", "--recordable", "1"]);
-    assert!(message.contains("--budget"), "{message}");
+fn rules_keep_the_same_calls_under_a_budget() {
+    let rules = [
+        "sqlite3_step",
+        "sqlite3_free: arg1:ptr != null",
+        "malloc: arg1:size > 2000",
+        "malloc: above sqlite3_prepare_v2",
+        "sqlite3_column_text: every 7",
+    ];
+    let (_scratch, sqlite) = sqlite();
+    let mut options = vec!["--record-memory", "16M"];
+    options.extend(rules.iter().flat_map(|rule| ["--rule", rule]));
+    let kept = |profile: &Profile| -> Vec<u64> {
+        profile
+            .recorded
+            .rules
+            .iter()
+            .map(|rule| rule.kept)
+            .collect()
+    };
+    let (_, every) = sqlite.record(&options);
+    options.extend(["--budget", "5%"]);
+    let (said, some) = sqlite.record(&options);
+    assert_eq!(said, sqlite.plain());
+    assert_eq!(kept(&some), kept(&every));
+    assert!(
+        kept(&some).iter().all(|kept| *kept > 10),
+        "{:?}",
+        kept(&some)
+    );
+    let off = off(&some);
+    assert!(off.len() >= 10, "only {} functions went off", off.len());
+    for name in [
+        "sqlite3_step",
+        "sqlite3_free",
+        "malloc",
+        "sqlite3_prepare_v2",
+    ] {
+        let function = some.functions.iter().position(|f| f.name == name);
+        let place = place(&some, function.expect(name) as u32);
+        assert!(!off.contains(&place), "{name} was off");
+    }
+    // What was not off is who they are called by; nobody was left by an exception.
+    let calls = &some.recorded.calls;
+    let with_parents = calls.iter().filter(|call| call.parent.is_some()).count();
+    assert!(with_parents > calls.len() / 2, "{with_parents}");
+    let ends = calls
+        .iter()
+        .filter(|c| c.end == thalweg_model::CallEnd::Unwound);
+    assert_eq!(ends.count(), 0);
+}
+
+#[test]
+fn rules_that_need_every_function_are_refused_with_a_budget() {
+    for rule in ["f: caller main", "f: n > 3 and self > 1ms"] {
+        let message = refuse(&["record", "--budget", "5%", "--rule", rule, "ls"]);
+        assert!(
+            message.contains("--budget") && message.contains(rule),
+            "{message}"
+        );
+    }
 }
 
 /// Threads, exceptions and signals; it says how often its functions were called.

@@ -4,7 +4,7 @@
 use crate::budget::{functions_off, keeper, lives, own_counts, target, wait_until};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, succeed};
+use crate::support::thalweg::{command, refuse, succeed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -160,5 +160,31 @@ fn so_they_are_while_it_is_recorded() {
     assert_judged_before_the_switch(&profile);
     assert!(sampling(&profile).looks >= sampling(&meanwhile).looks);
     assert!(!lives(record.id() as i32));
+    end(live);
+}
+
+/// A rule that comes later, for a function that is off by then.
+#[test]
+fn a_rule_that_comes_later_hears_of_every_call() {
+    let mut live = target();
+    succeed(&["attach", &live.id(), "--budget", "5%", "--recordable"]);
+    live.tell("go");
+    wait_until("functions go off", || functions_off(&live) > 0);
+    let off = |name: &str| {
+        let listed = succeed(&["switch", &live.id()]);
+        listed
+            .lines()
+            .any(|line| line.contains(&format!("off      {name} ")))
+    };
+    wait_until("leaf goes off", || off("leaf"));
+    succeed(&["rules", "-p", &live.id(), "--add", "leaf: every 1000; as l"]);
+    assert!(!off("leaf"));
+    let refused = refuse(&["rules", "-p", &live.id(), "--add", "leaf: caller middle"]);
+    assert!(refused.contains("--budget"), "{refused}");
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!off("leaf"));
+    own_counts(&mut live);
+    let profile = save("detach", &live);
+    assert!(profile.recorded.rules[0].kept > 10);
     end(live);
 }

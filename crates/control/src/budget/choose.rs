@@ -39,6 +39,11 @@ const SAMPLED_PART: f64 = 0.7;
 const AT_ONCE: usize = 256;
 
 impl Candidate {
+    /// It costs what it costs.
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.may_be_off && !self.may_be_sampled
+    }
+
     fn cost(&self, state: State, budget: &Budget) -> f64 {
         self.rate * budget.cost(state)
     }

@@ -161,12 +161,13 @@ fn said(unseen: Option<&String>, governor: Option<&Governor>) -> Vec<String> {
     unseen.cloned().into_iter().chain(kept).collect()
 }
 
-fn note(shared: &Shared, pid: u32) -> Result<()> {
+/// Says who keeps the budget; 0: nobody.
+pub(crate) fn note(shared: &Shared, pid: u32) -> Result<()> {
     let at = offset_of!(shm::Header, keeper) as u64;
     shared.write(at, &pid.to_le_bytes())
 }
 
-/// Who keeps the budget of the target whose header this is. A number that is another program's by now is nobody's.
+/// Who keeps the budget of the target whose header this is: the process that records it, or one that stays beside it. A number that is another program's by now is nobody's.
 pub fn keeper(header: &shm::Header) -> Option<Pid> {
     let pid = Pid(i32::try_from(header.keeper).ok().filter(|pid| *pid > 0)?);
     proc::is_kin(pid).then_some(pid)

@@ -15,7 +15,7 @@ use super::strays::Strays;
 use super::{Common, Reached, exec};
 use crate::accounts;
 use crate::attach::Attached;
-use crate::budget::Governor;
+use crate::budget::{self, Governor};
 use crate::clock;
 use crate::detach;
 use crate::error::Result;
@@ -115,7 +115,11 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
             .try_clone()
             .and_then(|shared| Governor::new(budget, shared, identity));
         match governor {
-            Ok(governor) => region.governor = Some(governor),
+            Ok(governor) => {
+                region.governor = Some(governor);
+                // For those who ask.
+                let _ = budget::note(&shared, std::process::id());
+            }
             Err(error) => common.lock().failed.push(error),
         }
     }

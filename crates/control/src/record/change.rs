@@ -7,8 +7,9 @@ use thalweg_model as model;
 use thalweg_rules::{Options, Redactions, Rule};
 use thalweg_shm as shm;
 
-use super::Recording;
 use super::tables::{About, Counted, Tables, about};
+use super::{Recording, check_for_budget};
+use crate::budget;
 use crate::error::{Error, Result};
 use crate::loaded;
 use crate::memory::Shared;
@@ -29,6 +30,9 @@ pub fn change(shared: &Shared, change: &Change) -> Result<About> {
             "no calls are recorded here: its probes cannot do so unless it is attached with --rule or --recordable"
                 .into(),
         ));
+    }
+    if budget::keeper(&header).is_some() {
+        check_for_budget(&change.add)?;
     }
     let known = about(shared, &header)?;
     if change.add.is_empty() && change.remove.is_empty() {

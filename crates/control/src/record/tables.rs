@@ -445,7 +445,7 @@ impl LaidOut {
 }
 
 /// Functions that have rules now.
-fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
+pub(super) fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
     let functions = u64::from(shared.header()?.functions).min(header.functions_limit);
     let lists = header.rules_offset + rules::lists_offset(header.functions_limit);
     let mut bytes = vec![0; (functions * 4) as usize];
