@@ -16,17 +16,19 @@ mod budget;
 mod estimated;
 mod looks;
 mod programs;
+mod redis;
 mod rules;
 mod sampled;
 mod table;
 mod truth;
+mod turns;
 
 use programs::Program;
 use table::{Goal, Table};
 
 /// Measure what profiling costs here, beside a hand-written floor, uftrace and callgrind
 ///
-/// Needs gcc; uftrace, valgrind, python3.11, lua5.4 and sqlite3 where they are installed.
+/// Needs gcc; uftrace, valgrind, perf, python3.11, lua5.4, sqlite3 and redis where they are installed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Rounds of every variant; the best one counts

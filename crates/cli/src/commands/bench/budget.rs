@@ -1,4 +1,5 @@
-//! What a budget keeps: four real programs that go on for some seconds, by themselves, fully timed, and with `--budget 5%`.
+//! What a budget keeps: four real programs that go on for some seconds, by themselves, fully timed, and with `--budget 5%`; and a thread
+//! among others that would hide what the probes cost it.
 //!
 //! Each says itself how much processor time a round of its work takes, after the first second: so neither thalweg's
 //! own work before and after, nor the moments in which it learns what is hot, is in the figures.
@@ -7,8 +8,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
+use super::redis::{self, Redis};
 use super::table::{Goal, Table};
 use super::{Bench, find};
 
@@ -52,6 +54,9 @@ end
 /// About as many rounds as take three seconds.
 const SQL_ROUNDS: usize = 400;
 
+/// The program that is built here.
+const HOT: &str = "hot";
+
 #[derive(Clone, Copy)]
 enum Way {
     Plain,
@@ -64,14 +69,17 @@ impl Bench {
         table.heading(&format!(
             "--budget {BUDGET}: processor time of a round, or of a thousand requests, after the first second"
         ));
-        let programs: [(&str, &str, Measure); 4] = [
+        let hot = self.build_hot()?;
+        let programs: [(&str, &str, Measure); 5] = [
             ("cpython", "python3.11", Bench::script),
             ("lua", "lua5.4", Bench::script),
             ("sqlite", "sqlite3", Bench::sqlite),
             ("redis", "redis-server", Bench::redis),
+            ("one hot thread of eight", HOT, Bench::hot),
         ];
         for (name, command, measure) in programs {
-            let Some(path) = find(command) else {
+            let own = (command == HOT).then(|| hot.clone());
+            let Some(path) = own.or_else(|| find(command)) else {
                 eprintln!("{command} is not installed: its rows are left out");
                 continue;
             };
@@ -169,63 +177,43 @@ impl Bench {
 
     /// Processor time of the server for a thousand requests, as it says itself.
     fn redis(&self, program: &str, way: Way) -> anyhow::Result<f64> {
-        let socket = self.path("redis.sock");
-        let _ = std::fs::remove_file(&socket);
+        let redis = Redis::new(&self.folder);
         let mut command = self.in_way(way, program);
         command
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
-            .arg(&socket)
+            .args(redis::ARGUMENTS)
             .current_dir(&self.folder)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let server = Server(command.spawn().context("cannot run redis-server")?);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let ask = |words: &[&str]| {
-            let mut command = Command::new("redis-cli");
-            command.arg("-s").arg(&socket).args(words);
-            let output = command.output().context("cannot run redis-cli")?;
-            anyhow::Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        };
-        while ask(&["ping"])?.trim() != "PONG" {
-            if Instant::now() > deadline {
-                bail!("redis-server does not answer");
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        redis.wait()?;
+        while redis.used()? < 1.0 {
+            redis.load(100_000)?;
         }
-        let load = |requests: &str| {
-            let mut command = Command::new("redis-benchmark");
-            command.arg("-s").arg(&socket);
-            command.args(["-q", "-t", "set,get,lpush,lpop", "-P", "8", "-n", requests]);
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            anyhow::Ok(command.status().context("cannot run redis-benchmark")?)
-        };
-        let used = || {
-            let said = ask(&["info", "cpu"])?;
-            let field = |name: &str| -> f64 {
-                let line = said.lines().find_map(|line| line.strip_prefix(name));
-                line.and_then(|value| value.trim().parse().ok())
-                    .unwrap_or(0.0)
-            };
-            anyhow::Ok(field("used_cpu_user:") + field("used_cpu_sys:"))
-        };
-        while used()? < 1.0 {
-            load("100000")?;
-        }
-        let before = used()?;
-        const REQUESTS: f64 = 4.0 * 300_000.0;
-        load("300000")?;
-        let seconds = (used()? - before) / REQUESTS * 1000.0;
-        ask(&["shutdown", "nosave"])?;
+        let before = redis.used()?;
+        const REQUESTS: u32 = 300_000;
+        redis.load(REQUESTS)?;
+        let seconds = (redis.used()? - before) / (redis::KINDS * f64::from(REQUESTS)) * 1000.0;
+        redis.stop()?;
         drop(server);
         Ok(seconds)
+    }
+
+    /// The hot one of eight threads: seconds of a round, as it says itself.
+    fn hot(&self, program: &str, way: Way) -> anyhow::Result<f64> {
+        let (_, said) = self.execute(self.in_way(way, program))?;
+        let seconds = said.trim().parse();
+        seconds.with_context(|| format!("{program} says {said:?}"))
+    }
+
+    fn build_hot(&self) -> anyhow::Result<PathBuf> {
+        let source = self.write("hot.c", super::programs::HOT)?;
+        let program = self.path("hot");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-pthread", "-o"])
+            .arg(&program)
+            .arg(source);
+        self.execute(gcc).context("the benchmark needs gcc")?;
+        Ok(program)
     }
 }
 

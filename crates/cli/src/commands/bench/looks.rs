@@ -4,15 +4,16 @@
 //! The sum of all base times is held against the time on a processor that the program takes by itself, the shares of its ten hottest functions
 //! against what `perf` sees in it (`truth.rs`). Some seconds, because it takes a budget some tenths of one to find out what is hot.
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use thalweg_analysis::{compensate, estimate, fill, summary};
-use thalweg_model::{ProbeState, Profile};
+use thalweg_model::ProbeState;
 
 use super::Bench;
 use super::budget::BUDGET;
 use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
-use super::truth::{MOST_OFF, MOST_POINTS, Shares, time_on_processor};
+use super::truth::{MOST_OFF, MOST_POINTS, Shares};
+use super::turns::Turns;
 use crate::calibration::Calibration;
 
 /// Of one program, in nanoseconds.
@@ -48,24 +49,7 @@ impl Bench {
         let Some(path) = self.find_program(program) else {
             return Ok(None);
         };
-        program.write_files(&self.folder)?;
-        let mut plain = f64::INFINITY;
-        let mut best: Option<(u64, Profile)> = None;
-        for round in 0..self.rounds {
-            eprint!(
-                "\r\x1b[Kround {} of {}: {}",
-                round + 1,
-                self.rounds,
-                program.name
-            );
-            plain = plain.min(time_on_processor(self.plain(program, path.clone()))?);
-            let profile = self.recorded(program, path.clone(), &["--budget", BUDGET])?;
-            let time = summary(&profile).time;
-            if best.as_ref().is_none_or(|(least, _)| time < *least) {
-                best = Some((time, profile));
-            }
-        }
-        let (_, raw) = best.context("no rounds")?;
+        let Turns { plain, raw } = self.by_turns(program, &path, &["--budget", BUDGET])?;
         let mut profile = raw.clone();
         ensure!(compensate(&mut profile), "the recording was not calibrated");
         estimate(&mut profile);

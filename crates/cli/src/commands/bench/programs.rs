@@ -14,6 +14,9 @@ pub const RULED: &str = include_str!("../../../../../tests/targets/bench/ruled.c
 /// Functions of all sizes and shapes, for how true the figures are.
 pub const TRUTH_C: &str = include_str!("../../../../../tests/targets/bench/truth.c");
 
+/// One busy thread among others that call little, for budgets.
+pub const HOT: &str = include_str!("../../../../../tests/targets/bench/hot.c");
+
 pub struct Program {
     pub name: &'static str,
     pub command: &'static str,
@@ -27,6 +30,8 @@ pub struct Program {
     pub profile_limit: Option<f64>,
     /// Nothing about the compensation was chosen by looking at it.
     pub held_out: bool,
+    /// A server's: how many requests of each kind it gets before it is told to end.
+    pub requests: u32,
 }
 
 /// About a tenth of a second each when nobody looks: long enough that starting a profiler is not all that is measured.
@@ -44,6 +49,7 @@ const PROGRAMS: &[Program] = &[
         )],
         profile_limit: Some(2.0),
         held_out: false,
+        requests: 0,
     },
     Program {
         name: "lua",
@@ -58,6 +64,7 @@ const PROGRAMS: &[Program] = &[
         )],
         profile_limit: None,
         held_out: false,
+        requests: 0,
     },
     Program {
         name: "sqlite",
@@ -68,6 +75,7 @@ const PROGRAMS: &[Program] = &[
         files: &[("work.sql", WORK_SQL, 5)],
         profile_limit: None,
         held_out: false,
+        requests: 0,
     },
 ];
 
@@ -101,6 +109,7 @@ const fn seen(
         files,
         profile_limit: None,
         held_out: false,
+        requests: 0,
     }
 }
 
@@ -221,6 +230,16 @@ pub const LONG: &[Program] = &[
         &[":memory:", ".read work.sql"],
         &[("work.sql", WORK_SQL, 600)],
     ),
+    Program {
+        requests: 1_000_000,
+        ..seen(
+            "redis",
+            "redis-server",
+            "set, get, lpush and lpop by redis-benchmark",
+            super::redis::ARGUMENTS,
+            &[],
+        )
+    },
 ];
 
 const TEXT: (&str, &str, usize) = (

@@ -1,8 +1,6 @@
 //! How true the figures are from which the probes' cost was taken out: programs run by themselves and with everything patched, by turns, and
 //! the sum of all base times is held against the time on a processor that they take by themselves; the share of each of the ten hottest
 //! functions against what `perf` sees when it looks at the program by itself.
-//!
-//! The least of several runs counts on both sides: everything else that a machine does only adds.
 
 use std::fs;
 use std::path::PathBuf;
@@ -98,24 +96,8 @@ impl Bench {
         let Some(path) = self.find_program(program) else {
             return Ok(None);
         };
-        program.write_files(&self.folder)?;
-        let mut truth = f64::INFINITY;
-        let mut best: Option<(u64, Profile)> = None;
-        for round in 0..self.rounds {
-            eprint!(
-                "\r\x1b[Kround {} of {}: {}",
-                round + 1,
-                self.rounds,
-                program.name
-            );
-            truth = truth.min(time_on_processor(self.plain(program, path.clone()))?);
-            let profile = self.recorded(program, path.clone(), &[])?;
-            let time = summary(&profile).time;
-            if best.as_ref().is_none_or(|(least, _)| time < *least) {
-                best = Some((time, profile));
-            }
-        }
-        let (raw, raw_profile) = best.context("no rounds")?;
+        let turns = self.by_turns(program, &path, &[])?;
+        let (truth, raw_profile) = (turns.plain, turns.raw);
         let mut profile = raw_profile.clone();
         ensure!(compensate(&mut profile), "the recording was not calibrated");
         let shares = self.shares(program, path, truth, &raw_profile, &profile)?;
@@ -123,7 +105,7 @@ impl Bench {
         Ok(Some(Outcome {
             calls: summary(&profile).calls,
             truth,
-            raw: raw as f64,
+            raw: summary(&raw_profile).time as f64,
             compensated: summary(&profile).time as f64,
             error: total_cost(&profile).map_or(0.0, |(_, error)| error),
             shares,
@@ -182,11 +164,10 @@ impl Bench {
                 break;
             }
             eprint!("\r\x1b[Kperf, run {}: {}", run + 1, program.name);
-            let looked = sampled.look(
-                &self.plain(program, path.clone()),
-                &self.path("perf.data"),
-                &places,
-            );
+            let plain = self.plain(program, path.clone());
+            let looked = self.asked(program, || {
+                sampled.look(&plain, &self.path("perf.data"), &places)
+            });
             if let Err(error) = looked {
                 eprintln!("\r\x1b[Kshares are left out: {error:#}");
                 return Ok(None);
