@@ -312,7 +312,11 @@ pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
             if key != 0 && !unseen {
                 add_unwound((*top).node as *mut Node, 1);
             }
-            record::ends(slot, now, shm::record::HOW_UNWOUND, None);
+            let how = match unseen {
+                true => shm::record::HOW_RETURNED,
+                false => shm::record::HOW_UNWOUND,
+            };
+            record::ends(slot, now, how, None);
             if states::ends_unseen(slot, top) {
                 states::end_unseen(slot, top, now);
             }
