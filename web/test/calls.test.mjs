@@ -166,6 +166,67 @@ test("the table shows of each metric what the report says", async () => {
   await page.context().close();
 });
 
+test("summary and threads show of each metric what the reports say", async () => {
+  const { file, address } = config.measured;
+  const page = await open(browser, address, "#/summary");
+  const near = (text, value) => Math.abs(figure(text) - value) <= value * 0.006;
+  assert.ok(await page.$("section[aria-label=Waiting]"));
+  for (const metric of ["alloc.bytes", "syscall.calls", "syscall.time"]) {
+    const reported = JSON.parse(thalweg("summary", file, "-n", "12", "--json", "--by", metric));
+    await page.selectOption("select[aria-label=By]", metric);
+    await page.waitForFunction((name) => document.querySelector(".tiles").textContent.includes(name), `${metric} of all threads`);
+    const shown = () => page.$$eval("section[aria-label='Hottest functions'] .line", (lines) => lines.map((line) => [Number(line.dataset.f), line.querySelectorAll(".calls")[1]?.textContent ?? ""]));
+    const right = async () => {
+      const lines = await shown();
+      return lines.length === reported.hottest.length && lines.every(([f, text], i) => f === reported.hottest[i].function && near(text, reported.hottest[i].base));
+    };
+    for (let n = 0; n < 50 && !(await right()); n++) await page.waitForTimeout(100);
+    assert.ok(await right(), `${metric}: ${JSON.stringify(await shown())}`);
+    assert.ok(reported.time > 0 && near(await page.$eval(".tiles .value", (value) => value.textContent), reported.time), metric);
+    assert.equal(await page.$("section[aria-label=Waiting]"), null);
+    await page.click("nav a:has-text('Threads')");
+    await page.waitForSelector("[data-column=metric]");
+    const threads = JSON.parse(thalweg("threads", file, "--json", "--by", metric)).threads;
+    const table = await rows(page);
+    assert.equal(table.length, threads.length);
+    for (const row of table) {
+      const thread = threads.find((one) => row.name.includes(` ${one.tid}`));
+      assert.ok(near(row.metric, thread.base), `${metric}: ${JSON.stringify([row, thread])}`);
+    }
+    assert.ok(table.some((row) => row.share === "100 %"), metric);
+    await page.click("nav a:has-text('Summary')");
+    await page.waitForSelector(".tiles");
+  }
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+
+test("the comparison by a metric is that of the diff report", async () => {
+  const { file, address, before } = config.measured;
+  const page = await open(browser, address, "#/compare");
+  await page.waitForSelector(".tr");
+  await page.selectOption("select[aria-label=By]", "alloc.bytes");
+  await page.waitForFunction(() => /B$/.test(document.querySelector("[data-column=after]")?.textContent ?? ""));
+  const diff = JSON.parse(thalweg("diff", before, file, "--all", "--json", "--by", "alloc.bytes")).rows;
+  const table = await answer(page, "compare?metric=alloc.bytes");
+  const known = new Map(diff.map((row) => [row.module + " " + row.name, row]));
+  assert.equal(table.rows.length, known.size);
+  for (const row of table.rows) {
+    const other = known.get(row.module + " " + row.name);
+    assert.deepEqual([row.base, row.cum], [[other.base.before, other.base.after], [other.cum.before, other.cum.after]], row.name);
+  }
+  const change = (row) => Math.abs(row.base[1] - row.base[0]);
+  const most = table.rows.reduce((one, other) => (change(other) > change(one) ? other : one));
+  assert.ok(change(most) > 0);
+  const first = (await rows(page))[0];
+  assert.equal(first.name, most.name);
+  assert.ok(Math.abs(figure(first.after) - most.base[1]) <= most.base[1] * 0.006, first.after);
+  // The other profile has no system calls.
+  await page.selectOption("select[aria-label=By]", "syscall.calls");
+  await page.waitForFunction(() => /nothing to compare/.test(document.querySelector(".failure")?.textContent ?? ""));
+  await page.context().close();
+});
+
 test("every metric of the profile is in tables, trees, flame and river", async () => {
   const page = await open(browser, config.calls, "#/functions");
   const { metrics } = await answer(page, "meta");
@@ -204,6 +265,10 @@ test("the page in one file has them too", async () => {
   await page.click("nav a:has-text('Functions')");
   await page.selectOption("select[aria-label=By]", "alloc.bytes");
   await page.waitForFunction(() => /iB$/.test(document.querySelector("[data-column=cum]").textContent));
+  await page.click("nav a:has-text('Summary')");
+  await page.waitForFunction(() => /^alloc.bytes of all threads.*iB/.test(document.querySelector(".tiles")?.textContent ?? ""));
+  await page.click("nav a:has-text('Threads')");
+  await page.waitForFunction(() => /B$/.test(document.querySelector("[data-column=metric]")?.textContent ?? ""));
   assert.deepEqual(page.requests.filter((url) => !url.startsWith("file:")), []);
   assert.deepEqual(page.errors, []);
   await page.context().close();

@@ -152,13 +152,15 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
     let measured = path("measured.thalweg");
     let metrics = ["--metric", "alloc", "--metric", "syscalls"];
     record(&metrics, &[&program, "200"], Path::new(&measured));
+    let earlier = path("earlier.thalweg");
+    record(&metrics[..2], &[&program, "100"], Path::new(&earlier));
 
     let child = Target::start(Command::new(&program).arg("0"));
     let pid = child.id().to_string();
     thalweg(&["attach", &pid, "--rule", rule]);
     let of_file = Served::start(&[&file]);
     let of_many = Served::start(&[&many]);
-    let of_measured = Served::start(&[&measured]);
+    let of_measured = Served::start(&[&measured, "--before", &earlier]);
     let live = Served::start(&["-p", &pid]);
     let config = json!({
         "thalweg": env!("CARGO_BIN_EXE_thalweg"),
@@ -166,7 +168,7 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
         "html": html,
         "calls": of_file.address(),
         "many": of_many.address(),
-        "measured": { "file": measured, "address": of_measured.address() },
+        "measured": { "file": measured, "before": earlier, "address": of_measured.address() },
         "live": live.address(),
     });
     fs::write(path("config.json"), config.to_string()).unwrap();
