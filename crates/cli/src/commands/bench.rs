@@ -13,6 +13,7 @@ use anyhow::{Context, bail, ensure};
 
 mod analysis;
 mod budget;
+mod entering;
 mod estimated;
 mod looks;
 mod programs;
@@ -35,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, rules, cpython, lua, sqlite, analysis, truth, budget, looks)
+    /// Only workloads whose name contains this (calls, rules, syscalls, cpython, lua, sqlite, analysis, truth, budget, looks)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -92,6 +93,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if "calls, rules".contains(&args.only) {
         bench.rules(&mut table)?;
+    }
+    if "calls, syscalls".contains(&args.only) {
+        bench.entering(&mut table)?;
     }
     for program in Program::all() {
         if program.name.contains(&args.only) {

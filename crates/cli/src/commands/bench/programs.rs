@@ -8,6 +8,9 @@ use anyhow::Context;
 /// The call-heavy microbenchmark; `-DFLOOR` is its hand-instrumented form.
 pub const CALLS: &str = include_str!("../../../../../tests/targets/bench/calls.c");
 
+/// Functions that enter the kernel.
+pub const ENTERING: &str = include_str!("../../../../../tests/targets/bench/entering.c");
+
 /// A function with arguments of each kind, for rules.
 pub const RULED: &str = include_str!("../../../../../tests/targets/bench/ruled.c");
 
