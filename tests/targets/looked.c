@@ -183,6 +183,18 @@ static void loads(const char *library, double ms)
         work(&sink);
 }
 
+FN void *nothing(void *unused) { return unused; }
+
+/* Little else than making threads. */
+static void makes(int count)
+{
+    pthread_t one;
+    for (int i = 0; i < count; i++) {
+        pthread_create(&one, NULL, nothing, NULL);
+        pthread_join(one, NULL);
+    }
+}
+
 /* Threads that are at work when somebody comes. */
 static void several(int count)
 {
@@ -217,6 +229,8 @@ int main(int argc, char **argv)
         in_two_parts(n, argc > 1);
     else if (!strcmp(what, "loads"))
         loads(argv[3], n);
+    else if (!strcmp(what, "makes"))
+        makes(n);
     else if (!strcmp(what, "several"))
         several(n);
     else if (!strcmp(what, "killed")) {

@@ -113,6 +113,19 @@ fn a_library_that_is_loaded_meanwhile_is_seen_and_counted() {
     }
 }
 
+/// The C library's unwind information ends where `clone` enters the kernel.
+#[test]
+fn whoever_makes_a_thread_is_seen() {
+    let (_, profile) = record(&["--samples", "9999"], &["makes", "8000"]);
+    let all = sampling(&profile);
+    assert!(all.looks > 60 && all.cut_short * 8 < all.looks, "{all:?}");
+    let made = all_stacks(&profile).into_iter().filter(|(stack, _)| {
+        stack.last().is_some_and(|name| name.contains("clone")) && stack.contains(&"main")
+    });
+    let made: u64 = made.map(|(_, looks)| looks).sum();
+    assert!(made > 10, "{made} of {all:?}");
+}
+
 #[test]
 fn threads_that_were_there_before_are_seen_and_those_that_were_not_chosen_are_not() {
     let live = Live::ready(&looked().path, &["several", "3"]);
