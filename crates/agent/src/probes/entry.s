@@ -1,0 +1,308 @@
+# Entries. See probes.rs, which puts the parts together and gives them their constants.
+
+# ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
+# data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
+.macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0
+.globl \name
+.balign 64
+\name:
+mov [rsp - 8], rax
+KEEP_FLAGS \flags, 40
+mov [rsp - 16], rdx
+mov [rsp - 24], rcx
+mov [rsp - 32], rsi
+.if \sites
+mov [rsp - 48], rdi
+mov rdi, [rsp + 8 + 128 * \loops]
+.endif
+mov rsi, [rsp]
+.if \go
+mov esi, [rsi + 3]
+cmp r14, gs:[{GOROUTINE}]
+.else
+mov rax, fs:[0]
+mov esi, [rsi + 3]
+cmp rax, gs:[{OWNER}]
+.endif
+jne 9f
+.if \rec
+mov rcx, gs:[{RULES}]
+movzx edx, byte ptr [rcx + rsi * 2]
+test edx, edx
+jnz 30f
+.endif
+31: mov rcx, gs:[{TOP}]
+mov rdx, gs:[rcx + {KEY}]
+cmp rcx, gs:[{LIMIT}]
+jae 9f
+sub rdx, rsp
+.if \loops
+sub rdx, 128
+.endif
+.if \go
+add rdx, [r14 + {STACK_END}]
+.endif
+cmp rdx, {WINDOW}
+ja 7f
+mov rdx, gs:[rcx + {FNODE}]
+FIRST_PLACE \sites
+COMPARE \sites, 6f
+2:  mov rdx, rsi
+shr rdx, 32
+lea rdx, [rsp + rdx - 8]        # key of the new frame
+.if \loops
+sub rdx, -128
+.endif
+.if \go
+sub rdx, [r14 + {STACK_END}]
+.endif
+mov gs:[rcx + 32 + {KEY}], rdx
+mov gs:[rcx + 32 + {FNODE}], rax
+add rcx, 32
+mov gs:[{TOP}], rcx
+mov gs:[rcx + {KEY}], rdx
+mov gs:[rcx + {FNODE}], rax
+inc qword ptr [rax + {CALLS}]
+.if \clock
+.if \rec
+COUNTER
+mov rdx, gs:[{SLOW}]
+mov gs:[rcx + {SIDE_ENTRY}], rax
+mov gs:[rcx + {SIDE_SLOW}], rdx
+sub rax, gs:[{OFF}]
+.else
+TICKS
+.endif
+mov rdx, rax
+sub rdx, gs:[{LAST}]
+mov gs:[rcx + {START}], rax
+mov qword ptr gs:[rcx + {CHILD}], 0
+mov gs:[{LAST}], rax
+cmp rdx, gs:[{GAP}]
+jg 14f
+.endif
+3:  GIVE_FLAGS \flags, 40
+.if \sites
+mov rdi, [rsp - 48]
+.endif
+mov rsi, [rsp - 32]
+mov rcx, [rsp - 24]
+mov rdx, [rsp - 16]
+mov rax, [rsp - 8]
+ret
+6:
+.if \clock * (1 - \go) * (1 - \rec)
+test esi, esi
+js 16f
+.endif
+REST_PLACES \sites, 5f, 9f
+5:  bt rsi, 33
+jnc 2b
+and qword ptr gs:[rcx + {KEY}], -2
+jmp 2b
+.if \go
+7:
+.else
+7:  # at the place of the frame on top: the target of its tail jump, a loop to the entry, or a frame left behind
+cmp rdx, -7
+je 8f
+cmp rdx, -5
+je 8f
+.if \loops
+or rdx, 2
+cmp rdx, -6
+jne 9f
+mov rax, gs:[rcx + {FNODE}]
+mov edx, esi
+.if \clock
+and edx, {MODE_FUNCTION}
+.endif
+cmp [rax + {FUNCTION}], edx
+je 3b
+.endif
+jmp 9f
+8:  # the frame on top stays, no longer pending; the new one is marked as reached by a tail jump
+bts rsi, 33
+mov rdx, gs:[rcx + {FNODE}]
+.if \sites
+# a handler that came between the jump and this entry may have jumped too
+lea rdi, [rsp + 128 * \loops]
+cmp rdi, gs:[{JUMPED_AT}]
+mov rdi, gs:[{JUMPED_FROM}]
+je 13f
+xor edi, edi
+13:
+.endif
+FIRST_PLACE \sites
+COMPARE \sites, 6b
+jmp 5b
+.endif
+9:  mov ecx, esi
+lea rsi, [rsp + 8]
+.if \loops
+sub rsi, -128
+.endif
+.if \go
+SLOW_GO tw_go_entry, 1
+.elseif \rec
+.if \loops
+bts rcx, 32
+.endif
+.if \sites
+mov rdi, [rsp - 48]
+.endif
+SLOW_CALL tw_slow_entry_r, 1
+.else
+mov edx, \loops
+SLOW_CALL tw_slow_entry
+.endif
+jmp 3b
+.if \clock
+14: # long after the last event: the caller may have waited
+mov rcx, rax
+mov rsi, rdx
+.if \go
+SLOW_GO tw_slow_gap_entry, 0
+.else
+SLOW_CALL tw_slow_gap_entry
+.endif
+jmp 3b
+.endif
+.if \clock * (1 - \go) * (1 - \rec)
+16: # a function whose calls are not timed, or one now and then
+btr rsi, {UNTIMED_BIT}
+btr rsi, {SAMPLED_BIT}
+jnc 17f
+dec qword ptr gs:[{COUNTDOWN}]
+jns 17f
+movabs rax, {SEED_FACTOR}
+imul rax, gs:[{SEED}]
+inc rax
+mov gs:[{SEED}], rax
+shr rax, {SEED_SHIFT}
+mov gs:[{COUNTDOWN}], rax
+FIRST_PLACE \sites
+COMPARE \sites, 6b
+jmp 5b
+17: FIRST_PLACE \sites
+COMPARE \sites, 18f
+jmp 19f
+18: REST_PLACES \sites, 19f, 21f
+19: bt rsi, 33
+jnc 20f
+and qword ptr gs:[rcx + {KEY}], -2
+20: mov rdx, rsi
+shr rdx, 32
+lea rdx, [rsp + rdx - 8]
+.if \loops
+sub rdx, -128
+.endif
+mov gs:[rcx + 32 + {KEY}], rdx
+mov gs:[rcx + 32 + {FNODE}], rax
+add rcx, 32
+mov gs:[{TOP}], rcx
+mov gs:[rcx + {KEY}], rdx
+mov gs:[rcx + {FNODE}], rax
+mov qword ptr gs:[rcx + {START}], 0
+mov qword ptr gs:[rcx + {CHILD}], 0
+inc qword ptr [rax + {CALLS}]
+shr rax, 2
+add rax, gs:[{UNTIMED}]
+inc qword ptr [rax]
+jmp 3b
+21: bts rsi, {UNTIMED_BIT}
+jmp 9b
+.endif
+.if \rec
+30: # a rule wants to hear of it, perhaps only with certain arguments, or of its end
+cmp edx, {ASK}
+je 9b
+cmp edx, {FIRST_FILTER}
+jb 33f
+.if \sites == 0
+mov [rsp - 48], rdi
+.endif
+mov [rsp - 56], r8
+mov [rsp - 64], r9
+shl edx, {FILTER_SHIFT}
+add rdx, rcx
+test byte ptr [rdx - {FILTERS} + {FILTER_KIND}], {NEEDS_FLOATS}
+jz 32f
+movlps [rsp - 72], xmm0
+movlps [rsp - 80], xmm1
+movlps [rsp - 88], xmm2
+movlps [rsp - 96], xmm3
+movlps [rsp - 104], xmm4
+movlps [rsp - 112], xmm5
+movlps [rsp - 120], xmm6
+movlps [rsp - 128], xmm7
+32: DECIDE \loops
+cmp edx, {ASK}
+je 9b
+33: # beside the frame to come stands what is known of it; if its end is looked at it is marked
+mov rcx, gs:[{TOP}]
+cmp edx, {SAVE}
+jae 35f
+shr edx, 1
+34: mov gs:[rcx + 32 + {SIDE_WATCH}], rdx
+test dl, {WATCHED}
+jz 31b
+bts rsi, 34
+jmp 31b
+35: cmp edx, {NAMES_EXIT}
+jae 37f
+sub edx, {SAVE} - {ARGUMENTS_SAVED}
+36: # what it is called with, for its end (shm::record::Saved); a handler that comes meanwhile may save its own there
+cmp rcx, gs:[{SAVED_LIMIT}]
+jae 9b
+lea rax, [rcx * 4]
+add rax, gs:[{SAVED}]
+lea rcx, [rsp + 8 + 128 * \loops]
+mov [rax], rcx
+.if \sites
+mov rcx, [rsp - 48]
+mov [rax + 8], rcx
+.else
+mov [rax + 8], rdi
+.endif
+mov rcx, [rsp - 32]
+mov [rax + 16], rcx
+mov rcx, [rsp - 16]
+mov [rax + 24], rcx
+mov rcx, [rsp - 24]
+mov [rax + 32], rcx
+mov [rax + 40], r8
+mov [rax + 48], r9
+test dl, {FLOATS_SAVED}
+jz 38f
+movlps [rax + 56], xmm0
+movlps [rax + 64], xmm1
+movlps [rax + 72], xmm2
+movlps [rax + 80], xmm3
+movlps [rax + 88], xmm4
+movlps [rax + 96], xmm5
+movlps [rax + 104], xmm6
+movlps [rax + 112], xmm7
+38: mov ecx, esi
+mov [rax + 120], rcx
+lea rcx, [rsp + 8 + 128 * \loops]
+cmp [rax], rcx
+jne 9b
+mov rcx, gs:[{TOP}]
+jmp 34b
+37: # with these arguments its end is looked at in a way of its own
+mov eax, edx
+movzx ecx, dl
+shl ecx, 8
+or ecx, {WATCHED}
+lea rdx, [rsp + 8 + 128 * \loops]
+shl rdx, 32
+or rdx, rcx
+mov rcx, gs:[{TOP}]
+shr eax, 8
+and eax, {ARGUMENTS_SAVED} + {FLOATS_SAVED}
+jz 34b
+or rdx, rax
+jmp 36b
+.endif
+.endm
