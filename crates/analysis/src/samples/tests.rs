@@ -416,6 +416,31 @@ fn contexts_that_call_sites_tell_apart_share_the_looks() {
     );
 }
 
+/// main calls g, which is not counted, and which calls itself.
+#[test]
+fn looks_at_one_below_itself_count_once() {
+    let mut profile = fixture::chain(&[(MAIN, 100)]);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 2),
+            (Some(0), G, false, 3),
+            (Some(1), G, false, 5),
+        ],
+    );
+    assert!(fill(&mut profile));
+    let thread = &profile.processes[0].threads[0];
+    let levels: Vec<u32> = thread.nodes.iter().map(|node| node.recursion).collect();
+    assert_eq!(levels, [0, 0, 1]);
+    let looked = profile.looked.iter().find(|one| one.function == G);
+    let looked = looked.expect("it was seen");
+    assert_eq!((looked.own, looked.on_stack), (8, 8));
+    let rows = flat(&profile);
+    let row = rows.iter().find(|row| row.function == G);
+    let times = row.map(|row| (row.base, row.cum));
+    assert_eq!(times, Some((80, 80)));
+}
+
 #[test]
 fn parts_are_whole_and_add_up() {
     assert_eq!(divide(10, &[1.0, 1.0, 1.0]), [4, 3, 3]);
