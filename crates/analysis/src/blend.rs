@@ -20,14 +20,14 @@ use std::collections::{BTreeMap, HashSet};
 use thalweg_model::{Node, ProbeCosts};
 
 use crate::compensate::{Cost, costs, cum_errors};
-use crate::estimate::sampling_error;
+use crate::estimate::{MEASURED_LONGER, sampling_error};
 
 /// How far off the share of looks may be beside chance, as a part of what share of the time was the probes': they slow one function down more
 /// than another. In twelve programs with everything timed, held against looks at them without probes, a hot function was off by a
 /// fifth to a third of its time (docs/benchmarks.md), where probes took two thirds of all.
 const MODEL: f64 = 0.45;
 /// No clock is better than that: no program takes the same time twice.
-const CLOCK: f64 = 0.02;
+pub(crate) const CLOCK: f64 = 0.02;
 
 /// How far off the clock may be in one thread, in nanoseconds.
 pub(crate) struct Doubts {
@@ -55,6 +55,11 @@ impl Doubts {
         let left: f64 = nodes.iter().map(|node| node.base as f64).sum();
         let mut contexts: Vec<f64> = costs.iter().map(|cost| cost.error()).collect();
         let mut cums = cum_errors(nodes, &costs);
+        if known.is_some() {
+            let slower: Vec<f64> = nodes.iter().map(slower).collect();
+            add(&mut contexts, &slower);
+            add(&mut cums, &sums_below(nodes, slower));
+        }
         // What a context has too much is measured as its caller's, or further up where that has not so much.
         let mut below = vec![0.0; nodes.len()];
         for (index, node) in nodes.iter().enumerate().rev() {
@@ -80,6 +85,26 @@ impl Doubts {
     }
 }
 
+/// What a context may have been slowed down by the probes around it.
+fn slower(node: &Node) -> f64 {
+    let timed = node.calls.saturating_sub(node.untimed);
+    (timed as f64 * MEASURED_LONGER).min(node.base as f64)
+}
+
+fn add(to: &mut [f64], more: &[f64]) {
+    to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
+}
+
+/// Of each context with all below it.
+fn sums_below(nodes: &[Node], mut own: Vec<f64>) -> Vec<f64> {
+    for (index, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            own[parent as usize] += own[index];
+        }
+    }
+    own
+}
+
 /// What is known of a function in one thread, in nanoseconds.
 #[derive(Default)]
 struct Known {
@@ -87,6 +112,8 @@ struct Known {
     error: f64,
     looks: f64,
     blended: f64,
+    /// Squares.
+    variance: f64,
 }
 
 /// Changes the bases of one thread's contexts, from which the probes' cost has been taken out. `looks` fell into the own time of each.
@@ -105,8 +132,9 @@ pub(crate) fn blend(nodes: &mut [Node], doubts: &Doubts, looks: &[f64]) {
     }
     let each = whole / looks;
     for known in functions.values_mut() {
-        known.blended = known.blend(each, doubts.model);
+        known.blend(each, doubts.model);
     }
+    hand_out_rest(&mut functions, whole);
     let blended: f64 = functions.values().map(|known| known.blended).sum();
     if blended > 0.0 {
         let scale = whole / blended;
@@ -115,13 +143,24 @@ pub(crate) fn blend(nodes: &mut [Node], doubts: &Doubts, looks: &[f64]) {
     }
 }
 
+/// What is left of the whole, or too much, is that of functions that little is known of: what the clock is sure of stays.
+fn hand_out_rest(functions: &mut BTreeMap<u32, Known>, whole: f64) {
+    let blended: f64 = functions.values().map(|known| known.blended).sum();
+    let variance: f64 = functions.values().map(|known| known.variance).sum();
+    for known in functions.values_mut() {
+        let part = (whole - blended) * known.variance / variance;
+        known.blended = (known.blended + part).max(0.0);
+    }
+}
+
 impl Known {
-    fn blend(&self, each: f64, model: f64) -> f64 {
+    fn blend(&mut self, each: f64, model: f64) {
         let seen = self.looks * each;
         let by_chance = each * each * (self.looks + 1.0);
         let of_looks = by_chance + (model * seen).powi(2);
         let of_clock = self.error.powi(2) + (CLOCK * self.clock).powi(2) + 1.0;
-        (self.clock * of_looks + seen * of_clock) / (of_looks + of_clock)
+        self.blended = (self.clock * of_looks + seen * of_clock) / (of_looks + of_clock);
+        self.variance = of_looks * of_clock / (of_looks + of_clock);
     }
 }
 

@@ -111,8 +111,9 @@ fn changes(nodes: &[Node], was_off: &HashSet<u32>, part: f64) -> (Vec<(f64, f64)
 }
 
 /// A timed call among untimed ones is measured longer than one among timed ones, by up to so many nanoseconds: what it needs is not
-/// in the caches, branches go another way than they did before, and the kernel may have been asked for the time just then.
-const MEASURED_LONGER: f64 = 40.0;
+/// in the caches, branches go another way than they did before, and the kernel may have been asked for the time just then. And a call
+/// among timed ones takes that much longer at most than one among none (docs/benchmarks.md, leaf).
+pub(crate) const MEASURED_LONGER: f64 = 40.0;
 
 /// How far off the estimated base of a context may be: what the spread of the timed calls allows for, one standard deviation of
 /// their mean (no sample spreads more than half of the way from its least to its most), and what those calls were measured longer.

@@ -13,11 +13,13 @@ use thalweg_control::proc::Pid;
 use thalweg_control::samples::{self, Looking, MOST_HZ, Samples};
 
 use crate::args::{FilterArgs, MeasureArgs};
-use crate::calibration;
+use crate::calibration::{self, Calibration};
 use crate::live;
 
 /// How often stacks are looked at under a budget, unless the user says otherwise.
 const USUAL_SAMPLES: u32 = 499;
+/// And where everything is timed, which costs so much that more looks are no matter.
+const TIMED_SAMPLES: u32 = 997;
 
 /// How long the process that stays may take to begin.
 const BEGINNING: Duration = Duration::from_secs(20);
@@ -26,8 +28,8 @@ const BEGINNING: Duration = Duration::from_secs(20);
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Measuring")]
 pub struct SampleArgs {
-    /// Look at every thread's stack this often in a second of its processor time, for functions that are not counted; 0 for
-    /// never [default: 499 with --budget, otherwise 0]
+    /// Look at every thread's stack this often in a second of its processor time, to know whose time it was where probes
+    /// cannot tell; 0 for never [default: 499 with --budget; 997 where record knows what probes cost]
     #[arg(long, value_name = "HZ", value_parser = parse_samples, conflicts_with = "no_clock")]
     pub samples: Option<u32>,
 }
@@ -45,6 +47,17 @@ impl SampleArgs {
             samples.check()?;
         }
         Ok(samples)
+    }
+
+    /// The same for a recording of its own: where the probes' cost is taken out, looks tell whose the rest is. Not where
+    /// they miss what the clock has.
+    pub fn recorded(&self, measure: &MeasureArgs) -> anyhow::Result<Option<Samples>> {
+        let is_told = self.samples.is_some() || measure.budget.is_some() || measure.no_clock;
+        if is_told || Calibration::kept().is_none() {
+            return self.wanted(measure);
+        }
+        let usual = Samples { hz: TIMED_SAMPLES };
+        Ok(usual.sees_everything().then_some(usual))
     }
 
     /// The same for one that says in its notes what is not possible.

@@ -97,6 +97,11 @@ impl Samples {
         }
     }
 
+    /// Whether the kernel lets us, with threads that are in the kernel.
+    pub fn sees_everything(self) -> bool {
+        event::allowed(self.wanted()).is_ok_and(|wanted| wanted.kernel)
+    }
+
     /// Whether the kernel lets us.
     pub fn check(self) -> Result<()> {
         event::allowed(self.wanted()).map(drop).map_err(refused)

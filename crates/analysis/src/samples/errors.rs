@@ -1,16 +1,17 @@
 //! How far off times are that looks had a part in: by chance, by what probes do to a program, and by what clock and looks disagree in.
 //!
 //! ```text
-//!   by looks    two standard deviations of what was seen + what part of it the probes may have moved + how far the figure is from it
-//!   by clock    what calibration and timed calls allow for, of functions that were timed all the time
-//!   a figure    whichever is less, and its part of what the whole may be off by
+//!   by looks    two standard deviations of what was seen + what part of it the probes may have moved + how far the figure is from it,
+//!               and its part of what the whole may be off by, for looks tell shares
+//!   by clock    what calibration and timed calls allow for, of functions that were timed all the time and seen about as long
+//!   a figure    whichever is less
 //! ```
 
 use std::collections::BTreeMap;
 
 use thalweg_model::{Looked, Node, NodeFlags};
 
-use crate::blend::Doubts;
+use crate::blend::{CLOCK, Doubts};
 use crate::{is_outermost, outermost_cum};
 
 /// What chance exceeds once in twenty times.
@@ -57,13 +58,13 @@ impl Sums {
 impl Figure {
     fn error(&self, by_looks: bool) -> f64 {
         let chance = TWO_SIGMA * self.variance.sqrt();
-        let looks = chance + self.model + (self.time - self.seen).abs();
-        let least = if by_looks {
-            looks
-        } else {
-            looks.min(self.clock)
-        };
-        least + self.whole
+        let apart = (self.time - self.seen).abs();
+        let looks = chance + self.model + apart + self.whole;
+        let clock = self.clock + CLOCK * self.time;
+        match by_looks || apart > chance + self.model {
+            true => looks,
+            false => looks.min(clock),
+        }
     }
 }
 

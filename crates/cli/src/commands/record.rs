@@ -104,13 +104,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
     options.gates_suffice = args.follow;
-    options.samples = args.samples.wanted(&args.measure)?;
     options.recording = args.recording.build(Drop::Newest, &args.measure)?;
     options.filter = options
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
     Calibration::ensure(args.no_calibrate || args.measure.no_clock, args.quiet);
+    options.samples = args.samples.recorded(&args.measure)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;

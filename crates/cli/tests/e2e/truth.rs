@@ -61,6 +61,27 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
     let check = run(&state, &["calibrate", "--check"]);
     assert!(text(&check).contains("a probed call costs"));
 
+    // By the clock alone nothing is made larger.
+    let alone = [
+        "record",
+        "--samples",
+        "0",
+        "--no-report",
+        "-q",
+        "-o",
+        file,
+        "--",
+        path,
+    ];
+    run(&state, &alone);
+    let report = ["report", "--flat", "--json", file];
+    let compensated = figures(&json(&state, &report));
+    for (name, raw) in figures(&json(&state, &[&report[..], &["--raw"]].concat())) {
+        let compensated = compensated[&name];
+        let is_less = compensated.base <= raw.base && compensated.cum <= raw.cum;
+        assert!(is_less, "{name}: {compensated:?}, {raw:?} raw");
+    }
+
     let mut truth: BTreeMap<String, f64> = BTreeMap::new();
     let mut best: BTreeMap<String, (f64, Figures)> = BTreeMap::new();
     for _ in 0..RUNS {
@@ -75,22 +96,13 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
             &state,
             &["record", "--no-report", "-q", "-o", file, "--", path],
         );
-        let report = ["report", "--flat", "--json", file];
         let compensated = figures(&json(&state, &report));
         let raw = figures(&json(&state, &[&report[..], &["--raw"]].concat()));
         let summary = json(&state, &["report", "--json", file]);
 
-        // What holds always: nothing is made larger, and the whole is the sum of its parts.
+        // What holds always: the whole is the sum of its parts.
         for (name, raw) in &raw {
             let compensated = compensated[name];
-            assert!(
-                compensated.base <= raw.base,
-                "{name}: {compensated:?}, {raw:?} raw"
-            );
-            assert!(
-                compensated.cum <= raw.cum,
-                "{name}: {compensated:?}, {raw:?} raw"
-            );
             assert!(
                 compensated.base <= compensated.cum,
                 "{name}: {compensated:?}"
