@@ -342,6 +342,10 @@ unsafe fn arguments_of(
             .wrapping_add(place.wrapping_mul(4));
         let saved = &*(at as *const record::Saved);
         let is_its = saved.sp == shm::frame_sp((*frame).key) && saved.function == function as u64;
+        if !is_its {
+            // A handler ran before the frame was pushed: whether a rule would have kept the call nobody knows any more.
+            state.dropped.fetch_add(1, Relaxed);
+        }
         is_its.then_some(saved)
     }
 }
