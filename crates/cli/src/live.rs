@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use thalweg_analysis::{compensate, estimate, fill, rolled_up};
+use thalweg_analysis::rolled_up;
 use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
@@ -18,7 +18,7 @@ use thalweg_control::proc::{self, Pid, Tid};
 use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
-use crate::args::{FilterArgs, MeasureArgs};
+use crate::args::{FilterArgs, MeasureArgs, as_shown};
 use crate::calibration;
 use crate::metric;
 use crate::report::{self, Style};
@@ -224,11 +224,8 @@ pub fn save(mut profile: Profile, output: OutputFile, summary: bool) -> anyhow::
     calibration::stamp(&mut profile);
     output.save(&profile)?;
     if summary {
-        compensate(&mut profile);
-        estimate(&mut profile);
-        fill(&mut profile);
         let mut text = Vec::new();
-        let shown = rolled_up(profile);
+        let shown = rolled_up(as_shown(profile, None, false)?);
         report::print_summary(&shown, &mut text, Style::for_stderr())?;
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(&text);

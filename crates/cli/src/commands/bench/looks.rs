@@ -5,15 +5,16 @@
 //! against what `perf` sees in it (`truth.rs`). Some seconds, because it takes a budget some tenths of one to find out what is hot.
 
 use anyhow::ensure;
-use thalweg_analysis::{compensate, estimate, fill, summary};
+use thalweg_analysis::summary;
 use thalweg_model::ProbeState;
 
 use super::Bench;
 use super::budget::BUDGET;
 use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
-use super::truth::{MOST_OFF, MOST_POINTS, Shares};
+use super::truth::{MOST_OFF, MOST_POINTS, Shares, is_compensated};
 use super::turns::Turns;
+use crate::args::as_shown;
 use crate::calibration::Calibration;
 
 /// Of one program, in nanoseconds.
@@ -50,10 +51,8 @@ impl Bench {
             return Ok(None);
         };
         let Turns { plain, raw } = self.by_turns(program, &path, &["--budget", BUDGET])?;
-        let mut profile = raw.clone();
-        ensure!(compensate(&mut profile), "the recording was not calibrated");
-        estimate(&mut profile);
-        fill(&mut profile);
+        let profile = as_shown(raw.clone(), None, false)?;
+        ensure!(is_compensated(&profile), "the recording was not calibrated");
         let shares = self.shares(program, path, plain, &raw, &profile)?;
         eprint!("\r\x1b[K");
         let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
@@ -90,12 +89,8 @@ impl Outcome {
             let goal = Goal::at_most("points", shares.compensated, MOST_POINTS);
             table.goal(&name, goal);
             table.note(&format!("    of {}", shares.whose));
-            if shares.uncovered > 0 {
-                table.note(&format!(
-                    "    {} are farther off than their error, in nanoseconds",
-                    shares.uncovered
-                ));
-            }
+            let goal = Goal::at_most("not covered", shares.uncovered.into(), 0.0);
+            table.goal("their errors", goal);
         }
     }
 }

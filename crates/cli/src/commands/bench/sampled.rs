@@ -16,6 +16,9 @@ const RATE: &str = "997";
 /// Bytes of the stack that are kept with each look: what is beyond them has no callers.
 const STACK: &str = "dwarf,32768";
 
+/// Once in so many looks.
+const HARDLY_EVER: u64 = 1000;
+
 /// How often functions were seen on the stack, and at its end.
 #[derive(Default)]
 pub struct Sampled {
@@ -38,9 +41,12 @@ impl Sampled {
         (share * (1.0 - share) / self.samples.max(1) as f64).sqrt()
     }
 
-    /// Most own time first.
+    /// Most own time first. What was hardly ever seen is not hot.
     pub fn hottest(&self, number: usize) -> Vec<u32> {
-        let mut functions: Vec<(u64, u32)> = self.at_end.iter().map(|(f, n)| (*n, *f)).collect();
+        let seen = self.at_end.iter().map(|(f, n)| (*n, *f));
+        let mut functions: Vec<(u64, u32)> = seen
+            .filter(|(seen, _)| seen * HARDLY_EVER >= self.samples)
+            .collect();
         functions.sort_by_key(|&(seen, function)| (std::cmp::Reverse(seen), function));
         functions.truncate(number);
         functions

@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use thalweg_analysis::{FunctionTotals, compensate, flat, summary, total_cost};
+use thalweg_analysis::{FunctionTotals, flat, summary, total_cost};
 use thalweg_model::Profile;
 
 use super::programs::{Program, TRUTH};
 use super::sampled::{Places, Sampled};
 use super::table::{Goal, Table};
 use super::{Bench, find};
+use crate::args::as_shown;
 use crate::calibration::Calibration;
 
 /// Of so many functions the share is looked at.
@@ -98,8 +99,8 @@ impl Bench {
         };
         let turns = self.by_turns(program, &path, &[])?;
         let (truth, raw_profile) = (turns.plain, turns.raw);
-        let mut profile = raw_profile.clone();
-        ensure!(compensate(&mut profile), "the recording was not calibrated");
+        let profile = as_shown(raw_profile.clone(), None, false)?;
+        ensure!(is_compensated(&profile), "the recording was not calibrated");
         let shares = self.shares(program, path, truth, &raw_profile, &profile)?;
         eprint!("\r\x1b[K");
         Ok(Some(Outcome {
@@ -208,6 +209,11 @@ const SAME_EVERY_TIME: [(&str, &str); 4] = [
     ("PERL_HASH_SEED", "0"),
     ("PERL_PERTURB_KEYS", "0"),
 ];
+
+/// Whether what the probes cost was known, and is no longer in the figures.
+pub(super) fn is_compensated(profile: &Profile) -> bool {
+    profile.meta.costs.is_some_and(|costs| costs.taken_out)
+}
 
 /// Nanoseconds that a command and all that it starts were on a processor.
 pub(super) fn time_on_processor(mut command: Command) -> anyhow::Result<f64> {
