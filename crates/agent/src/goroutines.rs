@@ -16,7 +16,8 @@ use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, flags, gs_base, header, thread_pointer, ticks, undisturbed};
 use crate::parked;
-use crate::slow::{drop_above, leave, push};
+use crate::record::{self, Registers};
+use crate::slow::{drop_above, leave_with, push};
 use crate::stacks::{park, restore};
 use crate::tree::{self, Callee};
 use thalweg_shm as shm;
@@ -40,7 +41,21 @@ impl Goroutine {
 /// The function `function` begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
 extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
-    let g = Goroutine(g);
+    enter(function, sp, Goroutine(g), None);
+}
+
+/// The same where single calls are recorded.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_entry_r(
+    function: u32,
+    sp: u64,
+    g: u64,
+    saved: *const crate::registers::Goroutine,
+) {
+    enter(function, sp, Goroutine(g), Some(Registers::Go(saved)));
+}
+
+fn enter(function: u32, sp: u64, g: Goroutine, registers: Option<Registers>) {
     let began = ticks();
     let Some(slot) = current(g, sp) else {
         return;
@@ -62,7 +77,12 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
             true => *(sp as *const u64),
             false => 0,
         };
-        push(slot, caller, Callee { function, site }, place, 0, now);
+        let pushed = push(slot, caller, Callee { function, site }, place, 0, now);
+        if let Some(registers) = registers
+            && pushed
+        {
+            record::began(slot, function, sp, &registers);
+        }
         clock::resume(slot, now, false);
     }
 }
@@ -70,7 +90,16 @@ extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
 /// The activation whose return address is at `sp` returns.
 #[unsafe(no_mangle)]
 extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
-    let g = Goroutine(g);
+    exit(sp, Goroutine(g), None);
+}
+
+/// The same where single calls are recorded.
+#[unsafe(no_mangle)]
+extern "C" fn tw_go_exit_r(sp: u64, _: u64, g: u64, saved: *const crate::registers::Goroutine) {
+    exit(sp, Goroutine(g), Some(Registers::Go(saved)));
+}
+
+fn exit(sp: u64, g: Goroutine, registers: Option<Registers>) {
     let began = ticks();
     let Some(slot) = current(g, sp) else {
         return;
@@ -84,7 +113,7 @@ extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
         if let Some(frame) = outermost_left(slot, place) {
             if frame_sp((*frame).key) == place {
                 drop_above(slot, frame, now);
-                leave(slot, now);
+                leave_with(slot, now, registers.as_ref());
             } else {
                 // One that began before the attach, or that was forgotten: what it called is over, too.
                 drop_above(slot, frame.sub(1), now);
@@ -94,13 +123,19 @@ extern "C" fn tw_go_exit(sp: u64, _: u64, g: u64) {
     }
 }
 
-/// The running goroutine is about to leave this thread, whose slot is its own.
+/// The running goroutine is about to leave this thread, whose slot is its own. `then`: the closure that the scheduler will call, if it is
+/// known.
 #[unsafe(no_mangle)]
-extern "C" fn tw_go_leave(_: u64, _: u64, _: u64) {
+extern "C" fn tw_go_leave(then: *const u64, _: u64, _: u64) {
     let slot = Slot(gs_base());
-    // SAFETY: the probe has seen that the slot is this thread's.
+    // SAFETY: the probe has seen that the slot is this thread's; a closure begins with the address of its code.
     unsafe {
         let now = clock::event(slot, ticks());
+        let end = (*header()).goroutine_end;
+        if !then.is_null() && end != 0 && *then == end {
+            // What is open was left by runtime.Goexit, or by the panic that ends the program.
+            drop_above(slot, outer_end(slot), now);
+        }
         put_away(slot, now);
         clock::resume(slot, now, false);
     }
@@ -185,9 +220,21 @@ unsafe fn go_on_with(slot: Slot, g: Goroutine, now: u64) {
     }
 }
 
+/// What lies below the activations of the goroutine that the slot has.
+unsafe fn outer_end(slot: Slot) -> *mut Frame {
+    // SAFETY: as in tw_go_entry; the walk ends at the sentinel.
+    unsafe {
+        let mut base = slot.top();
+        while base > slot.sentinel() && is_goroutine((*base).key) {
+            base = base.sub(1);
+        }
+        base
+    }
+}
+
 /// Parks the activations of the goroutine that the slot has, if any.
 unsafe fn put_away(slot: Slot, now: u64) {
-    // SAFETY: as in tw_go_entry; the walk ends at the sentinel.
+    // SAFETY: as in tw_go_entry.
     unsafe {
         let goroutine = &raw mut (*slot.private()).goroutine;
         let under = goroutine.read_volatile();
@@ -195,10 +242,7 @@ unsafe fn put_away(slot: Slot, now: u64) {
             return;
         }
         goroutine.write_volatile(0);
-        let mut base = slot.top();
-        while base > slot.sentinel() && is_goroutine((*base).key) {
-            base = base.sub(1);
-        }
+        let base = outer_end(slot);
         (&raw mut (*slot.shared()).switching).write_volatile(1);
         park(slot, base, under, now);
         (&raw mut (*slot.shared()).switching).write_volatile(0);

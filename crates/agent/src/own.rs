@@ -26,7 +26,7 @@ impl Own {
     pub fn new(registers: Option<&Registers>) -> Own {
         let stack = match registers {
             Some(registers) => {
-                let used = registers.saved as u64;
+                let used = registers.stack();
                 (used, (used | (shm::PAGE - 1)) + 1)
             }
             None => (0, 0),

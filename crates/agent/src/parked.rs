@@ -12,7 +12,7 @@
 use crate::memory::{atomic64, header, region, ticks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use thalweg_shm as shm;
-use thalweg_shm::{ParkedBlock, ParkedFrame};
+use thalweg_shm::{ParkedBlock, ParkedCall, ParkedFrame};
 
 /// How many words of the index a stack may be in.
 const RUN: u64 = 16;
@@ -98,6 +98,17 @@ fn give_block(number: u32) {
     }
 }
 
+/// Gives a whole chain of them back.
+fn give_blocks(first: u32) {
+    let mut number = first;
+    while number != 0 {
+        // SAFETY: whoever gives them back owns them.
+        let next = unsafe { (*block(number)).next };
+        give_block(number);
+        number = next;
+    }
+}
+
 /// The activations of one stack as they are laid down, innermost first.
 pub struct Parking {
     sp: u64,
@@ -105,6 +116,9 @@ pub struct Parking {
     head: u32,
     total: u64,
     complete: bool,
+    /// The first block of what rules have read.
+    values: u32,
+    request: (u32, u32),
 }
 
 impl Parking {
@@ -116,41 +130,102 @@ impl Parking {
             head: 0,
             total: 0,
             complete: true,
+            values: 0,
+            request: (0, 0),
         }
     }
 
-    pub fn add(&mut self, frame: ParkedFrame) {
+    /// An activation, and what recording knows of it with the flags that this adds.
+    pub fn add(&mut self, frame: ParkedFrame, call: Option<(ParkedCall, u32)>) {
         if !self.complete {
             return;
         }
+        let flags = call.map_or(0, |(_, flags)| flags);
+        let frame = ParkedFrame {
+            flags: frame.flags | flags,
+            ..frame
+        };
+        let places = 1 + u64::from(call.is_some());
         // SAFETY: blocks that were taken are this thread's alone.
         unsafe {
-            if self.head == 0 || (*block(self.head)).count as u64 == shm::PARKED_FRAMES {
-                let mut fresh = take_block();
-                if fresh == 0 && replace_oldest(self.sp, self.pid, 0) {
-                    fresh = take_block();
-                }
+            if self.head == 0 || (*block(self.head)).count as u64 + places > shm::PARKED_FRAMES {
+                let fresh = self.fresh_block();
                 if fresh == 0 {
                     self.complete = false;
                     Chain(self.head).release();
                     return;
                 }
                 (*block(fresh)).count = 0;
+                (*block(fresh)).values = 0;
                 (*block(fresh)).next = self.head;
                 self.head = fresh;
             }
             let at = block(self.head);
             let frames: *mut ParkedFrame = (&raw mut (*at).frames).cast();
             self.total = self.total.wrapping_add(frame.own);
+            if let Some((call, _)) = call {
+                let place: *mut ParkedCall = frames.add((*at).count as usize).cast();
+                place.write(call);
+                (*at).count += 1;
+            }
             frames.add((*at).count as usize).write(frame);
             (*at).count += 1;
+        }
+    }
+
+    fn fresh_block(&self) -> u32 {
+        match take_block() {
+            0 if replace_oldest(self.sp, self.pid, 0) => take_block(),
+            fresh => fresh,
+        }
+    }
+
+    pub fn put_request(&mut self, request: (u32, u32)) {
+        self.request = request;
+    }
+
+    /// `len` bytes at `at` go along, behind three words that say what they are. `false`: there is no room.
+    ///
+    /// # Safety
+    /// They must be there.
+    pub unsafe fn put_bytes(&mut self, head: &[u64; 3], at: u64, len: u64) -> bool {
+        // SAFETY: by the caller's promise; blocks that were taken are this thread's alone. All lengths are multiples of a word.
+        unsafe {
+            let mut from = 0;
+            let mut last = 0;
+            while from < 3 + len / 8 {
+                let fresh = self.fresh_block();
+                if fresh == 0 {
+                    give_blocks(self.values);
+                    self.values = 0;
+                    return false;
+                }
+                (*block(fresh)).next = 0;
+                match last {
+                    0 => self.values = fresh,
+                    last => (*block(last)).next = fresh,
+                }
+                last = fresh;
+                let words: *mut u64 = (&raw mut (*block(fresh)).frames).cast();
+                let count = (3 + len / 8 - from).min(shm::PARKED_BYTES / 8);
+                for place in 0..count {
+                    let word = match head.get((from + place) as usize) {
+                        Some(word) => *word,
+                        None => *((at as *const u64).add((from + place - 3) as usize)),
+                    };
+                    words.add(place as usize).write_volatile(word);
+                }
+                (*block(fresh)).count = count as u32;
+                from += count;
+            }
+            true
         }
     }
 
     /// Makes the stack known. Where there was no room for it, it will count as a new one when it is resumed.
     pub fn finish(self) {
         if !self.complete || self.head == 0 {
-            return;
+            return give_blocks(self.values);
         }
         let (sp, pid) = (self.sp, self.pid);
         // SAFETY: the chain is this thread's until its word is in the index.
@@ -159,6 +234,8 @@ impl Parking {
             (*first).sp = sp;
             (*first).pid = pid;
             (*first).total = self.total;
+            (*first).values = self.values;
+            ((*first).request, (*first).request_depth) = self.request;
             (*first).parked_at = ticks();
             let word = (sp >> 3) << NUMBER_BITS | self.head as u64;
             // An older stack that was left at the same place is gone: this one lies where it lay.
@@ -249,9 +326,54 @@ impl Chain {
         unsafe { (*block(self.0)).total }
     }
 
-    /// Visits the activations, outermost first, and gives the memory back.
-    pub fn unpack(self, mut visit: impl FnMut(&ParkedFrame)) {
+    /// The request that its goroutine is at, and how deep in it that began; 0: none.
+    pub fn request(self) -> (u32, u32) {
+        // SAFETY: as in total.
+        unsafe { ((*block(self.0)).request, (*block(self.0)).request_depth) }
+    }
+
+    /// What `put_bytes` has put there: the three words that say what they are, if the bytes have room at `to`.
+    ///
+    /// # Safety
+    /// There must be `room` bytes.
+    pub unsafe fn take_bytes(self, to: u64, room: u64) -> Option<[u64; 3]> {
+        // SAFETY: whoever has a chain owns its blocks, also those with bytes.
+        unsafe {
+            let first = core::mem::replace(&mut (*block(self.0)).values, 0);
+            if first == 0 {
+                return None;
+            }
+            let mut head = [0; 3];
+            let mut at = 0;
+            let mut number = first;
+            while number != 0 {
+                let words: *const u64 = (&raw const (*block(number)).frames).cast();
+                let count = (*block(number)).count.min((shm::PARKED_BYTES / 8) as u32);
+                for place in 0..count as usize {
+                    let word = words.add(place).read_volatile();
+                    match head.get_mut(at) {
+                        Some(to) => *to = word,
+                        None if (at as u64 - 2) * 8 <= room => {
+                            (to as *mut u64).add(at - 3).write_volatile(word);
+                        }
+                        None => {}
+                    }
+                    at += 1;
+                }
+                number = (*block(number)).next;
+            }
+            give_blocks(first);
+            (head[2] <= room && at as u64 == 3 + head[2] / 8).then_some(head)
+        }
+    }
+
+    /// Visits the activations, outermost first, with what recording knows of them, and gives the memory back.
+    pub fn unpack(self, mut visit: impl FnMut(&ParkedFrame, Option<&ParkedCall>)) {
         let mut number = self.0;
+        if number != 0 {
+            // SAFETY: as below.
+            unsafe { give_blocks((*block(number)).values) };
+        }
         while number != 0 {
             // SAFETY: whoever has a chain owns its blocks; `count` never exceeds what a block holds.
             unsafe {
@@ -260,7 +382,13 @@ impl Chain {
                 let mut left = (*at).count as usize;
                 while left > 0 {
                     left -= 1;
-                    visit(&*frames.add(left));
+                    let frame = &*frames.add(left);
+                    let mut call = None;
+                    if frame.flags & shm::PARKED_CALL != 0 && left > 0 {
+                        left -= 1;
+                        call = Some(&*frames.add(left).cast::<ParkedCall>());
+                    }
+                    visit(frame, call);
                 }
                 let next = (*at).next;
                 give_block(number);
@@ -270,6 +398,6 @@ impl Chain {
     }
 
     fn release(self) {
-        self.unpack(|_| ());
+        self.unpack(|_, _| ());
     }
 }

@@ -61,6 +61,7 @@ global_asm!(
     ASK = const shm::rules::ASK,
     FILTERS = const shm::rules::FILTERS * shm::rules::FILTER_SIZE,
     FILTER_SHIFT = const shm::rules::FILTER_SIZE.trailing_zeros(),
+    WATCH = const shm::rules::WATCH,
     SAVE = const shm::rules::SAVE,
     WATCHED = const shm::record::WATCHED,
     ARGUMENTS_SAVED = const shm::record::ARGUMENTS_SAVED,

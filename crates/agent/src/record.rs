@@ -5,6 +5,8 @@
 //! Times are counter values: a recorded call has the moments at which it began and ended, waits included.
 
 use crate::memory::{Slot, atomic64, flags, header, region};
+use crate::moved;
+pub use crate::registers::Registers;
 use crate::slow::function_of;
 use crate::values::{self, Asked, Found, Over, Values};
 use core::sync::atomic::AtomicU64;
@@ -29,12 +31,6 @@ pub struct Saved {
 /// The 16 vector registers, of which floating-point values take the low half.
 pub type Vectors = [[u64; 2]; 16];
 
-/// The registers as the probed function, or its caller, has them at the probe.
-pub struct Registers {
-    pub saved: *const Saved,
-    pub vectors: *const Vectors,
-}
-
 fn is_on() -> bool {
     flags() & shm::HEADER_RECORDS != 0
 }
@@ -52,7 +48,7 @@ pub unsafe fn side(frame: *mut Frame) -> *mut Side {
     (frame as u64 + record::SIDE_FROM_FRAME) as *mut Side
 }
 
-unsafe fn state(slot: Slot) -> &'static State {
+pub unsafe fn state(slot: Slot) -> &'static State {
     // SAFETY: every slot's page has one; it is integers, shared with the controller.
     unsafe { &*((slot.shared() as u64 + record::STATE_OFFSET) as *const State) }
 }
@@ -120,6 +116,7 @@ pub unsafe fn begins(slot: Slot, frame: *mut Frame, now: u64) {
         (&raw mut (*side).entry).write_volatile(now.wrapping_add((*shared).off));
         (&raw mut (*side).slow).write_volatile((*shared).slow_ticks);
         (&raw mut (*side).watch).write_volatile(0);
+        (&raw mut (*side).before).write_volatile(0);
     }
 }
 
@@ -200,8 +197,9 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
         let shared = slot.shared();
         let exit = now.wrapping_add((*shared).off);
         let took = exit.wrapping_sub(begun.entry);
-        // Of a coroutine that was resumed only what came since counts here.
-        let processor = now.wrapping_sub((*top).start).min(took);
+        // Of a coroutine that was resumed only what came since counts here; a goroutine's calls have all of it.
+        let processor = now.wrapping_sub((*top).start);
+        let processor = processor.wrapping_add((*side(top)).before).min(took);
         let own = now.wrapping_sub((*top).start).wrapping_sub((*top).child);
         let ended = Ended {
             exit,
@@ -259,6 +257,9 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
             values.give_back(found);
         }
         area.forget_above(depth - 1);
+        if shm::is_goroutine((*top).key) {
+            moved::forget(top);
+        }
     }
 }
 
@@ -373,7 +374,7 @@ pub unsafe fn forget_above(slot: Slot, frame: *mut Frame) {
     unsafe { area(slot).forget_above(depth_of(slot, frame)) }
 }
 
-fn has_rules(function: u32) -> bool {
+pub fn has_rules(function: u32) -> bool {
     list_of(function) != 0
 }
 
@@ -405,7 +406,7 @@ fn entries_of(function: u32) -> impl Iterator<Item = Entry> {
     }
 }
 
-fn depth_of(slot: Slot, frame: *mut Frame) -> u64 {
+pub fn depth_of(slot: Slot, frame: *mut Frame) -> u64 {
     (frame as u64).wrapping_sub(slot.sentinel() as u64) / shm::FRAME_SIZE
 }
 
@@ -448,6 +449,25 @@ impl record::Stack for Frames {
             let shared = self.0.shared();
             let who = ((*shared).pid as u64) << 32 | (*shared).tid as u64;
             (who, (*shared).start)
+        }
+    }
+
+    fn goroutine(&self, depth: u64) -> Option<u16> {
+        // SAFETY: as in call. All of a slot's frames that are a goroutine's are of the one that runs.
+        unsafe {
+            let frame = self.0.sentinel().add(depth as usize);
+            let spread = (*self.0.private())
+                .goroutine
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            shm::is_goroutine((*frame).key).then_some((spread >> 52) as u16)
+        }
+    }
+
+    fn is_told(&self, depth: u64) -> bool {
+        // SAFETY: as in call.
+        unsafe {
+            let frame = self.0.sentinel().add(depth as usize);
+            shm::is_goroutine((*frame).key) && (*side(frame)).watch & record::TOLD != 0
         }
     }
 }

@@ -37,7 +37,7 @@ extern "C" fn tw_slow_entry_r(
     saved: *const record::Saved,
     vectors: *const record::Vectors,
 ) {
-    let registers = Registers { saved, vectors };
+    let registers = Registers::C { saved, vectors };
     enter(function as u32, sp, function >> 32 != 0, Some(registers));
 }
 
@@ -143,7 +143,7 @@ extern "C" fn tw_slow_exit_r(
     saved: *const record::Saved,
     vectors: *const record::Vectors,
 ) {
-    exit(sp, Some(Registers { saved, vectors }));
+    exit(sp, Some(Registers::C { saved, vectors }));
 }
 
 fn exit(sp: u64, registers: Option<Registers>) {
@@ -238,7 +238,7 @@ pub unsafe fn leave(slot: Slot, now: u64) {
 }
 
 /// The same, with what it returns.
-unsafe fn leave_with(slot: Slot, now: u64, registers: Option<&Registers>) {
+pub unsafe fn leave_with(slot: Slot, now: u64, registers: Option<&Registers>) {
     // SAFETY: the sentinel has no tail mark, so the loop ends there at the latest.
     unsafe {
         loop {

@@ -24,6 +24,7 @@
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic64, flags, ticks};
+use crate::moved;
 use crate::parked::{self, Chain, Parking};
 use crate::record;
 use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below};
@@ -84,7 +85,7 @@ unsafe fn go_to(slot: Slot, sp: u64, now: u64) -> bool {
             drop_base(slot, now);
         } else if let Some(chain) = parked::take(sp, (*slot.shared()).pid) {
             if !enter(slot, sp, now) {
-                chain.unpack(|_| ());
+                chain.unpack(|_, _| ());
                 return true;
             }
             set_base_of(slot, restore(slot, chain, now));
@@ -259,12 +260,19 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
     unsafe {
         let timed = flags() & shm::HEADER_TIMED != 0;
         let mut parking = Parking::new(under, (*slot.shared()).pid);
+        let belongings = moved::is_asked(slot).then(|| moved::leaves(slot, base));
         while slot.top() > base {
             let top = slot.top();
             let node = (*top).node as *mut Node;
             let key = (*top).key;
             let mut own = 0;
-            record::ends(slot, now, shm::record::HOW_SUSPENDED, None);
+            let call = match belongings {
+                Some(_) => Some(moved::call_of(slot, now)),
+                None => {
+                    record::ends(slot, now, shm::record::HOW_SUSPENDED, None);
+                    None
+                }
+            };
             let untimed = (*top).start == 0;
             if timed {
                 let took = match untimed {
@@ -279,7 +287,7 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                     (*node).cum = (*node).cum.wrapping_add(took);
                 }
             }
-            parking.add(ParkedFrame {
+            let frame = ParkedFrame {
                 key: key & !shm::KEY_CLOSER,
                 own,
                 site: match in_folded(node) {
@@ -287,10 +295,14 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                     false => Callee::of(node).site,
                 },
                 function: function_of(node),
-                untimed: untimed.into(),
-            });
+                flags: if untimed { shm::PARKED_UNTIMED } else { 0 },
+            };
+            parking.add(frame, call);
             slot.set_top(top.sub(1));
             (&raw mut (*top).key).write_volatile(0);
+        }
+        if let Some(belongings) = belongings {
+            moved::left(slot, base, &belongings, &mut parking);
         }
         parking.finish();
     }
@@ -317,7 +329,8 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             (*base).child = (*base).child.wrapping_sub(rest);
         }
         let mut outermost = None;
-        chain.unpack(|parked| {
+        moved::comes(slot, chain);
+        chain.unpack(|parked, call| {
             let caller = slot.top();
             if limit <= caller as u64 {
                 if timed {
@@ -347,7 +360,7 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             let frame = caller.add(1);
             let fill = || {
                 (&raw mut (*frame).node).write_volatile(node as u64);
-                let start = match parked.untimed {
+                let start = match parked.flags & shm::PARKED_UNTIMED {
                     0 => now.wrapping_sub(rest),
                     _ => 0,
                 };
@@ -358,7 +371,10 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             fill();
             slot.set_top(frame);
             fill();
-            record::resumes(slot, frame, now);
+            match call {
+                Some(call) => moved::goes_on(slot, frame, parked, call, rest),
+                None => record::resumes(slot, frame, now),
+            }
             rest = rest.wrapping_sub(parked.own);
         });
         outermost

@@ -21,10 +21,10 @@ use thalweg_shm::{Frame, Node};
 
 /// The head of an entry of the value stack; what was read follows it, and then one word: where the entry begins.
 #[repr(C)]
-struct Kept {
-    depth: u64,
+pub struct Kept {
+    pub depth: u64,
     entry: u64,
-    rule: u32,
+    pub rule: u32,
     len: u32,
     /// 1: the call is kept, however it ends.
     decided: u64,
@@ -32,10 +32,10 @@ struct Kept {
     of: Entry,
 }
 
-const HEAD: u64 = core::mem::size_of::<Kept>() as u64;
+pub const HEAD: u64 = core::mem::size_of::<Kept>() as u64;
 /// The last of a thread's room for values is for what it throws.
 const THROWN_ROOM: u64 = 4096;
-const STACK_ROOM: u64 = record::VALUES_ROOM - THROWN_ROOM;
+pub const STACK_ROOM: u64 = record::VALUES_ROOM - THROWN_ROOM;
 
 /// What a thread throws: when it last left activations, on the thread's clock, and what was read of it.
 #[repr(C)]
@@ -48,7 +48,7 @@ struct Thrown {
 pub struct Values {
     slot: Slot,
     state: &'static State,
-    start: u64,
+    pub start: u64,
 }
 
 /// A call that began, for the programs.
@@ -84,15 +84,23 @@ impl Values {
         }
     }
 
-    fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.state.values.load(Relaxed).min(STACK_ROOM)
     }
 
     /// The uppermost entry and where it begins.
     unsafe fn last(&self) -> Option<(u64, *mut Kept)> {
+        // SAFETY: as in last_below.
+        unsafe { self.last_below(self.used()) }
+    }
+
+    /// The uppermost entry of the first `used` bytes, and where it begins.
+    ///
+    /// # Safety
+    /// An entry must end there, or the stack begin.
+    pub unsafe fn last_below(&self, used: u64) -> Option<(u64, *mut Kept)> {
         // SAFETY: `used` bytes were written by this thread: entries, each with its start at its end.
         unsafe {
-            let used = self.used();
             if used < HEAD + 8 {
                 return None;
             }
@@ -105,18 +113,20 @@ impl Values {
     pub unsafe fn begin(&self, entry: Entry, asked: &Asked, registers: &Registers) -> bool {
         // SAFETY: as in begin_with.
         unsafe {
-            let machine = machine(registers, asked.sp, false);
+            let machine = registers.machine(asked.sp, false);
             self.begin_with(entry, asked, &machine, Own::new(Some(registers)))
         }
     }
 
     /// The same at the end of the call, for a program that needs nothing but what was saved when it began.
     pub unsafe fn begin_late(&self, entry: Entry, saved: &record::Saved, over: &Over) -> bool {
-        let machine = Machine {
-            int: saved.ints,
-            float: saved.floats,
-            ..Machine::default()
-        };
+        let mut machine = Machine::default();
+        for (to, from) in machine.int.iter_mut().zip(saved.ints) {
+            *to = from;
+        }
+        for (to, from) in machine.float.iter_mut().zip(saved.floats) {
+            *to = from;
+        }
         let asked = Asked {
             depth: over.depth,
             entry: over.entry,
@@ -311,7 +321,7 @@ impl Values {
             fill();
             let mut out = Out::new(rest);
             let mut machine = match registers {
-                Some(registers) => machine(registers, 0, true),
+                Some(registers) => registers.machine(0, true),
                 None => Machine::default(),
             };
             if head.has(bytecode::flags::NEEDS_ERRNO) {
@@ -346,7 +356,7 @@ impl Values {
             let room = THROWN_ROOM as usize - core::mem::size_of::<Thrown>();
             (*thrown).len = 0;
             let mut out = Out::new(core::slice::from_raw_parts_mut(bytes, room));
-            let machine = machine(registers, asked.sp, false);
+            let machine = registers.machine(asked.sp, false);
             let call = Call::default();
             let around = bytecode::Nowhere;
             bytecode::entry(
@@ -431,30 +441,6 @@ pub unsafe fn program_of(entry: &Entry) -> &'static [u8] {
     unsafe {
         let at = programs() + entry.program as u64 * 8;
         core::slice::from_raw_parts(at as *const u8, entry.program_len as usize)
-    }
-}
-
-unsafe fn machine(registers: &Registers, sp: u64, at_exit: bool) -> Machine {
-    // SAFETY: the probe has saved them, as told in probes.rs.
-    unsafe {
-        let saved = &*registers.saved;
-        let vectors = &*registers.vectors;
-        let probe = registers.saved as u64 + 216;
-        let slot = |below: u64| *((probe - below) as *const u64);
-        let mut machine = Machine {
-            sp,
-            ..Machine::default()
-        };
-        if at_exit {
-            machine.ret = [slot(8), slot(16)];
-            machine.ret_float = [vectors[0][0], vectors[1][0]];
-        } else {
-            machine.int = [saved.rdi, slot(32), slot(16), slot(24), saved.r8, saved.r9];
-            for (to, from) in machine.float.iter_mut().zip(vectors) {
-                *to = from[0];
-            }
-        }
-        machine
     }
 }
 

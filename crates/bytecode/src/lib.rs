@@ -28,18 +28,22 @@ pub use items::{ITEM_HEADER, Item, Items, Out, STATE_ID, Status};
 pub use run::{SLOTS, STACK};
 pub use text::{CHUNK, NUL_TERMINATED};
 
+/// How many integer and floating-point registers carry arguments, in Go code, where there are most.
+pub const INTS: usize = 9;
+pub const FLOATS: usize = 15;
+
 /// The registers that matter at an entry and at an exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// rdi rsi rdx rcx r8 r9, at the entry.
-    pub int: [u64; 6],
-    /// The low halves of xmm0 to xmm7, at the entry.
-    pub float: [u64; 8],
+    /// rdi rsi rdx rcx r8 r9, at the entry. In Go code rax rbx rcx rdi rsi r8 r9 r10 r11, at either end.
+    pub int: [u64; INTS],
+    /// The low halves of xmm0 to xmm7, at the entry. In Go code of xmm0 to xmm14, at either end.
+    pub float: [u64; FLOATS],
     /// The address of the return address; arguments on the stack begin 8 above it.
     pub sp: u64,
-    /// rax and rdx, at the exit.
+    /// rax and rdx, at the exit; in Go code the first two of `int`, of which further results are.
     pub ret: [u64; 2],
-    /// The low halves of xmm0 and xmm1, at the exit.
+    /// The low halves of xmm0 and xmm1, at the exit; in Go code further ones are in `float`.
     pub ret_float: [u64; 2],
     /// The thread's errno, at the exit.
     pub errno: i64,

@@ -172,11 +172,15 @@ impl<'a, 'b, 'c, M: Memory, S: Surroundings> Run<'a, 'b, 'c, M, S> {
             op::FLOAT => known(*self.machine.float.get(usize::from(code.u8()?))?),
             op::SP => known(self.machine.sp),
             op::RET => {
-                let value = *self.machine.ret.get(usize::from(code.u8()?))?;
+                let n = usize::from(code.u8()?);
+                let machine = self.machine;
+                let value = *machine.ret.get(n).or_else(|| machine.int.get(n))?;
                 late(self.unless_unwound(value))
             }
             op::RET_FLOAT => {
-                let value = *self.machine.ret_float.get(usize::from(code.u8()?))?;
+                let n = usize::from(code.u8()?);
+                let machine = self.machine;
+                let value = *machine.ret_float.get(n).or_else(|| machine.float.get(n))?;
                 late(self.unless_unwound(value))
             }
             op::ERRNO => late(known(self.machine.errno as u64)),

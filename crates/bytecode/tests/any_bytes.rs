@@ -25,7 +25,7 @@ fn run(program: &[u8], room: usize) {
     let mut buffer = vec![guard; room + 64];
     let (inside, outside) = buffer.split_at_mut(room);
     let machine = Machine {
-        int: [0x2000, 0x1000, 5, u64::MAX, 0x2ff8, 0],
+        int: [0x2000, 0x1000, 5, u64::MAX, 0x2ff8, 0, 0, 0, 0],
         sp: 0x4000,
         ..Machine::default()
     };

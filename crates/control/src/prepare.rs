@@ -329,6 +329,10 @@ impl Build {
         header.nodes_offset = self.layout.nodes_offset;
         header.nodes_len = self.layout.nodes_len;
         header.rules_offset = self.layout.rules_offset;
+        let mut modules = self.survey.modules.iter();
+        header.goroutine_end = modules
+            .find_map(|module| module.go_function("runtime.goexit0"))
+            .unwrap_or(0);
         header.alloc_offset = self.layout.alloc_offset;
         header.states_offset = self.layout.states_offset;
         header.looks.offset = self.layout.looks_offset;

@@ -13,7 +13,9 @@ mod errno;
 mod filters;
 pub mod list;
 mod making;
+mod moving;
 mod needed;
+mod order;
 pub mod tables;
 pub mod walk;
 

@@ -378,6 +378,12 @@ impl Surveyed {
         Some((place(table.start), place(table.end)))
     }
 
+    /// Where a function of its Go code is, as loaded.
+    pub(crate) fn go_function(&self, name: &str) -> Option<u64> {
+        let function = self.module.go.as_ref()?.named(name)?;
+        Some(function.start.wrapping_add(self.bias))
+    }
+
     /// Takes everything back that was planned.
     pub(crate) fn leave_alone(&mut self, reason: &'static str) {
         self.plan = ModulePlan::default();

@@ -1,6 +1,7 @@
 //! Recorded calls for other tools: JSON lines, one object per call, and a trace of events with true timestamps that Chrome's and Perfetto's
 //! viewers show as a time line.
 
+use crate::tracks::Tracks;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -201,7 +202,8 @@ pub fn write_trace(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             args: BTreeMap::from([("name", (*name).into())]),
         })?;
     }
-    for call in calls.all() {
+    let tracks = Tracks::new(calls.all());
+    for (place, call) in calls.all().iter().enumerate() {
         let mut args: BTreeMap<&str, serde_json::Value> = BTreeMap::new();
         args.insert("id", call.id.into());
         args.insert("self_us", microseconds(call.self_ns).into());
@@ -225,7 +227,7 @@ pub fn write_trace(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             ph: "X",
             cat: "call",
             pid: call.pid,
-            tid: call.tid,
+            tid: tracks.of(place),
             ts: microseconds(call.entry_ns),
             dur: Some(microseconds(call.total_ns())),
             args,

@@ -20,3 +20,4 @@ pub mod spans;
 pub mod speedscope;
 pub mod stacks;
 mod table;
+mod tracks;

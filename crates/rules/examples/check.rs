@@ -25,6 +25,7 @@ fn main() {
             linkage_name: f.linkage_name.as_deref(),
             module: Path::new(&path),
             address: f.start,
+            go: false,
         })
         .collect();
     let rules: Result<Vec<Rule>, _> = arguments.map(|text| Rule::parse(&text)).collect();

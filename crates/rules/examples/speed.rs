@@ -27,11 +27,12 @@ fn main() {
         linkage_name: None,
         module: Path::new(""),
         address: 0,
+        go: false,
     };
     let mut memory =
         Text(b"SELECT name, size FROM files WHERE owner = 17 ORDER BY size\0".to_vec());
     let machine = Machine {
-        int: [AT, 50, 0, 0, 0, 0],
+        int: [AT, 50, 0, 0, 0, 0, 0, 0, 0],
         ret: [1, 0],
         ..Machine::default()
     };

@@ -31,6 +31,8 @@ pub struct FunctionInfo<'a> {
     pub module: &'a Path,
     /// Of its first instruction; the module's own, without what the loader added.
     pub address: u64,
+    /// Made by Go's compiler, which has a calling convention of its own.
+    pub go: bool,
 }
 
 /// What holds for all rules.
@@ -215,6 +217,7 @@ impl Compiler<'_> {
             rule,
             signature: signature.as_ref().map_err(Clone::clone),
             types,
+            go: function.go,
         };
         let own_names: Vec<String> = match &signature {
             Ok(signature) => signature.parameters.iter().map(|p| p.0.clone()).collect(),
@@ -318,10 +321,19 @@ impl Compiler<'_> {
             .ok_or("the debug information does not have this function")?;
         let text = declaration(function.name, &declared);
         self.out.signatures.push((function.number, text));
+        if declared.altered && function.go {
+            return Err(
+                "it is a generic function or was built with -N, so where its arguments are is not said"
+                    .into(),
+            );
+        }
         if declared.altered {
             return Err(
                 "the compiler made this copy with other arguments than were written".into(),
             );
+        }
+        if let Some(go) = &declared.go {
+            return Ok(crate::go::signature(&declared.parameters, go, debug));
         }
         let types: Vec<Rc<Type>> = declared.parameters.iter().map(|p| p.1.clone()).collect();
         let returns = declared

@@ -2,6 +2,7 @@
 //!
 //! Looked up by the function's address, and only for functions that a rule means. Types are read when something asks for them.
 
+mod go;
 mod types;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use gimli::{AttributeValue, UnitOffset, UnitSectionOffset};
 use thalweg_symbols::{Dwarf, Reader};
 
+pub(crate) use self::go::{Go, Piece, Where};
 use crate::types::{Type, TypeRef};
 
 type Entry = gimli::DebuggingInformationEntry<Reader>;
@@ -62,6 +64,7 @@ pub(crate) struct Declared {
     pub rust: bool,
     /// The compiler changed how this copy is called: arguments are not where the convention puts them.
     pub altered: bool,
+    pub go: Option<Go>,
 }
 
 impl Debug {
@@ -192,13 +195,11 @@ impl Debug {
             .find_map(|range| {
                 let functions = self.functions_of(range.2)?;
                 let offset = *functions.get(&address)?;
-                self.declared(
-                    TypeRef {
-                        supplementary: false,
-                        offset: range.2 + offset.0,
-                    },
-                    linkage_name,
-                )
+                let at = TypeRef {
+                    supplementary: false,
+                    offset: range.2 + offset.0,
+                };
+                self.declared(at, linkage_name, address)
             })
     }
 
@@ -225,8 +226,11 @@ impl Debug {
         Some(functions)
     }
 
-    fn declared(&self, at: TypeRef, linkage_name: Option<&str>) -> Option<Declared> {
+    fn declared(&self, at: TypeRef, linkage_name: Option<&str>, address: u64) -> Option<Declared> {
         let (unit, entry) = self.entry(at)?;
+        if self.is_go(&unit) {
+            return self.declared_in_go(at, address);
+        }
         let mut parameters = self.parameters(at);
         let mut returns = self.reference(at, &unit, &entry, gimli::DW_AT_type);
         let mut altered = convention(&entry) == Some(gimli::DW_CC_nocall);
@@ -259,6 +263,7 @@ impl Debug {
             returns: returns.map(|ty| self.resolve(Some(ty))),
             rust,
             altered,
+            go: None,
         })
     }
 

@@ -13,6 +13,7 @@ mod dfa;
 mod dwarf;
 mod error;
 mod file;
+mod go;
 mod ir;
 mod lex;
 mod lower;

@@ -40,6 +40,8 @@ pub(crate) struct Lowering<'a> {
     /// Why there is none, otherwise.
     pub signature: Result<&'a Signature, String>,
     pub types: &'a dyn Types,
+    /// It is a function of Go's.
+    pub go: bool,
 }
 
 pub(crate) type Lowered<T> = Result<T, Problem>;
@@ -101,6 +103,7 @@ impl Lowering<'_> {
             Kind::Exception => Ok(Ir::Leaf(op::UNWOUND, None)),
             Kind::Bool(value) => Ok(Ir::Const(u64::from(*value))),
             Kind::Changed(of) => {
+                self.check_stays(at)?;
                 let before = self.number(of)?;
                 let after = self.value(of)?.at_exit();
                 let after = after.word().map_err(|why| Problem::new(of.at, why))?;
@@ -152,6 +155,8 @@ impl Lowering<'_> {
                 operand.place = Place::Value(Ir::Const(*ns));
                 Ok(operand)
             }
+            Kind::Errno if self.go => Err(Problem::new(at, "Go has no errno")
+                .help("its functions return errors, as in: ret.1 is not null")),
             Kind::Errno => number(RawType::Signed(4), Ir::Leaf(op::ERRNO, None)),
             Kind::Duration => time(op::TOTAL),
             // A Rust method's argument, if it has one and no time is asked for.
@@ -185,7 +190,10 @@ impl Lowering<'_> {
             Kind::Index(of, index) => self.index(of, index),
             Kind::Cast(of, raw) => self.cast(of, *raw),
             Kind::Length(of) => self.length(of),
-            Kind::AtExit(of) => Ok(self.value(of)?.at_exit()),
+            Kind::AtExit(of) => {
+                self.check_stays(at)?;
+                Ok(self.value(of)?.at_exit())
+            }
             Kind::Negative(of) | Kind::Invert(of) => {
                 let operand = self.value(of)?;
                 let word = self.arithmetic(&operand, of)?;
@@ -221,6 +229,18 @@ impl Lowering<'_> {
                 at,
                 "a condition stands where a value is expected",
             )),
+        }
+    }
+
+    /// What an argument points to can be looked at when the call ends.
+    pub(crate) fn check_stays(&self, at: usize) -> Lowered<()> {
+        match self.go {
+            true => Err(Problem::new(
+                at,
+                "a goroutine's stack may have moved when the call ends, and with it what its arguments point to",
+            )
+            .help("what it returns can be read then: ret")),
+            false => Ok(()),
         }
     }
 
@@ -377,7 +397,16 @@ impl Lowering<'_> {
             }
             _ => None,
         };
-        if self.signature.is_err() {
+        if self.signature.is_err() && self.go {
+            let found = match (position, &of.kind) {
+                (Some(n), _) => Some(self.go_words(of, raw, self.position(n, float), float)?),
+                (None, Kind::Ret) => Some(go_results(raw, float)),
+                _ => None,
+            };
+            if let Some(words) = found {
+                return Ok(go_operand(ty, words));
+            }
+        } else if self.signature.is_err() {
             if let Some(n) = position {
                 let word = unknown_argument(self.position(n, float), float);
                 return Ok(Operand::value(ty.clone(), crate::abi::narrow(&ty, word)));
@@ -419,6 +448,16 @@ impl Lowering<'_> {
         }
         let word = self.word(&operand, of)?;
         Ok(Operand::value(ty.clone(), crate::abi::narrow(&ty, word)))
+    }
+
+    /// The register that argument `n` of a Go function has, or the two of a string.
+    fn go_words(&self, of: &Expr, raw: RawType, n: u32, float: bool) -> Lowered<Vec<Ir>> {
+        let count = if raw == RawType::Text { 2 } else { 1 };
+        let words = (n..n + count).map(|n| crate::go::unknown_argument(n, float));
+        words.collect::<Option<_>>().ok_or_else(|| {
+            Problem::new(of.at, "it is not in a register")
+                .help("Go passes nine words and fifteen floats in registers; a string takes two words, a slice three")
+        })
     }
 
     /// Which register or place of its class argument `n` has, if those that the rule mentions are of the types that it says and
@@ -554,6 +593,23 @@ impl Lowering<'_> {
             Type::raw(raw)
         };
         Ok(Operand::value(ty, Ir::binary(op, x, y)))
+    }
+}
+
+fn go_results(raw: RawType, float: bool) -> Vec<Ir> {
+    let op = if float { op::RET_FLOAT } else { op::RET };
+    let count = if raw == RawType::Text { 2 } else { 1 };
+    (0..count).map(|n| Ir::Leaf(op, Some(n))).collect()
+}
+
+/// A number, or a string: where its text is and how long that is.
+fn go_operand(ty: Rc<Type>, words: Vec<Ir>) -> Operand {
+    match <[Ir; 2]>::try_from(words) {
+        Ok([at, len]) => Operand::new(ty, Place::Pieces(vec![(0, 8, at), (8, 8, len)])),
+        Err(words) => {
+            let word = words.into_iter().next().unwrap_or(Ir::Const(0));
+            Operand::value(ty.clone(), crate::abi::narrow(&ty, word))
+        }
     }
 }
 

@@ -203,6 +203,19 @@ impl Operand {
             })
         };
         let base = name.split('<').next().unwrap_or_default();
+        let own: Vec<&str> = contents.fields.iter().map(|f| f.name.as_str()).collect();
+        match own.as_slice() {
+            ["str", "len"] if self.ty.size == 16 => return text("str", "len"),
+            ["array", "len", "cap"] if self.ty.size == 24 => return self.slice(types),
+            // Of an interface what it says of the type: nothing if it is nil.
+            ["tab" | "_type", "data"] if self.ty.size == 16 => {
+                return Some(Known::Pointer {
+                    at: word(own[0])?,
+                    to: None,
+                });
+            }
+            _ => {}
+        }
         match base {
             "basic_string" | "string" => text("_M_p", "_M_string_length"),
             "basic_string_view" | "string_view" => text("_M_str", "_M_len"),
@@ -236,6 +249,23 @@ impl Operand {
         }
     }
 
+    /// Go's. One of bytes is a text.
+    fn slice(&self, types: &dyn Types) -> Option<Known> {
+        let array = self.find("array", types, HIDDEN)?;
+        let TypeKind::Pointer { to: Some(to), .. } = array.ty.kind else {
+            return None;
+        };
+        let of = types.resolve(Some(to));
+        let at = array.word().ok()?;
+        let count = self.find("len", types, HIDDEN)?.word().ok()?;
+        Some(
+            match of.size == 1 && matches!(of.kind, TypeKind::Int { signed: false }) {
+                true => Known::Text { at, len: count },
+                false => Known::List { at, count, of },
+            },
+        )
+    }
+
     fn vector(&self, types: &dyn Types) -> Option<Known> {
         let start = self.find("_M_start", types, HIDDEN)?;
         let finish = self.find("_M_finish", types, HIDDEN)?;
@@ -253,7 +283,13 @@ impl Operand {
     pub(crate) fn text(&self, types: &dyn Types) -> Option<(Ir, Ir)> {
         let nul = Ir::Const(NUL_TERMINATED);
         match &self.ty.kind {
-            TypeKind::Text => Some((self.word().ok()?, nul)),
+            TypeKind::Text => match &self.place {
+                Place::Pieces(pieces) => match pieces.as_slice() {
+                    [(0, 8, at), (8, 8, len)] => Some((at.clone(), len.clone())),
+                    _ => None,
+                },
+                _ => Some((self.word().ok()?, nul)),
+            },
             TypeKind::Pointer { to: Some(to), .. } => {
                 let target = types.resolve(Some(*to));
                 is_char(&target).then_some(())?;

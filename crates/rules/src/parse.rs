@@ -499,7 +499,7 @@ impl Parser {
                 let negated = self.take_word("not");
                 let name = self.name("a variant, or null,")?;
                 let kind = match name.as_str() {
-                    "null" => {
+                    "null" | "nil" => {
                         let null = Expr {
                             kind: Kind::Null,
                             at,

@@ -120,6 +120,7 @@ impl Matcher {
         let inside = text.strip_prefix('/').and_then(|t| t.strip_suffix('/'));
         match inside {
             Some(regex) => Matcher::regex(regex, at + 1),
+            None if is_go_name(text) => Ok(Matcher::Plain(text.to_owned())),
             None if text.contains(['*', '+', '?', '[', ']', '{', '}', '|', '^', '$', '\\'])
                 || text.contains('(')
                 || text.contains(".*") =>
@@ -162,6 +163,27 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// `main.(*Server).Handle`, `main.Sum[...]`: what Go's functions are called, though it has signs of regular expressions.
+fn is_go_name(text: &str) -> bool {
+    let text = text.strip_suffix("[...]").unwrap_or(text);
+    let rest = match text.split_once(".(*") {
+        Some((_, method)) => match method.split_once(").") {
+            Some((of, name)) => {
+                let of = of.strip_suffix("[...]").unwrap_or(of);
+                return is_plain(of) && is_plain(name);
+            }
+            None => return false,
+        },
+        None => text,
+    };
+    rest.contains('.') && is_plain(rest)
+}
+
+fn is_plain(text: &str) -> bool {
+    let signs = |c: char| c.is_alphanumeric() || "_.-/~·".contains(c);
+    !text.is_empty() && text.chars().all(signs) && !text.starts_with('/')
+}
+
 /// Is `plain` what a person would call the function `name`?
 fn is_called(name: &str, plain: &str) -> bool {
     // Nearly all are out by this.
@@ -175,7 +197,12 @@ fn is_called(name: &str, plain: &str) -> bool {
                 .strip_suffix(plain)
                 .is_some_and(|outer| outer.ends_with("::"))
     };
-    fits(base) || fits(without_arguments(base)) || name == plain
+    // Go's packages have paths: `http.Serve` is `net/http.Serve`.
+    let in_package = || {
+        let outer = name.strip_suffix(plain);
+        outer.is_some_and(|outer| outer.ends_with('/'))
+    };
+    fits(base) || fits(without_arguments(base)) || name == plain || in_package()
 }
 
 /// A demangled name without parameters, return type and the marks of copies that the compiler made.

@@ -107,6 +107,7 @@ impl Recording<'_> {
                 Ok(())
             }
             Kind::Changed(of) => {
+                lowering.check_stays(of.at)?;
                 let before = lowering.value(of)?;
                 let name = of.to_string();
                 self.operand(&name, &before, false, DEPTH)
@@ -368,8 +369,8 @@ impl Recording<'_> {
             }),
             _ => {
                 let mut values = Vec::new();
-                // Registers hold 16 bytes.
-                let size = size.min(16);
+                // Registers hold 16 bytes, Go's more.
+                let size = size.min(8 * thalweg_bytecode::INTS as u64);
                 for offset in (0..size).step_by(8) {
                     let word = Type {
                         size: (size - offset).min(8),

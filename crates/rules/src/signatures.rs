@@ -18,6 +18,9 @@ pub fn signatures(module: &Path, build_id: &str, functions: &[(u64, &str)]) -> V
 
 /// `int db::query(const char* sql, int n)`
 pub(crate) fn declaration(name: &str, declared: &Declared) -> String {
+    if let Some(go) = &declared.go {
+        return crate::go::declaration(name, &declared.parameters, go);
+    }
     let parameters: Vec<String> = declared
         .parameters
         .iter()

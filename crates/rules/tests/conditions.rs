@@ -32,6 +32,7 @@ fn compiled(rule: &str) -> Compiled {
         linkage_name: None,
         module: Path::new("/nonexistent"),
         address: 0,
+        go: false,
     };
     let rule = Rule::parse(rule).unwrap_or_else(|e| panic!("{e}"));
     compile(&[rule], &[function], &Options::default()).unwrap_or_else(|e| panic!("{e}"))
@@ -101,7 +102,7 @@ proptest! {
         let program = program(&format!("f: arg1:str =~ /{pattern}/"));
         let regex = regex::bytes::RegexBuilder::new(&pattern).unicode(false).build().unwrap();
         for text in texts {
-            let machine = Machine { int: [AT, 0, 0, 0, 0, 0], ..Machine::default() };
+            let machine = Machine { int: [AT, 0, 0, 0, 0, 0, 0, 0, 0], ..Machine::default() };
             let terminated = [text.as_bytes(), b"\0more"].concat();
             let found = verdict(&program, &machine, &terminated) == Verdict::Yes;
             prop_assert_eq!(found, regex.is_match(text.as_bytes()), "{} {:?}", pattern, text);
@@ -111,7 +112,7 @@ proptest! {
     #[test]
     fn texts_are_equal_to_themselves_alone(text in "[ab]{0,140}", other in "[ab]{0,140}") {
         let program = program(&format!("f: arg1:str == \"{text}\""));
-        let machine = Machine { int: [AT, 0, 0, 0, 0, 0], ..Machine::default() };
+        let machine = Machine { int: [AT, 0, 0, 0, 0, 0, 0, 0, 0], ..Machine::default() };
         prop_assert_eq!(verdict(&program, &machine, &[text.as_bytes(), b"\0"].concat()), Verdict::Yes);
         let same = verdict(&program, &machine, &[other.as_bytes(), b"\0x"].concat()) == Verdict::Yes;
         prop_assert_eq!(same, text == other);
@@ -190,14 +191,14 @@ proptest! {
     fn a_condition_decides_as_it_reads_and_the_entry_never_contradicts_the_exit(tree in tree(), values in prop::array::uniform5(0u64..5)) {
         let program = program(&format!("f: {}; record arg1:long, ret:long", tree.text()));
         let [a, b, ret, total_ns, errno] = values;
-        let machine = Machine { int: [a, b, 1, 0, 0, 0], ret: [ret, 0], errno: errno as i64, ..Machine::default() };
+        let machine = Machine { int: [a, b, 1, 0, 0, 0, 0, 0, 0], ret: [ret, 0], errno: errno as i64, ..Machine::default() };
         let call = Call { total_ns, ..Call::default() };
         let mut buffer = [0; 512];
         let mut out = Out::new(&mut buffer);
         let verdict = entry(&program, &machine, &mut Text(b""), &Nowhere, &call, &mut out);
         let values_at_entry = out.written().to_vec();
         // Registers have other contents by then.
-        let machine = Machine { int: [9; 6], ..machine };
+        let machine = Machine { int: [9; thalweg_bytecode::INTS], ..machine };
         let mut buffer = [0; 512];
         let mut out = Out::new(&mut buffer);
         let kept = verdict != Verdict::No

@@ -213,6 +213,8 @@ pub struct Header {
     pub ticks_per_ns: u64,
     /// With `HEADER_RECORDS`: where the rules are.
     pub rules_offset: u64,
+    /// What Go's scheduler calls when a goroutine has ended; 0: unknown.
+    pub goroutine_end: u64,
     /// With `HEADER_ALLOC`: see `alloc`.
     pub alloc_offset: u64,
     /// A `ProbeState` for each function.
@@ -342,6 +344,8 @@ const _: () = {
     assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
     assert!(size_of::<Ended>() as u64 == ENDED_SIZE);
     assert!(size_of::<ParkedBlock>() as u64 <= PARKED_BLOCK_SIZE);
+    assert!(size_of::<ParkedCall>() == 32 && size_of::<ParkedFrame>() == 32);
+    assert!(PARKED_FRAMES.is_multiple_of(2));
     assert!(size_of::<Birth>() as u64 == BIRTH_SIZE && (BIRTHS * BIRTH_SIZE).is_multiple_of(PAGE));
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);

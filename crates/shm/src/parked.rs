@@ -19,8 +19,28 @@ pub struct ParkedFrame {
     /// The call site, where sites are told apart.
     pub site: u64,
     pub function: u32,
-    /// 1: the call is not timed.
-    pub untimed: u32,
+    /// `PARKED_` bits.
+    pub flags: u32,
+}
+
+/// The call is not timed.
+pub const PARKED_UNTIMED: u32 = 1;
+/// A `ParkedCall` is in the place before it.
+pub const PARKED_CALL: u32 = 2;
+/// The call has its entry mark, see `record::TOLD`.
+pub const PARKED_TOLD: u32 = 4;
+
+/// What recording knows of a goroutine's activation. It takes the place of one among the frames.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ParkedCall {
+    /// That of the frame.
+    pub key: u64,
+    /// Counter value at its entry.
+    pub entry: u64,
+    /// Ticks in the slow path and on a processor so far.
+    pub slow: u64,
+    pub processor: u64,
 }
 
 /// How many activations a block holds.
@@ -39,10 +59,17 @@ pub struct ParkedBlock {
     /// Number of the next block plus one, in a stack or among the free ones.
     pub next: u32,
     pub count: u32,
-    pub reserved: u32,
+    /// Number of the first block, plus one, of what rules have read of its calls; 0: nothing.
+    pub values: u32,
     /// Innermost first.
     pub frames: [ParkedFrame; PARKED_FRAMES as usize],
+    /// The request that the goroutine is at, and how deep in it that began; 0: none.
+    pub request: u32,
+    pub request_depth: u32,
 }
+
+/// How many bytes a block holds instead of frames.
+pub const PARKED_BYTES: u64 = PARKED_FRAMES * 32;
 
 pub const PARKED_BLOCK_SIZE: u64 = 1024;
 pub const PARKED_BLOCKS: u64 = 1 << 16;

@@ -65,10 +65,11 @@ pub struct Side {
     pub entry: u64,
     /// The thread's `slow_ticks` then.
     pub slow: u64,
-    /// `WATCHED`, `ARGUMENTS_SAVED` and `FLOATS_SAVED`; in the second byte the filter that decides when the call returns, 0: its function's. With one of its own
+    /// `WATCHED`, `ARGUMENTS_SAVED`, `FLOATS_SAVED` and `TOLD`; in the second byte the filter that decides when the call returns, 0: its function's. With one of its own
     /// the upper half says whose it is: where the return address is.
     pub watch: u64,
-    pub reserved: u64,
+    /// Of a goroutine's call: ticks on a processor that its frame does not know of, since it was on other threads then.
+    pub before: u64,
 }
 
 /// The exit is marked only for the filter of its function. Whoever marks it for something else takes that back.
@@ -76,6 +77,8 @@ pub const WATCHED: u64 = 1;
 pub const ARGUMENTS_SAVED: u64 = 2;
 /// Those in vector registers, too.
 pub const FLOATS_SAVED: u64 = 4;
+/// The call had its entry mark where the goroutine was before: its end is told in any case.
+pub const TOLD: u64 = 8;
 
 /// What a function was called with, for its end. A signal handler may have used the place of a frame that was not there yet: it is believed only if it
 /// says whose it is.
@@ -115,17 +118,26 @@ pub const ROOM: u64 = crate::FRAMES_SIZE + AREA_ROOM + VALUES_ROOM + SAVED_ROOM;
 /// The first word of a record: its length in words, what it is, how the call ended, and how deep it was.
 ///
 /// ```text
-/// 63      48 47 44 43 40 39   32 31               0
-/// |  words  |  lap | kind |  how  |      depth      |
+/// 63      48 47 44 43 40 39   32 31       20 19   0
+/// |  words  |  lap | kind |  how  | goroutine | depth |
 /// ```
 ///
-/// `lap` is how often the ring had been gone around, in its last bits: what an earlier lap has left there is not taken for a record.
+/// `lap` is how often the ring had been gone around, in its last bits: what an earlier lap has left there is not taken for a record. `goroutine` is a few
+/// bits of whose call it is, 0 for a thread's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head(pub u64);
 
 impl Head {
     pub const fn new(words: u64, kind: u8, how: u8, depth: u64) -> Head {
-        Head(words << 48 | (kind as u64) << 40 | (how as u64) << 32 | depth & 0xffff_ffff)
+        Head(words << 48 | (kind as u64) << 40 | (how as u64) << 32 | depth & DEPTH_MASK)
+    }
+
+    pub const fn of_goroutine(self, tag: u16) -> Head {
+        Head(self.0 | (tag as u64 & 0xfff) << DEPTH_BITS)
+    }
+
+    pub const fn goroutine(self) -> u16 {
+        (self.0 >> DEPTH_BITS) as u16 & 0xfff
     }
 
     pub const fn words(self) -> u64 {
@@ -151,9 +163,12 @@ impl Head {
     }
 
     pub const fn depth(self) -> u64 {
-        self.0 & 0xffff_ffff
+        self.0 & DEPTH_MASK
     }
 }
+
+const DEPTH_BITS: u32 = 20;
+const DEPTH_MASK: u64 = (1 << DEPTH_BITS) - 1;
 
 /// Room that is taken but not filled.
 pub const KIND_NONE: u8 = 0;
@@ -180,6 +195,11 @@ pub const HOW_SUSPENDED: u8 = 2;
 pub const HOW_ENDED: u8 = 3;
 /// Added where values were left out for want of room.
 pub const HOW_WITHOUT_VALUES: u8 = 0x80;
+/// Added to marks and exits of a goroutine's calls: the rings of other threads may speak of the same call, by its function and the counter
+/// value at its entry.
+pub const HOW_GOROUTINE: u8 = 0x40;
+/// Added to an exit whose mark is in another ring, or further back in this one.
+pub const HOW_TOLD: u8 = 0x20;
 
 /// `ENTER` and `EXIT` of a call that no rule has chosen: a caller of one that was.
 pub const NO_RULE: u32 = 0;
@@ -222,6 +242,14 @@ pub trait Stack {
     fn watch(&mut self, depth: u64);
     /// pid and tid in one word, and when the thread began.
     fn thread(&self) -> (u64, u64);
+    /// It is a goroutine's call, which other threads may go on with: some bits of which goroutine's.
+    fn goroutine(&self, _depth: u64) -> Option<u16> {
+        None
+    }
+    /// It had its mark before it came to this thread.
+    fn is_told(&self, _depth: u64) -> bool {
+        false
+    }
 }
 
 /// One thread's recording.
@@ -254,10 +282,18 @@ impl Area<'_> {
         }
         let is_marked = depth <= self.state.marked.load(Relaxed);
         let mut written = false;
-        if (is_marked || was_marked || rule != NO_RULE)
+        let is_told = stack.is_told(depth);
+        if (is_marked || was_marked || is_told || rule != NO_RULE)
             && let Some(begun) = stack.call(depth)
         {
-            written = self.exit(depth, begun, rule, ended, read);
+            let mut how = ended.how;
+            let goroutine = stack.goroutine(depth);
+            if goroutine.is_some() {
+                how |= HOW_GOROUTINE | if is_told { HOW_TOLD } else { 0 };
+            }
+            let ended = Ended { how, ..*ended };
+            let call = (depth, goroutine.unwrap_or(0));
+            written = self.exit(call, begun, rule, &ended, read);
             if rule != NO_RULE {
                 let count = match written {
                     true => &self.state.kept,
@@ -318,7 +354,10 @@ impl Area<'_> {
                 state.marked_from.store(head, Relaxed);
             }
             if let Some(begun) = stack.call(next) {
-                let head = Head::new(ENTER_WORDS, KIND_ENTER, 0, next);
+                let goroutine = stack.goroutine(next);
+                let how = goroutine.map_or(0, |_| HOW_GOROUTINE);
+                let head = Head::new(ENTER_WORDS, KIND_ENTER, how, next);
+                let head = head.of_goroutine(goroutine.unwrap_or(0));
                 let what = self.what(next, begun);
                 if !self.put(head, &[what, begun.entry], &Read::default()) {
                     return false;
@@ -338,7 +377,14 @@ impl Area<'_> {
         (begun.function as u64) << 32 | request
     }
 
-    fn exit(&self, depth: u64, begun: Begun, rule: u32, ended: &Ended, read: &Read) -> bool {
+    fn exit(
+        &self,
+        (depth, goroutine): (u64, u16),
+        begun: Begun,
+        rule: u32,
+        ended: &Ended,
+        read: &Read,
+    ) -> bool {
         let limited = Read {
             values: read.values.get(..VALUES_LIMIT).unwrap_or(read.values),
             thrown: read.thrown.get(..VALUES_LIMIT).unwrap_or(read.thrown),
@@ -358,6 +404,7 @@ impl Area<'_> {
             (rule as u64) << 32 | (read.thrown.len() as u64) << 16 | read.values.len() as u64,
         ];
         let head = Head::new(EXIT_WORDS + read.words(), KIND_EXIT, how, depth);
+        let head = head.of_goroutine(goroutine);
         self.put(head, &words, &read)
     }
 
@@ -455,6 +502,7 @@ const _: () = {
     assert!(STATE_OFFSET + size_of::<State>() as u64 <= crate::PAGE);
     assert!(STATE_OFFSET >= crate::SPARE_ROOT + crate::NODE_SIZE);
     assert!(size_of::<Side>() as u64 == crate::FRAME_SIZE);
+    assert!(crate::MAX_FRAMES <= DEPTH_MASK);
     assert!(SIDE_ENTRY == SIDE_FROM_FRAME + offset_of!(Side, entry) as u64);
     assert!(SIDE_SLOW == SIDE_FROM_FRAME + offset_of!(Side, slow) as u64);
     assert!(SIDE_WATCH == SIDE_FROM_FRAME + offset_of!(Side, watch) as u64);

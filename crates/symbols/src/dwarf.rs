@@ -24,6 +24,9 @@ pub fn debug_info(path: &Path) -> Option<Dwarf> {
     debug_info_of(path, "")
 }
 
+/// What Go's linker leaves in each program.
+const GO_SECTIONS: [&str; 3] = [".go.buildinfo", ".note.go.buildid", ".gopclntab"];
+
 /// The same, unless the file there is another build than `build_id` (in hexadecimal digits; empty where there is none to compare with).
 pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
     let data = read_file(path)?;
@@ -32,13 +35,11 @@ pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
     }
     let elf = Elf::parse("", &data).ok()?;
     let lookup = DebugLookup::for_path(path);
-    // The line table is not used, but a unit is not read without it.
-    let unused = [
-        SectionId::DebugMacinfo,
-        SectionId::DebugMacro,
-        SectionId::DebugLoc,
-        SectionId::DebugLocLists,
-    ];
+    // The line table is not used, but a unit is not read without it. Only of Go's functions is it asked where variables are.
+    let mut unused = vec![SectionId::DebugMacinfo, SectionId::DebugMacro];
+    if !GO_SECTIONS.iter().any(|section| has(&elf, section)) {
+        unused.extend([SectionId::DebugLoc, SectionId::DebugLocLists]);
+    }
     let separate;
     let debug: &[u8] = if has(&elf, ".debug_info") {
         &data

@@ -78,8 +78,9 @@ lea rsp, [rsp + 168]
 
 # ---- the same in Go code. A goroutine's stack has some hundred bytes left for sure: the thread goes to the slot's own
 # stack if the slot is its own, and to the one of all newcomers if it is not (or, without \claims, nowhere).
-# In: rcx and rsi the arguments, r14 the goroutine. Clobbers rax, rcx, rdx, rsi.
-.macro SLOW_GO fn, claims
+# In: rcx and rsi the arguments, r14 the goroutine. Clobbers rax, rcx, rdx, rsi. With \values \fn is told where the saved
+# registers are (registers.rs, Goroutine).
+.macro SLOW_GO fn, claims, values=0
 mov [rsp - 56], rdi
 mov [rsp - 64], r11
 mov rdi, rcx
@@ -93,7 +94,7 @@ cmp qword ptr gs:[{GO_BUSY}], 0
 jne 79f
 mov qword ptr gs:[{GO_BUSY}], 1
 mov rax, gs:[{GO_STACK}]
-ON_STACK \fn
+ON_STACK \fn, \values
 mov qword ptr gs:[{GO_BUSY}], 0
 jmp 79f
 70:
@@ -110,7 +111,7 @@ dec dword ptr [rsp - 72]
 jnz 71b
 jmp 79f
 72: lea rax, [r11 + {CLAIM_STACK_END}]
-ON_STACK \fn
+ON_STACK \fn, \values
 mov r11, [rip + tw_base]
 mov dword ptr [r11 + {CLAIM_LOCK}], 0
 .endif
@@ -119,18 +120,25 @@ mov rdi, [rsp - 56]
 .endm
 
 # Calls \fn(rdi, rsi, r14) on the stack that ends at rax.
-.macro ON_STACK fn
+.macro ON_STACK fn, values
 mov [rax - 8], rsp
 lea rsp, [rax - 8]
 push r8
 push r9
 push r10
+.if \values
+push rbx
+push rbx
+.endif
 KEEP_VECTORS
 mov rdx, r14
+.if \values
+mov rcx, rsp
+.endif
 cld
 call \fn
 GIVE_VECTORS
-add rsp, 256
+add rsp, 256 + 16 * \values
 pop r10
 pop r9
 pop r8

@@ -142,7 +142,12 @@ lea rsi, [rsp + 8]
 .if \loops
 sub rsi, -128
 .endif
-.if \go
+.if \go * \rec
+.if \sites
+mov rdi, [rsp - 48]
+.endif
+SLOW_GO tw_go_entry_r, 1, 1
+.elseif \go
 SLOW_GO tw_go_entry, 1
 .elseif \rec
 .if \loops
@@ -217,6 +222,13 @@ jmp 9b
 30: # a rule wants to hear of it, perhaps only with certain arguments, or of its end
 cmp edx, {ASK}
 je 9b
+.if \go
+# a goroutine moves from thread to thread: nothing is saved for the end of a call, and no filter is made for its registers
+cmp edx, {WATCH}
+jne 9b
+bts rsi, 34
+jmp 31b
+.else
 cmp edx, {FIRST_FILTER}
 jb 33f
 .if \sites == 0
@@ -304,5 +316,6 @@ and eax, {ARGUMENTS_SAVED} + {FLOATS_SAVED}
 jz 34b
 or rdx, rax
 jmp 36b
+.endif
 .endif
 .endm

@@ -69,10 +69,10 @@ cmp rcx, gs:[{ALLOC_AT}]
 je 16f
 17:
 .endif
-.if \clock * \go
-TICKS
-.elseif \rec
+.if \rec
 COUNTER
+.elseif \clock * \go
+TICKS
 .endif
 .if \go
 cmp r14, gs:[{GOROUTINE}]
@@ -111,7 +111,7 @@ mov rax, [rsp - 8]
 .endif
 ret
 7:  mov [rsp - 32], rsi
-.if \rec
+.if \rec * (1 - \go)
 cmp rdx, \bias + 4
 je 50f
 51: sub rax, gs:[{OFF}]
@@ -159,7 +159,9 @@ jmp 3b
 .if \clock + \flags == 0
 mov [rsp - 8], rax
 .endif
-.if \go
+.if \go * \rec
+SLOW_GO tw_go_exit_r, 1, 1
+.elseif \go
 SLOW_GO tw_go_exit, 1
 .elseif \rec
 SLOW_CALL tw_slow_exit_r, 1
@@ -174,6 +176,8 @@ jmp 3b
 .if \rec
 10: mov [rsp - 32], rsi
 jmp 9b
+.endif
+.if \rec * (1 - \go)
 50: # the frame is marked: if that is for its results, they may say that nobody wants to hear of it
 mov edx, gs:[rcx + {SIDE_WATCH}]
 test dl, {WATCHED}

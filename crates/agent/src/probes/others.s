@@ -52,7 +52,8 @@ SLOW_CALL tw_slow_tail
 jmp 3b
 .endm
 
-# ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's.
+# ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's; and rax is the
+# closure that the scheduler will call (runtime.mcall).
 .macro LEAVE name, own
 .globl \name
 .balign 64
@@ -68,6 +69,11 @@ mov [rsp - 8], rax
 mov [rsp - 16], rdx
 mov [rsp - 24], rcx
 mov [rsp - 32], rsi
+.if \own
+mov rcx, rax
+.else
+xor ecx, ecx
+.endif
 SLOW_GO tw_go_leave, 0
 mov rsi, [rsp - 32]
 mov rcx, [rsp - 24]
@@ -250,6 +256,9 @@ EXIT tw_go_return_t, 1, 0, -16, 1
 ENTRY tw_go_entry_c, 0, 0, 0, 0, 1
 ENTRY tw_go_entry_cs, 0, 0, 0, 1, 1
 EXIT tw_go_return_c, 0, 0, -16, 1
+ENTRY tw_go_entry_tr, 1, 0, 0, 0, 1, 1
+ENTRY tw_go_entry_tsr, 1, 0, 0, 1, 1, 1
+EXIT tw_go_return_tr, 1, 0, -16, 1, 1
 GATE tw_gate, tw_slow_gate, 0
 GATE tw_alloc, tw_slow_alloc, 1
 EXIT tw_return_ta, 1, 0, -16, 0, 0, 1

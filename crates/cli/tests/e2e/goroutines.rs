@@ -17,7 +17,7 @@ use std::time::Duration;
 static COMPILER: Mutex<()> = Mutex::new(());
 
 /// The compiler of the system, and one whose functions end otherwise, which `.ci/install` brings.
-fn newer() -> PathBuf {
+pub(crate) fn newer() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/consumers/venv/bin/go")
 }
 

@@ -23,6 +23,7 @@ mod processes;
 mod pruning;
 mod real;
 mod recorded_compared;
+mod recorded_go;
 mod recorded_servers;
 mod recorded_ways;
 mod references;

@@ -77,7 +77,8 @@ fn write(shared: &Shared, header: &shm::Header, known: About, change: &Change) -
         overwrite: false,
         keep: 0,
     };
-    let tables = Tables::compile(&recording, &functions(shared, header)?, true)?;
+    let functions = functions(shared, header, &known.go)?;
+    let tables = Tables::compile(&recording, &functions, true)?;
     tables.write(shared, header)?;
     about(shared, header)
 }
@@ -90,7 +91,7 @@ pub fn reapply(shared: &Shared) -> Result<()> {
 }
 
 /// All functions that the target counts, by its own catalog.
-fn functions(shared: &Shared, header: &shm::Header) -> Result<Vec<Counted>> {
+fn functions(shared: &Shared, header: &shm::Header, go: &[(u32, u32)]) -> Result<Vec<Counted>> {
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
     let mut profile = model::read(&mut &*catalog)
         .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
@@ -103,6 +104,9 @@ fn functions(shared: &Shared, header: &shm::Header) -> Result<Vec<Counted>> {
             linkage_name: None,
             module: module.path.clone().into(),
             address: function.address,
+            go: go
+                .iter()
+                .any(|(first, end)| (*first..*end).contains(&number)),
         }
     });
     Ok(counted.collect())

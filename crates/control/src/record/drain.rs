@@ -80,6 +80,7 @@ impl Drain {
             // Not each time, since it goes over all of them.
             self.keep_to(|most| most + most / 2);
         }
+        self.calls.moving.passed();
         Ok(self.calls.len())
     }
 

@@ -1,6 +1,7 @@
 //! Recorded calls while the target runs, of which there may be millions: in large parts, each with what was read of its calls in one string of
 //! bytes, so that a part can be given back as soon as the profile has its calls.
 
+use super::moving::Moving;
 use super::walk::Call;
 
 /// Large enough for the allocator to take each part from the system, and to give it back.
@@ -10,6 +11,8 @@ const PART: usize = 400_000;
 #[derive(Clone, Debug, Default)]
 pub struct CallList {
     parts: Vec<Part>,
+    /// Those that several threads have to do with.
+    pub(super) moving: Moving,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -148,7 +151,8 @@ impl CallList {
                 kept.set_read(at, values, thrown);
             }
         }
-        *self = kept;
+        self.parts = kept.parts;
+        self.moving.renumber(places);
     }
 }
 

@@ -10,6 +10,7 @@ use thalweg_shm::record as area;
 use thalweg_shm::rules;
 
 use super::list::{CallList, Part};
+use super::order;
 use super::tables::{self, About};
 use super::walk::{Call, End};
 use crate::error::Result;
@@ -169,7 +170,8 @@ impl Making<'_> {
         made
     }
 
-    pub fn finish(self) -> model::Recorded {
+    pub fn finish(mut self) -> model::Recorded {
+        order::by_time(&mut self.recorded.calls);
         model::Recorded {
             names: self.namer.names,
             ..self.recorded

@@ -36,6 +36,8 @@ pub struct Tables {
     overwrite: bool,
     /// Where threads have their errno.
     errno: Option<i64>,
+    /// Functions whose calls belong to goroutines: nothing is compared in the hot path for them, and nothing saved.
+    go: BTreeSet<u32>,
 }
 
 /// What the rules are, for whoever reads the records; carried by the target.
@@ -52,6 +54,9 @@ pub struct About {
     pub notes: Vec<String>,
     pub redact: Vec<String>,
     pub text_limit: usize,
+    /// Go's functions: from which number to which.
+    #[serde(default)]
+    pub go: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -87,6 +92,8 @@ pub struct Counted {
     pub linkage_name: Option<String>,
     pub module: std::path::PathBuf,
     pub address: u64,
+    /// Go's compiler made it.
+    pub go: bool,
 }
 
 impl Counted {
@@ -97,6 +104,7 @@ impl Counted {
             linkage_name: self.linkage_name.as_deref(),
             module: &self.module,
             address: self.address,
+            go: self.go,
         }
     }
 
@@ -109,6 +117,7 @@ impl Counted {
 pub fn counted(modules: &[Surveyed], numbers: &[Vec<u32>]) -> Vec<Counted> {
     let mut all = Vec::new();
     for (surveyed, numbers) in modules.iter().zip(numbers) {
+        let go = surveyed.module.go.as_ref();
         for (function, &number) in surveyed.module.functions.iter().zip(numbers) {
             if number != u32::MAX {
                 all.push(Counted {
@@ -117,6 +126,7 @@ pub fn counted(modules: &[Surveyed], numbers: &[Vec<u32>]) -> Vec<Counted> {
                     linkage_name: function.linkage_name.clone(),
                     module: surveyed.path.clone(),
                     address: function.start,
+                    go: go.is_some_and(|go| (go.start..go.end).contains(&function.start)),
                 });
             }
         }
@@ -133,12 +143,6 @@ impl Tables {
         numbers: &[Vec<u32>],
         lenient: bool,
     ) -> Result<Tables> {
-        let is_go = |m: &Surveyed| m.module.go.is_some() && !m.plan.functions.is_empty();
-        if survey.modules.iter().any(is_go) {
-            return Err(Error::Other(format!(
-                "process {pid} runs Go code, whose calls cannot be recorded one by one; nothing was touched"
-            )));
-        }
         let functions = counted(&survey.modules, numbers);
         let mut recording = recording.clone();
         if lenient {
@@ -160,6 +164,8 @@ impl Tables {
         let compiled = compile(&recording.rules, &infos, &recording.options)
             .map_err(|error| Error::Rule(Box::new(error)))?;
         let words = (recording.memory / 8).next_power_of_two();
+        let go = functions.iter().filter(|counted| counted.go);
+        let go: BTreeSet<u32> = go.map(|counted| counted.number).collect();
         let mut tables = Tables {
             area_words: words.clamp(area::AREA_LEAST / 8, area::AREA_ROOM / 8),
             overwrite: recording.overwrite,
@@ -183,7 +189,9 @@ impl Tables {
                 notes: compiled.notes,
                 redact: recording.redact.clone(),
                 text_limit: recording.options.text_limit,
+                go: ranges(&go),
             },
+            go,
             ..Tables::default()
         };
         for (function, program) in compiled.of_function {
@@ -221,7 +229,9 @@ impl Tables {
             return Ok(());
         }
         let flags = match (head.has(flags::NEEDS_ENTRY), head.min_total_ns) {
-            (true, _) if head.has(flags::CAN_WAIT) => rules::ENTRY_DEFERRED,
+            (true, _) if head.has(flags::CAN_WAIT) && !self.go.contains(&function) => {
+                rules::ENTRY_DEFERRED
+            }
             (true, _) => rules::ENTRY_AT_ENTRY,
             (false, 0) => rules::ENTRY_AT_EXIT,
             (false, _) => 0,
@@ -352,6 +362,8 @@ impl Tables {
                 _ => return None,
             };
             let condition = wanted.program.and_then(|program| self.quick.get(program));
+            // The registers of Go's convention are compared by nobody but the slow path.
+            let condition = condition.filter(|_| !self.go.contains(&function));
             Some(Question {
                 condition: condition.cloned().unwrap_or(Formula::Always),
                 asked,
@@ -444,6 +456,18 @@ impl LaidOut {
     }
 }
 
+/// Numbers that follow each other, from the first to behind the last.
+fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
+    let mut all: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match all.last_mut() {
+            Some(last) if last.1 == number => last.1 += 1,
+            _ => all.push((number, number + 1)),
+        }
+    }
+    all
+}
+
 /// Functions that have rules now.
 pub(super) fn named(shared: &Shared, header: &shm::Header) -> Result<Vec<u32>> {
     let functions = u64::from(shared.header()?.functions).min(header.functions_limit);
@@ -514,6 +538,7 @@ fn with_reason(
                 linkage_name: function.linkage_name.as_deref(),
                 module: &surveyed.path,
                 address: function.start,
+                go: false,
             };
             if !means(&rule.pattern, &info) {
                 continue;

@@ -4,11 +4,12 @@
 //! and when the call began: a mark that was written twice is known, and what was dropped shows.
 
 use thalweg_shm::record::{
-    HOW_ENDED, HOW_SUSPENDED, HOW_UNWOUND, HOW_WITHOUT_VALUES, Head, KIND_ENTER, KIND_EXIT,
-    KIND_NONE, KIND_THREAD, NO_RULE,
+    HOW_ENDED, HOW_GOROUTINE, HOW_SUSPENDED, HOW_TOLD, HOW_UNWOUND, HOW_WITHOUT_VALUES, Head,
+    KIND_ENTER, KIND_EXIT, KIND_NONE, KIND_THREAD, NO_RULE,
 };
 
 use super::list::{CallList, ReadAt};
+use super::moving::{Early, Name};
 
 /// A recorded call; times are counter values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +77,8 @@ struct Opened {
     function: u32,
     /// Index among the calls; `None`: it was not added.
     call: Option<u32>,
+    /// A goroutine's, which may go on elsewhere.
+    moves: bool,
 }
 
 /// Why a walk has stopped before the end of what it was given.
@@ -146,14 +149,16 @@ impl Walk {
                 });
                 if !known {
                     self.close_from(head.depth(), calls);
-                    self.begin(head.depth(), what, entry, position, calls);
+                    let moves = head.how() & HOW_GOROUTINE != 0;
+                    self.begin(head, what, entry, position, moves, calls);
                 }
             }
+            KIND_EXIT if head.how() & HOW_GOROUTINE != 0 => {
+                self.exit_of_goroutine(head, record, position, calls)?;
+            }
             KIND_EXIT => {
-                let word = |index: usize| record.get(index).copied();
-                let (what, entry) = (word(1)?, word(2)?);
-                let rule = (word(7)? >> 32) as u32;
-                let (values, thrown) = (word(7)? as u16, (word(7)? >> 16) as u16);
+                let (what, entry) = (*record.get(1)?, *record.get(2)?);
+                let rule = (*record.get(7)? >> 32) as u32;
                 self.close_from(head.depth() + 1, calls);
                 let function = (what >> 32) as u32;
                 let known = self.open.last().is_some_and(|top| {
@@ -165,34 +170,124 @@ impl Walk {
                         return Some(());
                     }
                     self.close_from(head.depth(), calls);
-                    self.begin(head.depth(), what, entry, position, calls);
+                    self.begin(head, what, entry, position, false, calls);
                 }
                 let open = self.open.pop()?;
-                let Some(index) = open.call else {
-                    self.left_out += u64::from(rule != NO_RULE);
-                    return Some(());
-                };
-                let behind = 8 + usize::from(values).div_ceil(8);
-                let values = bytes(record.get(8..behind)?, values);
-                let thrown = bytes(record.get(behind..)?, thrown);
-                calls.set_read(index as usize, &values, &thrown);
-                let call = calls.get_mut(index as usize)?;
-                call.rule = rule;
-                call.end = End::Closed {
-                    exit: word(3)?,
-                    own: word(4)?,
-                    processor: word(5)?,
-                    slow: word(6)?,
-                    how: head.how(),
-                };
+                self.end(open.call, record, head.how(), calls)?;
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn begin(&mut self, depth: u64, what: u64, entry: u64, position: u64, calls: &mut CallList) {
+    /// The call of a goroutine ends, whose mark may be in another ring.
+    fn exit_of_goroutine(
+        &mut self,
+        head: Head,
+        record: &[u64],
+        position: u64,
+        calls: &mut CallList,
+    ) -> Option<()> {
+        let (what, entry) = (*record.get(1)?, *record.get(2)?);
+        let rule = (*record.get(7)? >> 32) as u32;
+        let function = (what >> 32) as u32;
+        let name = self.name(head, function, entry);
+        self.close_from(head.depth() + 1, calls);
+        let is_open = self.open.last().is_some_and(|top| {
+            top.depth == head.depth() && top.entry == entry && top.function == function
+        });
+        let known = calls.moving.get(name);
+        if !is_open {
+            self.close_from(head.depth(), calls);
+        }
+        if !is_open && known.is_none() {
+            if rule == NO_RULE {
+                if head.how() & HOW_TOLD != 0 {
+                    let early = Early {
+                        record: record.to_vec(),
+                        how: head.how(),
+                    };
+                    calls.moving.add_early(name, early);
+                }
+                return Some(());
+            }
+            let is_told = head.how() & HOW_TOLD != 0;
+            self.begin(head, what, entry, position, is_told, calls);
+        }
+        let call = match known {
+            Some(call) => call,
+            None => self.open.last()?.call,
+        };
+        if is_open || known.is_none() {
+            self.open.pop();
+        }
+        calls.moving.end(name);
+        self.end(call, record, head.how(), calls)
+    }
+
+    fn name(&self, head: Head, function: u32, entry: u64) -> Name {
+        Name {
+            pid: self.thread.0,
+            function,
+            entry,
+            goroutine: head.goroutine(),
+        }
+    }
+
+    /// What an exit record says of the call at `index`.
+    fn end(
+        &mut self,
+        index: Option<u32>,
+        record: &[u64],
+        how: u8,
+        calls: &mut CallList,
+    ) -> Option<()> {
+        let word = |index: usize| record.get(index).copied();
+        let rule = (word(7)? >> 32) as u32;
+        let (values, thrown) = (word(7)? as u16, (word(7)? >> 16) as u16);
+        let Some(index) = index else {
+            self.left_out += u64::from(rule != NO_RULE);
+            return Some(());
+        };
+        let behind = 8 + usize::from(values).div_ceil(8);
+        let values = bytes(record.get(8..behind)?, values);
+        let thrown = bytes(record.get(behind..)?, thrown);
+        calls.set_read(index as usize, &values, &thrown);
+        let call = calls.get_mut(index as usize)?;
+        call.rule = rule;
+        call.end = End::Closed {
+            exit: word(3)?,
+            own: word(4)?,
+            processor: word(5)?,
+            slow: word(6)?,
+            how: how & !(HOW_GOROUTINE | HOW_TOLD),
+        };
+        Some(())
+    }
+
+    /// `moves`: other rings may speak of it, too, or have done so.
+    fn begin(
+        &mut self,
+        head: Head,
+        what: u64,
+        entry: u64,
+        position: u64,
+        moves: bool,
+        calls: &mut CallList,
+    ) {
         let request = what as u32;
+        let function = (what >> 32) as u32;
+        let name = self.name(head, function, entry);
+        let depth = head.depth();
+        if moves && let Some(call) = calls.moving.get(name) {
+            return self.open.push(Opened {
+                depth,
+                entry,
+                function,
+                call,
+                moves,
+            });
+        }
         let parent = self.open.last().and_then(|above| above.call);
         let has_room = self.limit.is_none_or(|limit| calls.len() < limit);
         // A request is a tree of its own, whoever serves it.
@@ -200,24 +295,37 @@ impl Walk {
             let above = calls.get(*parent as usize);
             above.is_some_and(|above| above.request == request)
         };
+        let parent = parent.filter(same);
+        // A goroutine's calls are told as those of one thread that has run it.
+        let above = parent.and_then(|parent| calls.get(parent as usize));
+        let (pid, tid) = above.map_or(self.thread, |above| (above.pid, above.tid));
         let call = Call {
             position,
-            parent: parent.filter(same),
-            function: (what >> 32) as u32,
-            pid: self.thread.0,
-            tid: self.thread.1,
+            parent,
+            function,
+            pid,
+            tid,
             request,
             entry,
             ..Call::default()
         };
+        let place = has_room.then_some(calls.len() as u32);
         self.open.push(Opened {
             depth,
             entry,
-            function: call.function,
-            call: has_room.then_some(calls.len() as u32),
+            function,
+            call: place,
+            moves,
         });
         if has_room {
             calls.push(call);
+        }
+        if moves {
+            calls.moving.add(name, place);
+            if let Some(early) = calls.moving.take_early(name) {
+                self.end(place, &early.record, early.how, calls);
+                calls.moving.end(name);
+            }
         }
     }
 
@@ -235,7 +343,9 @@ impl Walk {
             && top.depth >= depth
         {
             let call = top.call.and_then(|call| calls.get_mut(call as usize));
-            if let Some(call) = call {
+            if let Some(call) = call
+                && !top.moves
+            {
                 call.end = End::Lost;
             }
             self.open.pop();

@@ -131,6 +131,21 @@ impl Debug {
                 name: name.unwrap_or_default(),
                 ..void()
             },
+            // Go's are values: the address of what is called.
+            gimli::DW_TAG_subroutine_type
+                if name
+                    .as_deref()
+                    .is_some_and(|name| name.starts_with("func(")) =>
+            {
+                Type {
+                    name: name.unwrap_or_default(),
+                    size: 8,
+                    kind: TypeKind::Pointer {
+                        to: None,
+                        reference: false,
+                    },
+                }
+            }
             gimli::DW_TAG_subroutine_type => Type {
                 name: "function".into(),
                 size: 0,

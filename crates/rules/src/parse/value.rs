@@ -189,7 +189,7 @@ impl Parser {
             "exception" => Kind::Exception,
             "thread" => Kind::Thread,
             "args" => Kind::Args,
-            "null" | "nullptr" | "NULL" => Kind::Null,
+            "null" | "nullptr" | "NULL" | "nil" => Kind::Null,
             "true" => Kind::Bool(true),
             "false" => Kind::Bool(false),
             _ => Kind::Name(word),

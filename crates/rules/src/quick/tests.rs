@@ -28,6 +28,7 @@ fn compiled(rule: &str) -> (Vec<u8>, Formula) {
         linkage_name: None,
         module: std::path::Path::new(""),
         address: 0,
+        go: false,
     };
     let compiled = crate::compile(&[rule], &[function], &crate::Options::default());
     let compiled = compiled.expect("a rule without types");
@@ -48,8 +49,8 @@ fn holds(formula: &Formula, word: &dyn Fn(Source) -> u64) -> bool {
 /// Whether a rule's program keeps a call with this word in all places at once, when its condition is known at the entry.
 fn kept_at_entry(program: &[u8], word: u64) -> bool {
     let machine = Machine {
-        int: [word; 6],
-        float: [word; 8],
+        int: [word; thalweg_bytecode::INTS],
+        float: [word; thalweg_bytecode::FLOATS],
         sp: SP,
         ..Machine::default()
     };
@@ -178,6 +179,7 @@ fn is_compilable(rule: &str) -> bool {
         linkage_name: None,
         module: std::path::Path::new(""),
         address: 0,
+        go: false,
     };
     crate::compile(&[rule], &[function], &crate::Options::default()).is_ok()
 }

@@ -83,6 +83,7 @@ impl Target {
                 linkage_name: f.linkage_name.as_deref(),
                 module: &self.path,
                 address: f.start,
+                go: false,
             })
             .collect()
     }
@@ -332,7 +333,9 @@ impl Stopped {
             u64::from(vectors.xmm_space[4 * n]) | u64::from(vectors.xmm_space[4 * n + 1]) << 32
         };
         Machine {
-            int: [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9],
+            int: [
+                regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9, 0, 0, 0,
+            ],
             float: std::array::from_fn(low),
             sp: regs.rsp,
             ret: [regs.rax, regs.rdx],

@@ -7,8 +7,8 @@ use super::*;
 /// What a call begins and ends with.
 #[derive(Clone, Copy, Debug)]
 struct Made {
-    ints: [u64; 6],
-    floats: [u64; 8],
+    ints: [u64; thalweg_bytecode::INTS],
+    floats: [u64; thalweg_bytecode::FLOATS],
     stack: [u64; 4],
     ret: u64,
     errno: i64,
