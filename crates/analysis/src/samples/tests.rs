@@ -130,6 +130,42 @@ fn what_looks_cost_is_taken_out_of_everything_alike() {
 }
 
 #[test]
+fn where_the_probes_cost_hides_whose_time_it_was_looks_tell() {
+    const MS: u64 = 1_000_000;
+    let mut profile = fixture::chain(&[(MAIN, 0), (A, 0), (B, 1000 * MS)]);
+    for node in &mut profile.processes[0].threads[0].nodes[1..] {
+        node.calls = 50_000_000;
+    }
+    let costs = ProbeCosts {
+        inner_ns: 8.0,
+        outer_ns: 9.0,
+        error: 0.07,
+        spread: 0.3,
+        taken_out: true,
+        ..ProbeCosts::default()
+    };
+    profile.meta.costs = Some(costs);
+    look(
+        &mut profile,
+        &[
+            (None, MAIN, true, 0),
+            (Some(0), A, true, 5000),
+            (Some(1), B, true, 5000),
+        ],
+    );
+    assert!(fill(&mut profile));
+    let rows = flat(&profile);
+    let row = |function| *rows.iter().find(|row| row.function == function).unwrap();
+    let (a, b) = (row(A), row(B));
+    assert!(a.base.abs_diff(500 * MS) < 50 * MS, "{a:?}");
+    // Probes took most of the time, and may have slowed one of them down more than the other.
+    assert!(a.error > 100 * MS, "{a:?}");
+    let main = row(MAIN);
+    assert_eq!(main.base + a.base + b.base, 1000 * MS);
+    assert!(main.base < 1000, "{main:?}");
+}
+
+#[test]
 fn an_error_is_the_clocks_where_that_is_surer_than_looks() {
     let mut profile = fixture::chain(&[(MAIN, 0), (A, 300_000_000), (B, 700_000_000)]);
     look(

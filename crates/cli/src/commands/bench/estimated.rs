@@ -11,14 +11,15 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use thalweg_analysis::{FunctionTotals, compensate, estimate, flat, summary};
+use thalweg_analysis::{FunctionTotals, flat, summary};
 use thalweg_model::{ProbeState, Profile};
 
 use super::budget::BUDGET;
 use super::programs::WORK_SQL;
 use super::table::{Goal, Table};
-use super::truth::time_on_processor;
+use super::truth::{is_compensated, time_on_processor};
 use super::{Bench, Program, find};
+use crate::args::as_shown;
 
 /// How far off a time may be.
 const MOST_OFF: f64 = 5.0;
@@ -104,9 +105,9 @@ impl Bench {
             .args(options);
         command.arg("--").arg(program).args(arguments);
         self.execute(self.with_input(command)?)?;
-        let mut profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
-        ensure!(compensate(&mut profile), "the recording was not calibrated");
-        estimate(&mut profile);
+        let profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
+        let profile = as_shown(profile, None, false)?;
+        ensure!(is_compensated(&profile), "the recording was not calibrated");
         Ok(profile)
     }
 
