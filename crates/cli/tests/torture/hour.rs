@@ -59,13 +59,24 @@ impl Redis {
 
     fn send(&mut self, commands: &str) {
         let socket = self.connection.get_mut();
-        socket.write_all(commands.as_bytes()).expect("redis reads");
+        if let Err(error) = socket.write_all(commands.as_bytes()) {
+            self.is_gone(error);
+        }
+    }
+
+    /// If it has ended, its last words tell why.
+    fn is_gone(&mut self, error: std::io::Error) -> ! {
+        std::thread::sleep(Duration::from_secs(1));
+        self.live.assert_healthy();
+        panic!("redis lives, but does not talk to us: {error}");
     }
 
     /// One reply: a line, or the text that it announces.
     fn reply(&mut self) -> String {
         let mut line = String::new();
-        self.connection.read_line(&mut line).expect("redis answers");
+        if let Err(error) = self.connection.read_line(&mut line) {
+            self.is_gone(error);
+        }
         let line = line.trim_end();
         assert!(
             !line.is_empty() && !line.starts_with('-'),
