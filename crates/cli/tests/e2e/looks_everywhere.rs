@@ -123,7 +123,8 @@ fn whoever_makes_a_thread_is_seen() {
         stack.last().is_some_and(|name| name.contains("clone")) && stack.contains(&"main")
     });
     let made: u64 = made.map(|(_, looks)| looks).sum();
-    assert!(made > 10, "{made} of {all:?}");
+    // Without unwind information it would be none.
+    assert!(made > 3, "{made} of {all:?}");
 }
 
 #[test]
