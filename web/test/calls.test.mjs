@@ -170,7 +170,7 @@ test("summary and threads show of each metric what the reports say", async () =>
   const { file, address } = config.measured;
   const page = await open(browser, address, "#/summary");
   const near = (text, value) => Math.abs(figure(text) - value) <= value * 0.006;
-  assert.ok(await page.$("section[aria-label=Waiting]"));
+  await page.waitForSelector("section[aria-label=Waiting]");
   for (const metric of ["alloc.bytes", "syscall.calls", "syscall.time"]) {
     const reported = JSON.parse(thalweg("summary", file, "-n", "12", "--json", "--by", metric));
     await page.selectOption("select[aria-label=By]", metric);
