@@ -33,6 +33,24 @@ struct Redis {
     increments: u64,
 }
 
+/// A connection to a redis that has answered.
+fn answering(port: u16) -> std::io::Result<BufReader<TcpStream>> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+    connection.set_nodelay(true)?;
+    connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+    connection.write_all(b"ping\r\n")?;
+    let mut connection = BufReader::new(connection);
+    let mut line = String::new();
+    connection.read_line(&mut line)?;
+    match line.trim_end() {
+        "+PONG" => {
+            connection.get_ref().set_read_timeout(None)?;
+            Ok(connection)
+        }
+        other => Err(std::io::Error::other(format!("it says {other:?}"))),
+    }
+}
+
 impl Redis {
     fn start(directory: &Path, port: u16) -> Redis {
         let mut server = Command::new("/usr/bin/redis-server");
@@ -42,17 +60,17 @@ impl Redis {
             .arg(directory);
         let live = Live::spawn(&mut server);
         let deadline = Instant::now() + Duration::from_secs(30);
+        // Until redis listens, the socket that found the port may still do so in a process that another test is just starting.
         let connection = loop {
-            match TcpStream::connect(("127.0.0.1", port)) {
+            match answering(port) {
                 Ok(connection) => break connection,
                 Err(error) => assert!(Instant::now() < deadline, "redis does not answer: {error}"),
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        connection.set_nodelay(true).expect("a socket");
         Redis {
             live,
-            connection: BufReader::new(connection),
+            connection,
             increments: 0,
         }
     }
