@@ -39,11 +39,10 @@ extern "C" fn tw_slow_kernel(call: u32, sp: u64, function: u32) {
             known => known,
         };
         node = child(slot, node, call, 0, (sp, now));
-        match (node.is_null(), shm::kernel::number(call)) {
-            (true, Some(number)) => count_cut(maker, number, 1),
-            _ => {
-                atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
-            }
+        if !node.is_null() {
+            atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+        } else if let Some(number) = shm::kernel::number(call) {
+            count_cut(maker, number, 1);
         }
         clock::resume(slot, now, false);
     }

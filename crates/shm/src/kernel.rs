@@ -28,13 +28,13 @@ pub const CUTS: u64 = 4096;
 pub const CUT_PLACES: u64 = 64;
 
 pub const fn cut_key(function: u32, number: u32) -> u64 {
-    (function as u64 + 1) << 32 | number as u64
+    (function as u64) << 32 | (number as u64 + 1)
 }
 
 /// The function and the system call of a key.
 pub const fn of_cut_key(key: u64) -> Option<(u32, u32)> {
-    match ((key >> 32) as u32).checked_sub(1) {
-        Some(function) => Some((function, key as u32)),
+    match (key as u32).checked_sub(1) {
+        Some(number) => Some(((key >> 32) as u32, number)),
         None => None,
     }
 }
@@ -44,4 +44,10 @@ pub const fn cut_place(key: u64) -> u64 {
     (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52
 }
 
-const _: () = assert!(core::mem::size_of::<Cut>() as u64 == CUT_SIZE && CUTS == 1 << 12);
+const _: () = {
+    assert!(core::mem::size_of::<Cut>() as u64 == CUT_SIZE && CUTS == 1 << 12);
+    // Where no function is known the place is not free, and the number is known.
+    let of_nobody = of_cut_key(cut_key(crate::NO_FUNCTION, 0));
+    assert!(matches!(of_nobody, Some((crate::NO_FUNCTION, 0))));
+    assert!(of_cut_key(0).is_none());
+};

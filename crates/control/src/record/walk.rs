@@ -144,9 +144,7 @@ impl Walk {
                 let (what, entry) = (*record.get(1)?, *record.get(2)?);
                 let function = (what >> 32) as u32;
                 self.close_from(head.depth() + 1, calls);
-                let known = self.open.last().is_some_and(|top| {
-                    top.depth == head.depth() && top.entry == entry && top.function == function
-                });
+                let known = self.is_innermost(head.depth(), function, entry);
                 if !known {
                     self.close_from(head.depth(), calls);
                     let moves = head.how() & HOW_GOROUTINE != 0;
@@ -161,9 +159,7 @@ impl Walk {
                 let rule = (*record.get(7)? >> 32) as u32;
                 self.close_from(head.depth() + 1, calls);
                 let function = (what >> 32) as u32;
-                let known = self.open.last().is_some_and(|top| {
-                    top.depth == head.depth() && top.entry == entry && top.function == function
-                });
+                let known = self.is_innermost(head.depth(), function, entry);
                 if !known {
                     if rule == NO_RULE {
                         // Its mark was dropped, and with it all that it was there for.
@@ -193,9 +189,7 @@ impl Walk {
         let function = (what >> 32) as u32;
         let name = self.name(head, function, entry);
         self.close_from(head.depth() + 1, calls);
-        let is_open = self.open.last().is_some_and(|top| {
-            top.depth == head.depth() && top.entry == entry && top.function == function
-        });
+        let is_open = self.is_innermost(head.depth(), function, entry);
         let known = calls.moving.get(name);
         if !is_open {
             self.close_from(head.depth(), calls);
@@ -223,6 +217,12 @@ impl Walk {
         }
         calls.moving.end(name);
         self.end(call, record, head.how(), calls)
+    }
+
+    /// Whether it is the innermost call that is open.
+    fn is_innermost(&self, depth: u64, function: u32, entry: u64) -> bool {
+        let same = |top: &Opened| (top.depth, top.function, top.entry) == (depth, function, entry);
+        self.open.last().is_some_and(same)
     }
 
     fn name(&self, head: Head, function: u32, entry: u64) -> Name {
