@@ -196,6 +196,7 @@ impl Calibration {
 /// Nanoseconds that a call costs where nothing was calibrated, and what one without a clock costs of that.
 const USUAL_NS: f64 = 22.0;
 const COUNTED_SHARE: f64 = 0.35;
+const USUAL_LOOK_NS: f64 = 15_000.0;
 
 /// A budget of so many percent, by what the probes cost here. With the hottest functions off, those that are left are called after
 /// many others: their calls cost what calls from afar do.
@@ -212,6 +213,7 @@ pub fn budget(percent: f64) -> Budget {
         timed_ns: near + far,
         counted_ns: near * COUNTED_SHARE + far,
         own_ns,
+        look_ns: kept.map_or(USUAL_LOOK_NS, |kept| kept.look_ns),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! every so often   calls of each function since the last look x what a call costs in its state   = what the probes cost
+//!                  more where looks find probes more often than that (`found.rs`); and what looks themselves cost
 //!                  divided by the processor time of the target less that                         = the share; the same for each thread
 //!                                                                                                  that matters
 //! too much         the functions that tell least for what they cost are sampled or switched off
@@ -13,6 +14,7 @@
 //! else is measured anew. `keep.rs` is for processes that nobody records.
 
 mod choose;
+mod found;
 mod groups;
 mod keep;
 
@@ -22,6 +24,8 @@ use std::time::{Duration, Instant};
 use thalweg_shm as shm;
 
 use self::choose::Candidate;
+use self::found::Found;
+pub use self::found::Seen;
 use self::groups::{Group, Judged, Threads};
 pub(crate) use self::keep::note;
 pub use self::keep::{Kept, keep, keeper};
@@ -43,9 +47,20 @@ pub struct Budget {
     pub counted_ns: f64,
     /// Of the former, what is measured as the function's own time.
     pub own_ns: f64,
+    /// A look at a thread's stack.
+    pub look_ns: f64,
 }
 
 impl Budget {
+    /// The same where calls cost more.
+    fn with_calls_at(self, factor: f64) -> Budget {
+        Budget {
+            timed_ns: self.timed_ns * factor,
+            counted_ns: self.counted_ns * factor,
+            ..self
+        }
+    }
+
     fn cost(&self, state: State) -> f64 {
         match state {
             State::Timed => self.timed_ns,
@@ -86,6 +101,10 @@ const REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(120);
 /// One that has to go again so soon after it came back was tried too early.
 const RELAPSE: Duration = Duration::from_secs(10);
+/// With fewer, a process was too short for a budget.
+const ENOUGH_LOOKS: u64 = 10;
+/// From when on it is told that calls cost more.
+const TOLD: f64 = 1.2;
 /// How many functions go or come in one stop: each takes some microseconds.
 const IN_ONE_STOP: usize = 32;
 /// Between two stops.
@@ -94,6 +113,9 @@ const BREATH: Duration = Duration::from_millis(2);
 /// Keeps one target, and its fork children, within a budget.
 pub struct Governor {
     budget: Budget,
+    /// By what calls cost here.
+    here: Budget,
+    found: Found,
     shared: Shared,
     switcher: Switcher,
     seen: Vec<FunctionSum>,
@@ -140,6 +162,8 @@ impl Governor {
         let now = Instant::now();
         Ok(Governor {
             budget,
+            here: budget,
+            found: Found::default(),
             switcher,
             shared,
             seen: Vec::new(),
@@ -161,14 +185,14 @@ impl Governor {
         })
     }
 
-    /// Looks, if it is time to, and switches what has to be. `pids`: who carries the memory. `before` is called before each switch.
-    pub fn tend(&mut self, pids: &[Pid], before: &mut dyn FnMut()) {
+    /// Looks, if it is time to, and switches what has to be. `pids`: who carries the memory. `drain` is called first, and before each switch.
+    pub fn tend(&mut self, pids: &[Pid], drain: &mut dyn FnMut() -> Seen) {
         let now = Instant::now();
         if now < self.next {
             return;
         }
         let began = thread_time();
-        let looked = self.look(pids, now, before);
+        let looked = self.look(pids, now, drain);
         if let Err(error) = &looked {
             self.failed = Some(error.to_string());
         }
@@ -187,12 +211,18 @@ impl Governor {
         self.next = Instant::now() + self.pause;
     }
 
-    fn look(&mut self, pids: &[Pid], now: Instant, before: &mut dyn FnMut()) -> Result<bool> {
+    fn look(
+        &mut self,
+        pids: &[Pid],
+        now: Instant,
+        drain: &mut dyn FnMut() -> Seen,
+    ) -> Result<bool> {
+        let (looks, in_probes) = self.found.since(drain());
         let used = self.processor_time(pids);
         let threads = &self.threads;
         let mut sums = harvest::by_function(&self.shared, &|all| threads.that_matter(all))?;
         let stopped = std::mem::take(&mut self.stopped_lately);
-        let (by_thread, slow) = self.threads.groups(std::mem::take(&mut sums.threads));
+        let (mut by_thread, slow) = self.threads.groups(std::mem::take(&mut sums.threads));
         let earlier = std::mem::replace(&mut self.seen, sums.functions);
         // Of processes that have ended since, only the trees know what they took; an activation that ends brings more than its
         // part, but nobody has had more than all processors.
@@ -246,8 +276,19 @@ impl Governor {
                 },
             );
         }
+        let usual = all.judge(&self.budget, &known);
+        if usual.share < self.budget.share * FAR_TOO_MUCH {
+            // What is hot goes first, and costs what is usual.
+            let expected = looks * usual.calls / used;
+            self.found.add(in_probes - looks * slow / used, expected);
+        }
+        self.here = self.budget.with_calls_at(self.found.factor());
+        all.apart += looks * self.budget.look_ns;
+        for group in &mut by_thread {
+            group.apart += group.used * looks * self.budget.look_ns / used;
+        }
         let groups = std::iter::once(&all).chain(&by_thread);
-        let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.budget, &known)).collect();
+        let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.here, &known)).collect();
         judged.sort_by(|a, b| b.share.total_cmp(&a.share));
         self.share = judged.first().map_or(0.0, |worst| worst.share);
         self.lately.clear();
@@ -268,7 +309,7 @@ impl Governor {
         if wanted.is_empty() {
             return Ok(false);
         }
-        self.apply(pids, &wanted, now, before)?;
+        self.apply(pids, &wanted, now, drain)?;
         Ok(true)
     }
 
@@ -304,24 +345,32 @@ impl Governor {
                     candidate.state = *state;
                 }
             }
-            chosen.extend(choose::lower(candidates, &self.budget, aim));
+            chosen.extend(choose::lower(candidates, &self.here, aim));
         }
         chosen.into_iter().collect()
     }
 
-    /// What came of it, in a sentence.
-    pub fn report(&self) -> String {
+    /// What came of it, in a sentence; nothing of processes that were gone before anything was known.
+    pub fn report(&self) -> Option<String> {
+        if self.looks < ENOUGH_LOOKS && self.stopped.is_zero() {
+            return None;
+        }
+        let factor = self.found.factor();
+        let colder = match factor >= TOLD {
+            true => format!(", with calls that cost {factor:.1} times what is usual here"),
+            false => String::new(),
+        };
         let failed = self.failed.as_ref();
         let failed =
             failed.map_or_else(String::new, |why| format!("; once it could not be: {why}"));
-        format!(
-            "the budget of {:.1} % was kept by {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what the probes cost is {:.1} %{failed}",
+        Some(format!(
+            "the budget of {:.1} % was kept by {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
             self.budget.share * 100.0,
             self.looks,
             self.longest_stop.as_secs_f64() * 1e3,
             self.stopped.as_secs_f64() * 1e3,
             self.share * 100.0
-        )
+        ))
     }
 
     /// Nanoseconds since the last look.
@@ -360,7 +409,7 @@ impl Governor {
             may_be_sampled: known.may_be_sampled,
             may_be_off: true,
         }));
-        choose::raise(candidates, &self.budget, room.max(0.0), |function| {
+        choose::raise(candidates, &self.here, room.max(0.0), |function| {
             let known = self.memory.get(&function);
             known.is_some_and(|known| known.rest >= LONGEST_REST / 4)
         })
@@ -372,13 +421,13 @@ impl Governor {
         pids: &[Pid],
         wanted: &[(u32, State)],
         now: Instant,
-        before: &mut dyn FnMut(),
+        drain: &mut dyn FnMut() -> Seen,
     ) -> Result<()> {
         for (number, some) in wanted.chunks(IN_ONE_STOP).enumerate() {
             if number > 0 {
                 std::thread::sleep(BREATH);
             }
-            before();
+            drain();
             self.apply_some(pids, some, now)?;
         }
         Ok(())

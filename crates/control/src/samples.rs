@@ -39,6 +39,7 @@ use self::space::{Outcome, Space};
 pub use self::spool::{Looking, looker};
 use self::stubs::Stubs;
 use self::tree::Tree;
+use crate::budget::Seen;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::memory::Shared;
@@ -253,8 +254,8 @@ impl Sampler {
         self.drain();
     }
 
-    /// Takes what the kernel has seen.
-    pub(crate) fn drain(&mut self) {
+    /// Takes what the kernel has seen, and says how much that is so far.
+    pub(crate) fn drain(&mut self) -> Seen {
         self.counted.clear();
         if let Ok(header) = self.shared.header()
             && !self.stubs.is_current(&header)
@@ -267,6 +268,11 @@ impl Sampler {
         }
         self.read_rings();
         self.drained = Instant::now();
+        let totals = &self.looks.totals;
+        Seen {
+            looks: totals.looks,
+            in_probes: totals.in_probes,
+        }
     }
 
     fn read_rings(&mut self) {

@@ -156,6 +156,7 @@ mod tests {
         timed_ns: 20.0,
         counted_ns: 6.0,
         own_ns: 0.0,
+        look_ns: 0.0,
     };
 
     fn candidate(function: u32, rate: f64, own: f64) -> Candidate {

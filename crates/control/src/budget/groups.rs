@@ -38,6 +38,8 @@ pub(super) struct Judged {
     pub share: f64,
     pub pinned: f64,
     pub apart: f64,
+    /// What calls cost, in nanoseconds.
+    pub calls: f64,
     pub candidates: Vec<Candidate>,
 }
 
@@ -70,6 +72,7 @@ impl Group {
             share: cost / plain,
             pinned: pinned / plain,
             apart: self.apart / plain,
+            calls: cost - self.apart,
             candidates,
         }
     }
@@ -138,6 +141,7 @@ mod tests {
         timed_ns: 20.0,
         counted_ns: 6.0,
         own_ns: 0.0,
+        look_ns: 0.0,
     };
 
     fn thread(root: u64, clock_ns: f64, calls: Vec<u64>) -> ThreadSum {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_shm as shm;
 
-use super::{Budget, Governor};
+use super::{Budget, Governor, Seen};
 use crate::detach;
 use crate::error::{Error, Result};
 use crate::memory::{self, Identity, Shared};
@@ -138,9 +138,10 @@ impl Looker {
         spool.tend(self.sampler.as_mut(), true, note)
     }
 
-    fn drain(&mut self) {
-        if let Some(sampler) = &mut self.sampler {
-            sampler.drain();
+    fn drain(&mut self) -> Seen {
+        match &mut self.sampler {
+            Some(sampler) => sampler.drain(),
+            None => Seen::default(),
         }
     }
 
@@ -157,7 +158,7 @@ impl Looker {
 }
 
 fn said(unseen: Option<&String>, governor: Option<&Governor>) -> Vec<String> {
-    let kept = governor.map(Governor::report);
+    let kept = governor.and_then(Governor::report);
     unseen.cloned().into_iter().chain(kept).collect()
 }
 

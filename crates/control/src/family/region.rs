@@ -15,7 +15,7 @@ use super::strays::Strays;
 use super::{Common, Reached, exec};
 use crate::accounts;
 use crate::attach::Attached;
-use crate::budget::{self, Governor};
+use crate::budget::{self, Governor, Seen};
 use crate::clock;
 use crate::detach;
 use crate::error::Result;
@@ -283,8 +283,9 @@ impl Region<'_> {
         let sampler = &mut self.sampler;
         governor.tend(&pids, &mut || {
             // What was seen is judged by the states that held then.
-            if let Some(sampler) = sampler {
-                sampler.drain();
+            match sampler {
+                Some(sampler) => sampler.drain(),
+                None => Seen::default(),
             }
         });
     }
@@ -312,7 +313,7 @@ impl Region<'_> {
     fn tend_spool(&mut self) {
         if let Some(spool) = &mut self.spool {
             let governor = &self.governor;
-            let notes = || governor.iter().map(Governor::report).collect();
+            let notes = || governor.iter().filter_map(Governor::report).collect();
             // They do without after a while.
             let _ = spool.tend(self.sampler.as_mut(), false, notes);
         }
@@ -518,7 +519,7 @@ impl Region<'_> {
             };
         }
         if let Some(governor) = &self.governor {
-            profile.notes.push(governor.report());
+            profile.notes.extend(governor.report());
         }
         if let Some(sampler) = &mut self.sampler {
             sampler.drain();
