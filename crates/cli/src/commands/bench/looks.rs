@@ -12,7 +12,7 @@ use super::Bench;
 use super::budget::BUDGET;
 use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
-use super::truth::{MOST_OFF, MOST_POINTS, Shares, is_compensated};
+use super::truth::{MOST_OFF, Shares, is_compensated};
 use super::turns::Turns;
 use crate::args::as_shown;
 use crate::calibration::Calibration;
@@ -85,12 +85,7 @@ impl Outcome {
             Some(goal),
         );
         if let Some(shares) = &self.shares {
-            let name = format!("worst share of {}, raw {:.1}", shares.functions, shares.raw);
-            let goal = Goal::at_most("points", shares.compensated, MOST_POINTS);
-            table.goal(&name, goal);
-            table.note(&format!("    of {}", shares.whose));
-            let goal = Goal::at_most("not covered", shares.uncovered.into(), 0.0);
-            table.goal("their errors", goal);
+            shares.rows(table);
         }
     }
 }

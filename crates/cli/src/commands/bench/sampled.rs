@@ -19,13 +19,14 @@ const STACK: &str = "dwarf,32768";
 /// Once in so many looks.
 const HARDLY_EVER: u64 = 1000;
 
-/// How often functions were seen on the stack, and at its end.
+/// How often functions were seen on the stack, and at its end. By the profile's numbers of the functions.
 #[derive(Default)]
 pub struct Sampled {
     pub samples: u64,
-    /// By the profile's number of the function.
-    pub on_stack: HashMap<u32, u64>,
-    pub at_end: HashMap<u32, u64>,
+    on_stack: HashMap<u32, u64>,
+    at_end: HashMap<u32, u64>,
+    /// Of each run, looks and those at each function.
+    runs: Vec<(u64, HashMap<u32, u64>)>,
 }
 
 impl Sampled {
@@ -35,10 +36,19 @@ impl Sampled {
         seen as f64 / self.samples.max(1) as f64
     }
 
-    /// What that is off by chance, as a standard deviation.
+    /// By how much the share of one run differs from that, as a standard deviation: it is not known better than by so many looks, and a program
+    /// that puts its tables in other places each time does not do the same each time.
     pub fn deviation(&self, function: u32) -> f64 {
         let share = self.cum_share(function);
-        (share * (1.0 - share) / self.samples.max(1) as f64).sqrt()
+        let by_chance = |looks: u64| share * (1.0 - share) / looks.max(1) as f64;
+        let of_runs = self.runs.iter().map(|(looks, seen)| {
+            let seen = seen.get(&function).copied().unwrap_or(0);
+            let off = seen as f64 / (*looks).max(1) as f64 - share;
+            off * off - by_chance(*looks)
+        });
+        let runs = self.runs.len().max(2) - 1;
+        let of_runs = of_runs.sum::<f64>().max(0.0) / runs as f64;
+        (of_runs + by_chance(self.samples)).sqrt()
     }
 
     /// Most own time first. What was hardly ever seen is not hot.
@@ -95,6 +105,7 @@ impl Sampled {
             .arg(data);
         let output = script.output().context("cannot run perf script")?;
         let text = String::from_utf8_lossy(&output.stdout);
+        self.runs.push(Default::default());
         for stack in text.split("\n\n") {
             self.add(stack, places);
         }
@@ -122,8 +133,14 @@ impl Sampled {
         };
         self.samples += 1;
         *self.at_end.entry(end).or_default() += 1;
-        for function in seen {
+        for &function in &seen {
             *self.on_stack.entry(function).or_default() += 1;
+        }
+        if let Some((looks, of_run)) = self.runs.last_mut() {
+            *looks += 1;
+            for function in seen {
+                *of_run.entry(function).or_default() += 1;
+            }
         }
     }
 }
@@ -227,5 +244,21 @@ mod tests {
         assert_eq!(sampled.hottest(5), [0, 1]);
         // The address 0x200 of a caller is the end of main, not the start of leaf.
         assert_eq!((sampled.cum_share(0), sampled.cum_share(1)), (1.0, 0.5));
+    }
+
+    #[test]
+    fn runs_that_differ_by_more_than_chance_are_told_from_those_that_do_not() {
+        let of = |shares: [u64; 4]| Sampled {
+            samples: 40_000,
+            on_stack: HashMap::from([(0, shares.iter().sum())]),
+            at_end: HashMap::new(),
+            runs: shares
+                .map(|seen| (10_000, HashMap::from([(0, seen)])))
+                .into(),
+        };
+        let same = of([5000, 5030, 4970, 5000]).deviation(0);
+        assert!((0.0025..0.003).contains(&same), "{same}");
+        let other = of([4500, 5500, 4500, 5500]).deviation(0);
+        assert!((0.05..0.06).contains(&other), "{other}");
     }
 }

@@ -21,13 +21,14 @@ use crate::calibration::Calibration;
 
 /// Of so many functions the share is looked at.
 const HOTTEST: usize = 10;
-/// Looks at a program until a share is known to about a point.
+/// Looks at a program until a share is known to about a point, and how much it differs from run to run.
 const LOOKS: u64 = 3000;
+const LEAST_RUNS: u32 = 4;
 const MOST_RUNS: u32 = 80;
 
 /// What the goals are.
 pub(super) const MOST_OFF: f64 = 0.05;
-pub(super) const MOST_POINTS: f64 = 3.0;
+const MOST_POINTS: f64 = 3.0;
 
 /// What a sample may be off by chance.
 const TWO_SIGMA: f64 = 2.0;
@@ -50,6 +51,8 @@ pub(super) struct Shares {
     pub raw: f64,
     pub compensated: f64,
     pub whose: String,
+    /// By how many points that function's share differs from run to run, as a standard deviation.
+    pub varies: f64,
     /// Whose cum is farther from the truth than its error says.
     pub uncovered: u32,
 }
@@ -161,7 +164,7 @@ impl Bench {
         let places = Places::of(raw);
         let mut sampled = Sampled::default();
         for run in 0..MOST_RUNS {
-            if sampled.samples >= LOOKS {
+            if sampled.samples >= LOOKS && run >= LEAST_RUNS {
                 break;
             }
             eprint!("\r\x1b[Kperf, run {}: {}", run + 1, program.name);
@@ -193,6 +196,7 @@ impl Bench {
                 shares.compensated = points(cum / whole);
                 let name = &compensated.functions[function as usize].name;
                 shares.whose.clone_from(name);
+                shares.varies = 100.0 * sampled.deviation(function);
             }
             let by_chance = TWO_SIGMA * sampled.deviation(function);
             let off = (cum - truth * true_share).abs();
@@ -257,12 +261,21 @@ impl Outcome {
             Some(goal),
         );
         if let Some(shares) = &self.shares {
-            let name = format!("worst share of {}, raw {:.1}", shares.functions, shares.raw);
-            let goal = Goal::at_most("points", shares.compensated, MOST_POINTS);
-            table.goal(&name, goal);
-            table.note(&format!("    of {}", shares.whose));
-            let goal = Goal::at_most("not covered", shares.uncovered.into(), 0.0);
-            table.goal("their errors", goal);
+            shares.rows(table);
         }
+    }
+}
+
+impl Shares {
+    pub(super) fn rows(&self, table: &mut Table) {
+        let name = format!("worst share of {}, raw {:.1}", self.functions, self.raw);
+        let goal = Goal::at_most("points", self.compensated, MOST_POINTS);
+        table.goal(&name, goal);
+        let (whose, varies) = (&self.whose, self.varies);
+        table.note(&format!(
+            "    of {whose}, which differs by {varies:.1} from run to run"
+        ));
+        let goal = Goal::at_most("not covered", self.uncovered.into(), 0.0);
+        table.goal("their errors", goal);
     }
 }
