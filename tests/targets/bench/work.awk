@@ -1,6 +1,6 @@
 # Arrays, substrings, concatenation.
 BEGIN {
-    for (i = 0; i < 200000; i++) {
+    for (i = 0; i < 2000000; i++) {
         key = substr(i * 7919, 1, 3)
         sums[key] += i
         text = text (i % 10)

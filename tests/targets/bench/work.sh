@@ -1,7 +1,7 @@
 # Loops, arithmetic, strings, arrays, functions.
 add() { sum=$((sum + $1 % 7)); }
 sum=0 words=()
-for ((i = 0; i < 6000; i++)); do
+for ((i = 0; i < 60000; i++)); do
     add $i
     word="w$((i * 7919 % 1009))"
     case $word in

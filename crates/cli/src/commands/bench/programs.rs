@@ -132,25 +132,29 @@ const fn case(
     held_out(seen(name, "truth", what, arguments, &[]))
 }
 
-/// A tenth of a second or so when nobody looks: the start, which no profile has, is a hundredth of it.
+/// Half a second or so when nobody looks: long enough for looks to tell shares.
 pub const TRUTH: &[Program] = &[
-    case("leaf", "2 ns under a slow parent", &["leaf", "400000"]),
-    case("recursion", "fibonacci", &["recursion", "200000"]),
-    case("fan-out", "64 callees of a nanosecond", &["fan", "600000"]),
-    case("mixed", "2 ns to 1 us", &["mixed", "1500000"]),
-    case("threads", "the same in two threads", &["threads", "750000"]),
+    case("leaf", "2 ns under a slow parent", &["leaf", "3000000"]),
+    case("recursion", "fibonacci", &["recursion", "1500000"]),
+    case("fan-out", "64 callees of a nanosecond", &["fan", "6000000"]),
+    case("mixed", "2 ns to 1 us", &["mixed", "12000000"]),
+    case(
+        "threads",
+        "the same in two threads",
+        &["threads", "6000000"],
+    ),
     seen(
         "cpython",
         "python3.11",
         PROGRAMS[0].what,
-        &["work.py", "400"],
+        &["work.py", "2500"],
         PROGRAMS[0].files,
     ),
     seen(
         "lua",
         "lua5.4",
         PROGRAMS[1].what,
-        &["work.lua", "300"],
+        &["work.lua", "2000"],
         PROGRAMS[1].files,
     ),
     seen(
@@ -158,7 +162,7 @@ pub const TRUTH: &[Program] = &[
         "sqlite3",
         PROGRAMS[2].what,
         &[":memory:", ".read work.sql"],
-        &[("work.sql", WORK_SQL, 20)],
+        &[("work.sql", WORK_SQL, 120)],
     ),
     seen(
         "perl",
@@ -248,9 +252,9 @@ pub const LONG: &[Program] = &[
 const TEXT: (&str, &str, usize) = (
     "text",
     include_str!("../../../../../docs/design/engine.md"),
-    500,
+    3000,
 );
-const SHORT_TEXT: (&str, &str, usize) = (TEXT.0, TEXT.1, 60);
+const SHORT_TEXT: (&str, &str, usize) = (TEXT.0, TEXT.1, 600);
 
 impl Program {
     pub fn all() -> &'static [Program] {
