@@ -1,5 +1,6 @@
 // Counts its own calls, function by function, while it does what goroutines do: many of them, on stacks that grow, blocked, preempted,
-// collected, ended by panics. Prints the counts. With an argument it waits for a line of input before it begins.
+// collected, ended by panics. Checks every answer and prints the counts. The first argument is how many rounds it makes, or "-": until there is a line
+// of input, and after another one it ends. With a second argument it waits for a line before it begins.
 package main
 
 import (
@@ -291,23 +292,65 @@ func round(id int, answers *[16]int64) {
 }
 
 func main() {
+	input := bufio.NewReader(os.Stdin)
 	if len(os.Args) > 2 {
 		fmt.Println("ready")
-		bufio.NewReader(os.Stdin).ReadString('\n')
+		input.ReadString('\n')
 	}
+	var stop uint32
 	debug.SetGCPercent(1)
 	runtime.GOMAXPROCS(6)
 	rounds := 10
-	if len(os.Args) > 1 {
+	if len(os.Args) > 1 && os.Args[1] == "-" {
+		rounds = 1 << 30
+		go func() {
+			input.ReadString('\n')
+			atomic.StoreUint32(&stop, 1)
+		}()
+	} else if len(os.Args) > 1 {
 		fmt.Sscan(os.Args[1], &rounds)
 	}
 	var answers [16]int64
 	for i := 0; i < rounds; i++ {
+		if atomic.LoadUint32(&stop) != 0 {
+			rounds = i
+			break
+		}
 		round(i, &answers)
+	}
+	if answers != expected(rounds) {
+		panic(fmt.Sprint("wrong answers ", answers, expected(rounds)))
 	}
 	fmt.Println("answers", strings.Trim(fmt.Sprint(answers), "[]"))
 	sort.Slice(counters, func(i, j int) bool { return counters[i].name < counters[j].name })
 	for _, c := range counters {
 		fmt.Println(c.name, c.calls)
 	}
+	if atomic.LoadUint32(&stop) != 0 {
+		fmt.Println("end")
+		input.ReadString('\n')
+	}
+}
+
+// What the rounds before `rounds` have to come to.
+func expected(rounds int) (sums [16]int64) {
+	for id := 0; id < rounds; id++ {
+		n := int64(2000 + id)
+		sums[0] += 8 * n * (n + 1) / 2
+		for x := id; x < id+2; x++ {
+			y := x
+			for i := 0; i < 200000; i++ {
+				y = y*1664525 + 1013904223
+			}
+			sums[1] += int64(y)
+		}
+		sums[2] += 4 * 500 * 499 / 2
+		sums[3] += 50
+		sums[4] += int64(len("runtime error: invalid memory address or nil pointer dereference"))
+		sums[5] += int64((id + 1) * 1103515245 % 10007)
+		sums[6] += 1 + 4 + 9 + 4
+		sums[7] += 190 + int64(byte(id))
+		sums[8] += 200
+	}
+	return sums
 }

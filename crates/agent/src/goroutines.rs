@@ -19,6 +19,7 @@ use crate::parked;
 use crate::record::{self, Registers};
 use crate::slow::{drop_above, leave_with, push};
 use crate::stacks::{park, restore};
+use crate::states;
 use crate::tree::{self, Callee};
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, frame_sp, is_goroutine};
@@ -38,10 +39,10 @@ impl Goroutine {
     }
 }
 
-/// The function `function` begins; its return address is at `sp`.
+/// The function that `word` names begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
-extern "C" fn tw_go_entry(function: u32, sp: u64, g: u64) {
-    enter(function, sp, Goroutine(g), None);
+extern "C" fn tw_go_entry(word: u32, sp: u64, g: u64) {
+    enter(word, sp, Goroutine(g), None);
 }
 
 /// The same where single calls are recorded.
@@ -55,8 +56,9 @@ extern "C" fn tw_go_entry_r(
     enter(function, sp, Goroutine(g), Some(Registers::Go(saved)));
 }
 
-fn enter(function: u32, sp: u64, g: Goroutine, registers: Option<Registers>) {
+fn enter(word: u32, sp: u64, g: Goroutine, registers: Option<Registers>) {
     let began = ticks();
+    let function = word & shm::MODE_FUNCTION;
     let Some(slot) = current(g, sp) else {
         return;
     };
@@ -82,6 +84,9 @@ fn enter(function: u32, sp: u64, g: Goroutine, registers: Option<Registers>) {
             && pushed
         {
             record::began(slot, function, sp, &registers);
+        }
+        if word & shm::MODE_UNTIMED != 0 && pushed {
+            states::make_untimed(slot);
         }
         clock::resume(slot, now, false);
     }

@@ -27,7 +27,8 @@ use crate::memory::{Slot, atomic64, flags, ticks};
 use crate::moved;
 use crate::parked::{self, Chain, Parking};
 use crate::record;
-use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below};
+use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below, pop};
+use crate::states;
 use crate::sweep;
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
@@ -263,6 +264,11 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
         let belongings = moved::is_asked(slot).then(|| moved::leaves(slot, base));
         while slot.top() > base {
             let top = slot.top();
+            if states::is_not_parked(slot, top) {
+                states::end_unseen(slot, top, now);
+                pop(slot, now);
+                continue;
+            }
             let node = (*top).node as *mut Node;
             let key = (*top).key;
             let mut own = 0;
@@ -337,6 +343,14 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
                     // Its time stays where it was settled.
                     (*caller).child = (*caller).child.wrapping_add(rest);
                     rest = 0;
+                }
+                return;
+            }
+            if states::is_not_restored(parked, rest) {
+                if timed {
+                    // Its time stays where it was settled, too.
+                    (*caller).child = (*caller).child.wrapping_add(parked.own);
+                    rest = rest.wrapping_sub(parked.own);
                 }
                 return;
             }

@@ -8,7 +8,7 @@ use crate::memory::{Slot, atomic64, flags, header, region};
 use crate::slow::{function_of, in_folded};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node, ProbeState};
+use thalweg_shm::{Frame, Node, ParkedFrame, ProbeState};
 
 /// The call that was just pushed is not timed.
 ///
@@ -63,7 +63,35 @@ pub unsafe fn ends_unseen(slot: Slot, frame: *const Frame) -> bool {
     unsafe {
         let per_ns = (*header()).ticks_per_ns;
         let since = off_since(slot, frame).filter(|_| (*frame).key != 0);
-        since.is_some_and(|since| !shm::lasts((*frame).start, since, per_ns))
+        since.is_some_and(|since| !shm::lasts(&*frame, since, per_ns))
+    }
+}
+
+/// Whether the goroutine's activation is not taken along where the goroutine leaves its thread, because its function is switched off: goroutines come and go
+/// often, and carry nothing that nobody will see the end of. Where single calls are recorded they do, because the end of each is told.
+///
+/// # Safety
+/// As for `ends_unseen`.
+pub unsafe fn is_not_parked(slot: Slot, frame: *const Frame) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        shm::is_goroutine((*frame).key)
+            && flags() & shm::HEADER_RECORDS == 0
+            && ends_unseen(slot, frame)
+    }
+}
+
+/// The same for one that was parked when it had taken `took`, where it would come back.
+pub fn is_not_restored(parked: &ParkedFrame, took: u64) -> bool {
+    // SAFETY: the header is mapped; every function has a state.
+    unsafe {
+        let is_off = |state: *const ProbeState| {
+            (&raw const (*state).state).read_volatile() == shm::PROBE_OFF
+        };
+        shm::is_goroutine(parked.key)
+            && flags() & shm::HEADER_RECORDS == 0
+            && state_of(parked.function).is_some_and(is_off)
+            && !shm::is_lasting(took, (*header()).ticks_per_ns)
     }
 }
 

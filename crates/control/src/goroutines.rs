@@ -33,6 +33,19 @@ pub fn stack_ends(stopped: &Stopped, regs: &Regs) -> Vec<u64> {
     words.filter_map(|g| end_of(stopped, g, machine)).collect()
 }
 
+/// Where the slow path's stack ends that a thread of Go's goes to, and, if it is there, where it left the goroutine's. `ours`: whether a GS base is one of our slots.
+pub fn slow_stack(
+    stopped: &Stopped,
+    regs: &Regs,
+    ours: impl Fn(u64) -> bool,
+) -> Option<(u64, Option<u64>)> {
+    let slot = Some(regs.gs_base).filter(|base| ours(*base))?;
+    let end = word(stopped, slot.wrapping_add(shm::PRIVATE_GO_STACK as u64))?;
+    let is_there = end.wrapping_sub(regs.rsp) <= shm::AGENT_STACK;
+    let left = is_there.then(|| word(stopped, end - 8)).flatten();
+    Some((end, left))
+}
+
 /// Where the stack of `g` ends, if that is a goroutine of `machine`.
 fn end_of(stopped: &Stopped, g: u64, machine: u64) -> Option<u64> {
     if machine == 0 || word(stopped, g.wrapping_add(shm::G_MACHINE as u64))? != machine {

@@ -15,18 +15,21 @@
 //!
 //! Nothing is changed but with the process stopped and not about to be detached, and a stop has one holder.
 
+mod change;
+
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use thalweg_patch::Patch;
 use thalweg_shm as shm;
 
+use self::change::Change;
 use crate::attach::lookup;
 use crate::coroutines;
 use crate::detach;
 use crate::error::{Error, Result};
+use crate::goroutines;
 use crate::ledger::{Ledger, Switchable};
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
@@ -65,7 +68,8 @@ pub struct Outcome {
     pub stop: Duration,
 }
 
-const FIXED: &str = "it, or a function that hangs on it, has to stay probed: a gate, a switch of stacks, or Go code";
+const FIXED: &str =
+    "it, or a function that hangs on it, has to stay probed: a gate, or a switch of stacks";
 const NO_MODE: &str = "its calls are either timed or not counted at all";
 const NO_CLOCK: &str = "nothing is timed in this recording";
 const RECORDS: &str = "where single calls are recorded, every call is timed";
@@ -277,6 +281,11 @@ impl Switcher {
         Ok(outcome)
     }
 
+    /// Whether this is the GS base of a thread that has a slot.
+    fn is_ours(&self, gs: u64) -> bool {
+        gs.wrapping_sub(self.base) < shm::PRIVATE_SIZE
+    }
+
     fn carries(&self, pid: Pid) -> bool {
         let start = RemoteAddr(self.base + shm::PRIVATE_SIZE);
         memory::carries(pid, self.identity, start)
@@ -315,8 +324,7 @@ impl Switcher {
         for tid in stopped.threads().to_vec() {
             threads.push((tid, stopped.regs(tid)?));
         }
-        let ours = |gs: u64| gs.wrapping_sub(self.base) < shm::PRIVATE_SIZE;
-        if !threads.iter().any(|(_, regs)| ours(regs.gs_base)) {
+        if !threads.iter().any(|(_, regs)| self.is_ours(regs.gs_base)) {
             // A child from which everything has been taken out, but for the memory.
             return Ok(Duration::ZERO);
         }
@@ -356,6 +364,7 @@ impl Switcher {
         }
         let mut frames = sigframe::Frames::of(stopped)?;
         let mut stacks = Vec::new();
+        let ours = |gs: u64| self.is_ours(gs);
         for tid in stopped.threads().to_vec() {
             let mut regs = stopped.regs(tid)?;
             if let Some(moved) = lookup(pairs, regs.rip) {
@@ -366,6 +375,13 @@ impl Switcher {
             if let Some(running) = coroutines::running(&self.shared, header, regs.gs_base) {
                 frames.add_end(running.end);
                 stacks.push(running.own);
+            }
+            for end in goroutines::stack_ends(stopped, &regs) {
+                frames.add_end(end);
+            }
+            if let Some((end, left)) = goroutines::slow_stack(stopped, &regs, ours) {
+                frames.add_end(end);
+                stacks.extend(left);
             }
         }
         for stack in coroutines::parked(&self.shared, header) {
@@ -396,107 +412,6 @@ impl Switcher {
                 return self.shared.write(at, &word.to_le_bytes());
             }
             index = (index + 1) & mask;
-        }
-        Ok(())
-    }
-}
-
-/// Everything that a stop is for, made before it.
-struct Change<'a> {
-    off: HashSet<u32>,
-    on: HashSet<u32>,
-    /// Patches that go, in the order in which they have to.
-    taken: Vec<Patches<'a>>,
-    put: Vec<Patches<'a>>,
-    /// Springboards that go: a thread that stands on one has yet to leave for the stub.
-    boards: Vec<(u64, u64)>,
-    /// Instructions that will run in a stub again.
-    moves: Vec<(u64, u64)>,
-    /// Address, and what is there while the target is probed and while it is not.
-    tails: Vec<(u32, u64, [u8; 4], [u8; 4])>,
-}
-
-/// Patches of one ledger.
-struct Patches<'a> {
-    ledger: &'a Ledger,
-    patches: Vec<&'a Patch>,
-}
-
-impl<'a> Change<'a> {
-    fn new(ledgers: &'a [Ledger], off: HashSet<u32>, on: HashSet<u32>) -> Change<'a> {
-        let mut change = Change {
-            off,
-            on,
-            taken: Vec::new(),
-            put: Vec::new(),
-            boards: Vec::new(),
-            moves: Vec::new(),
-            tails: Vec::new(),
-        };
-        for ledger in ledgers {
-            let of = |functions: &HashSet<u32>| -> Vec<&Patch> {
-                let owned = ledger.patches.iter().zip(&ledger.owners);
-                owned
-                    .filter(|(_, owner)| functions.contains(owner))
-                    .map(|(patch, _)| patch)
-                    .collect()
-            };
-            let (mut taken, put) = (of(&change.off), of(&change.on));
-            taken.reverse();
-            let boards = taken.iter().map(|patch| patch.address);
-            let boards = boards.filter_map(|at| Some((at, lookup(&ledger.back, at)?)));
-            change.boards.extend(boards);
-            for one in &ledger.switchable {
-                if change.on.contains(&one.function) {
-                    let from = ledger.moves.partition_point(|pair| pair.0 < one.low);
-                    let to = ledger.moves.partition_point(|pair| pair.0 < one.high);
-                    change.moves.extend(&ledger.moves[from..to]);
-                }
-            }
-            for tail in &ledger.tails {
-                if change.off.contains(&tail.target) || change.on.contains(&tail.target) {
-                    change
-                        .tails
-                        .push((tail.target, tail.address, tail.probed, tail.unprobed));
-                }
-            }
-            if !taken.is_empty() {
-                change.taken.push(Patches {
-                    ledger,
-                    patches: taken,
-                });
-            }
-            if !put.is_empty() {
-                change.put.push(Patches {
-                    ledger,
-                    patches: put,
-                });
-            }
-        }
-        change.boards.sort_unstable();
-        change.moves.sort_unstable();
-        change
-    }
-
-    fn write_tails(
-        &self,
-        stopped: &mut Stopped,
-        chosen: impl Fn(u32) -> bool,
-        is_probed: bool,
-    ) -> Result<()> {
-        for &(target, address, probed, unprobed) in &self.tails {
-            if !chosen(target) {
-                continue;
-            }
-            let (old, new) = match is_probed {
-                true => (unprobed, probed),
-                false => (probed, unprobed),
-            };
-            let mut now = [0; 4];
-            // Stubs of a module that is not there any more may be another's by now.
-            if stopped.read(RemoteAddr(address), &mut now).is_ok() && now == old {
-                stopped.write(RemoteAddr(address), &new)?;
-            }
         }
         Ok(())
     }

@@ -311,7 +311,12 @@ impl Emitter<'_, '_> {
         self.place
             .encoder
             .encode(probe, keep_flags, at, &mut self.out.stubs);
-        if let Probe::Entry { function, loops } = probe {
+        let entry = match probe {
+            Probe::Entry { function, loops } => Some((function, loops)),
+            Probe::GoEntry { function } => Some((function, false)),
+            _ => None,
+        };
+        if let Some((function, loops)) = entry {
             let end = self.here();
             self.out.entries.push(EntrySite {
                 function,

@@ -12,7 +12,7 @@
 //! the bits are 0 and cost nothing: with them the number is not the one that the tree's node has, and the compare fails. An
 //! exit sees by its frame (`Frame::start`) whether the call was timed.
 
-use crate::{Header, NODE_SIZE, WAITS_SIZE, Waits, waits_offset, waits_place};
+use crate::{Frame, Header, NODE_SIZE, WAITS_SIZE, Waits, is_goroutine, waits_offset, waits_place};
 
 /// In the word behind the call of an entry probe: calls are not timed ...
 pub const MODE_UNTIMED: u32 = 1 << 31;
@@ -57,10 +57,17 @@ pub const PROBE_STATE_SIZE: u64 = 32;
 /// stack and keeps its time. A shorter one has returned right after that, unseen.
 const LASTING_NS: u64 = 1_000_000;
 
-/// Whether the activation that began at `start` is such a one. `since`: when its function was switched off, on the same clock.
-pub const fn lasts(start: u64, since: u64, ticks_per_ns: u64) -> bool {
-    let ticks = (LASTING_NS as u128 * ticks_per_ns as u128) >> 32;
-    start != 0 && since.saturating_sub(start) as u128 >= ticks
+/// Whether the activation is such a one. `since`: when its function was switched off, on the same clock. One that seems to have begun later is a
+/// goroutine's that was parked then, and came back because it had lasted for as long.
+pub const fn lasts(frame: &Frame, since: u64, ticks_per_ns: u64) -> bool {
+    let came_back = is_goroutine(frame.key) && frame.start >= since;
+    let before = since.saturating_sub(frame.start);
+    frame.start != 0 && (came_back || is_lasting(before, ticks_per_ns))
+}
+
+/// The same for one that has taken so many ticks.
+pub const fn is_lasting(ticks: u64, ticks_per_ns: u64) -> bool {
+    ticks as u128 >= (LASTING_NS as u128 * ticks_per_ns as u128) >> 32
 }
 
 /// What a quarter of a node's address is added to, to find where its untimed calls are counted: `PrivateSlot::untimed`.

@@ -1,4 +1,5 @@
-// Go and C calling each other, each counting its own calls; and a thread that C made, which calls into Go.
+// Go and C calling each other, each counting its own calls; and a thread that C made, which calls into Go. The first argument is how many rounds it
+// makes, or "-": until there is a line of input. With a second one it waits for a line before it begins.
 package main
 
 /*
@@ -11,6 +12,7 @@ uint64_t c_count(int i);
 import "C"
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"runtime"
@@ -51,12 +53,24 @@ func onOneThread(n int) int {
 }
 
 func main() {
+	input := bufio.NewReader(os.Stdin)
+	if len(os.Args) > 2 {
+		fmt.Println("ready")
+		input.ReadString('\n')
+	}
+	var stop uint32
 	rounds := 20
-	if len(os.Args) > 1 {
+	if len(os.Args) > 1 && os.Args[1] == "-" {
+		rounds = 1 << 30
+		go func() {
+			input.ReadString('\n')
+			atomic.StoreUint32(&stop, 1)
+		}()
+	} else if len(os.Args) > 1 {
 		fmt.Sscan(os.Args[1], &rounds)
 	}
-	var answer int64
-	for i := 0; i < rounds; i++ {
+	var answer, expected int64
+	for i := 0; i < rounds && atomic.LoadUint32(&stop) == 0; i++ {
 		var wg sync.WaitGroup
 		run := func(f func() int) {
 			wg.Add(1)
@@ -71,6 +85,12 @@ func main() {
 		}
 		run(func() int { return onOneThread(3) })
 		wg.Wait()
+		if i == 0 {
+			expected = answer
+		}
+		if answer != expected*int64(i+1) {
+			panic(fmt.Sprint("wrong answer ", answer, expected, i))
+		}
 	}
 	fmt.Println("answer", answer)
 	fmt.Println("main.back", backs)

@@ -91,7 +91,7 @@ mov rdx, [rsp - 16]
 mov rax, [rsp - 8]
 ret
 6:
-.if \clock * (1 - \go) * (1 - \rec)
+.if \clock * (1 - \rec)
 test esi, esi
 js 16f
 .endif
@@ -173,7 +173,7 @@ SLOW_CALL tw_slow_gap_entry
 .endif
 jmp 3b
 .endif
-.if \clock * (1 - \go) * (1 - \rec)
+.if \clock * (1 - \rec)
 16: # a function whose calls are not timed, or one now and then
 btr rsi, {UNTIMED_BIT}
 btr rsi, {SAMPLED_BIT}
@@ -201,6 +201,9 @@ shr rdx, 32
 lea rdx, [rsp + rdx - 8]
 .if \loops
 sub rdx, -128
+.endif
+.if \go
+sub rdx, [r14 + {STACK_END}]
 .endif
 mov gs:[rcx + 32 + {KEY}], rdx
 mov gs:[rcx + 32 + {FNODE}], rax

@@ -71,8 +71,6 @@ je 16f
 .endif
 .if \rec
 COUNTER
-.elseif \clock * \go
-TICKS
 .endif
 .if \go
 cmp r14, gs:[{GOROUTINE}]
@@ -92,7 +90,7 @@ IS_LONG rax, 10f
 sub rax, gs:[{OFF}]
 .endif
 .if \clock
-.if (1 - \go) * (1 - \rec)
+.if \rec == 0
 cmp qword ptr gs:[rcx + {START}], 0
 je 28f
 TICKS
@@ -246,10 +244,10 @@ mov rsi, rdx
 SLOW_CALL tw_slow_gap_exit
 mov rcx, gs:[{TOP}]
 jmp 6b
-.if \rec == 0
+.endif
+.if \clock * (1 - \rec)
 28: POP_UNTIMED
 jmp 3b
-.endif
 .endif
 .if \alloc
 16: # an allocator returns, or what it has jumped to; where called there is a jump to elsewhere yet to come

@@ -18,13 +18,13 @@ use thalweg_model::{Profile, read_file};
 /// Module and address.
 type Place = (String, u64);
 
-fn place(profile: &Profile, function: u32) -> Place {
+pub fn place(profile: &Profile, function: u32) -> Place {
     let function = &profile.functions[function as usize];
     let module = &profile.modules[function.module as usize];
     (module.name.clone(), function.address)
 }
 
-fn calls(profile: &Profile) -> BTreeMap<Place, u64> {
+pub fn calls(profile: &Profile) -> BTreeMap<Place, u64> {
     let mut calls = BTreeMap::new();
     let threads = profile.processes.iter().flat_map(|p| &p.threads);
     for node in threads.flat_map(|thread| &thread.nodes) {
@@ -34,20 +34,20 @@ fn calls(profile: &Profile) -> BTreeMap<Place, u64> {
 }
 
 /// Functions that were off for a while.
-fn off(profile: &Profile) -> BTreeSet<Place> {
+pub fn off(profile: &Profile) -> BTreeSet<Place> {
     let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
     was_off.map(|one| place(profile, one.function)).collect()
 }
 
 /// A program, its arguments, and the file that it reads.
-struct Run {
-    program: PathBuf,
+pub struct Run {
+    pub program: PathBuf,
     arguments: Vec<String>,
     input: PathBuf,
 }
 
 impl Run {
-    fn new(program: &str, arguments: &[&str]) -> Run {
+    pub fn new(program: &str, arguments: &[&str]) -> Run {
         Run {
             program: Path::new("/usr/bin").join(program),
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
@@ -55,13 +55,13 @@ impl Run {
         }
     }
 
-    fn plain(&self) -> String {
+    pub fn plain(&self) -> String {
         run(Command::new(&self.program)
             .args(&self.arguments)
             .stdin(File::open(&self.input).expect("input")))
     }
 
-    fn record(&self, options: &[&str]) -> (String, Profile) {
+    pub fn record(&self, options: &[&str]) -> (String, Profile) {
         let scratch = Scratch::new();
         let file = scratch.join("profile.thalweg");
         let mut record = command();

@@ -32,6 +32,7 @@ mod sites;
 mod stacks;
 mod support;
 mod switched;
+mod switched_go;
 mod syscalls;
 mod threads;
 mod top;

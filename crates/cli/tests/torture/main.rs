@@ -4,6 +4,7 @@
 
 mod batch;
 mod cycles;
+mod goroutines;
 mod hour;
 mod processor;
 mod row;

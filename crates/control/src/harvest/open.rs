@@ -88,7 +88,7 @@ impl Reader<'_> {
             // One that has made a tail jump returns with whom it jumped to.
             let off_since = returns_with.or_else(|| {
                 let since = self.off_since(number?)?.saturating_sub(clock.off);
-                let lasts = shm::lasts(frame.start, since, self.header.ticks_per_ns);
+                let lasts = shm::lasts(frame, since, self.header.ticks_per_ns);
                 (!lasts).then_some(since)
             });
             returns_with = off_since.filter(|_| frame.key & shm::KEY_TAIL != 0);

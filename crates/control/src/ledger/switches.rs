@@ -22,7 +22,7 @@ pub struct Switchable {
     pub high: u64,
     /// Address of the byte in its stub that says how its calls are counted; 0: it cannot be told.
     pub mode_at: u64,
-    /// Never to be switched off: it has a gate, allocates where that is counted, its exits tell where a thread goes on, or it is Go code.
+    /// Never to be switched off: it has a gate, allocates where that is counted, or its exits tell where a thread goes on.
     pub fixed: bool,
     /// Functions whose patches have to be there as long as its own are.
     pub needs: Vec<u32>,
@@ -84,15 +84,7 @@ impl Switches {
                 continue;
             }
             let events = planned.windows.iter().flat_map(|w| &w.events);
-            let special = |probe: Probe| {
-                matches!(
-                    probe,
-                    Probe::Switch { .. }
-                        | Probe::GoEntry { .. }
-                        | Probe::GoReturn
-                        | Probe::GoLeave { .. }
-                )
-            };
+            let special = |probe: Probe| matches!(probe, Probe::Switch { .. });
             let function = &surveyed.module.functions[index];
             // What goes on in a fragment goes on in whatever that does.
             let mut all = planned.needs.clone();
