@@ -1,5 +1,5 @@
-//! What a budget keeps: four real programs that go on for some seconds, by themselves, fully timed, and with `--budget 5%`; and a thread
-//! among others that would hide what the probes cost it.
+//! What a budget keeps: four real programs that go on for some seconds, by themselves, fully timed, and with `--budget 5%`; a thread
+//! among others that would hide what the probes cost it; and goroutines.
 //!
 //! Each says itself how much processor time a round of its work takes, after the first second: so neither thalweg's
 //! own work before and after, nor the moments in which it learns what is hot, is in the figures.
@@ -54,8 +54,9 @@ end
 /// About as many rounds as take three seconds.
 const SQL_ROUNDS: usize = 400;
 
-/// The program that is built here.
+/// Programs that are built here: by gcc, and by the Go compiler.
 const HOT: &str = "hot";
+const GO: &str = "go";
 
 #[derive(Clone, Copy)]
 enum Way {
@@ -69,17 +70,21 @@ impl Bench {
         table.heading(&format!(
             "--budget {BUDGET}: processor time of a round, or of a thousand requests, after the first second"
         ));
-        let hot = self.build_hot()?;
-        let programs: [(&str, &str, Measure); 5] = [
+        let programs: [(&str, &str, Measure); 6] = [
             ("cpython", "python3.11", Bench::script),
             ("lua", "lua5.4", Bench::script),
             ("sqlite", "sqlite3", Bench::sqlite),
             ("redis", "redis-server", Bench::redis),
             ("one hot thread of eight", HOT, Bench::hot),
+            ("four goroutines", GO, Bench::hot),
         ];
         for (name, command, measure) in programs {
-            let own = (command == HOT).then(|| hot.clone());
-            let Some(path) = own.or_else(|| find(command)) else {
+            let path = match command {
+                HOT => Some(self.build_hot()?),
+                GO => self.build_hot_go()?,
+                _ => find(command),
+            };
+            let Some(path) = path else {
                 eprintln!("{command} is not installed: its rows are left out");
                 continue;
             };
@@ -198,7 +203,7 @@ impl Bench {
         Ok(seconds)
     }
 
-    /// The hot one of eight threads: seconds of a round, as it says itself.
+    /// The hot one of eight threads, or all of the goroutines: seconds of a round, as the program says itself.
     fn hot(&self, program: &str, way: Way) -> anyhow::Result<f64> {
         let (_, said) = self.execute(self.in_way(way, program))?;
         let seconds = said.trim().parse();
@@ -214,6 +219,23 @@ impl Bench {
             .arg(source);
         self.execute(gcc).context("the benchmark needs gcc")?;
         Ok(program)
+    }
+
+    /// `None`: there is no Go compiler.
+    fn build_hot_go(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(compiler) = find(GO) else {
+            return Ok(None);
+        };
+        let source = self.write("hot.go", super::programs::HOT_GO)?;
+        let program = self.path("hot-go");
+        let mut go = Command::new(compiler);
+        go.args(["build", "-o"])
+            .arg(&program)
+            .arg(source)
+            .env("GOCACHE", self.path("go-cache"))
+            .env("GO111MODULE", "off");
+        self.execute(go).context("the Go program was not built")?;
+        Ok(Some(program))
     }
 }
 

@@ -20,6 +20,9 @@ pub const TRUTH_C: &str = include_str!("../../../../../tests/targets/bench/truth
 /// One busy thread among others that call little, for budgets.
 pub const HOT: &str = include_str!("../../../../../tests/targets/bench/hot.c");
 
+/// Goroutines that call short functions, for budgets.
+pub const HOT_GO: &str = include_str!("../../../../../tests/targets/bench/hot.go");
+
 pub struct Program {
     pub name: &'static str,
     pub command: &'static str,
