@@ -195,6 +195,64 @@ fn a_go_function_that_is_off_is_not_counted_and_comes_back() {
     end(live);
 }
 
+#[test]
+fn what_is_off_and_on_again_is_patched_as_it_was() {
+    for (compiler, name) in [(Path::new("go"), "patched"), (&newer(), "patched-newer")] {
+        let program = goroutines(compiler, name);
+        let mut live = Live::ready(&program, &["-", "wait"]);
+        let before = live.text();
+        succeed(&["attach", &live.id()]);
+        let patched = live.text();
+        live.tell("go");
+        for _ in 0..3 {
+            succeed(&["switch", &live.id(), "--off", "."]);
+            assert_ne!(live.text(), patched, "nothing went off");
+            succeed(&["switch", &live.id(), "--time", "."]);
+            assert_eq!(live.text(), patched);
+        }
+        succeed(&["detach", &live.id()]);
+        assert_restored(&before, &live.text());
+        own_counts(&mut live);
+        end(live);
+    }
+}
+
+/// A goroutine waits in a function that goes off, and is not seen to return when it is back on: meanwhile what it calls is nobody's callee.
+#[test]
+fn a_goroutine_that_waits_in_a_function_forgets_it_when_it_goes_off() {
+    let program = program(Path::new("go"), "gowaiting.go", "waiting", &[]);
+    let mut live = Live::ready(&program, &[]);
+    let scratch = Scratch::new();
+    let file = scratch.join("out.thalweg");
+    let before = live.text();
+    succeed(&["attach", &live.id()]);
+    assert_eq!(live.ask("a"), "1 a");
+    succeed(&["switch", &live.id(), "--off", r"^main\.serve$"]);
+    assert_eq!(live.ask("b"), "2 b");
+    succeed(&["switch", &live.id(), "--time", r"^main\.serve$"]);
+    assert_eq!(live.ask("c"), "3 c");
+    assert_eq!(live.ask("d"), "4 d");
+    succeed(&["detach", &live.id(), "-o", file.to_str().expect("UTF-8")]);
+    assert_restored(&before, &live.text());
+    live.tell("end");
+    let (rest, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success() && rest == "end\n", "{status}: {rest}");
+    let profile = export(&file);
+    assert_eq!(profile.calls_by_name()["main.serve"], 1);
+    let (mut inside, mut outside) = (0, 0);
+    for (thread, node) in profile.nodes_named("main.handle") {
+        match profile
+            .path(thread, node)
+            .iter()
+            .any(|name| name == "main.serve")
+        {
+            true => inside += node.calls,
+            false => outside += node.calls,
+        }
+    }
+    assert_eq!((inside, outside), (1, 3));
+}
+
 /// Goroutines that C has called, and threads that C made, in the midst of both.
 #[test]
 fn go_and_c_that_call_each_other_are_exact_through_switches() {
