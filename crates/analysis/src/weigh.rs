@@ -1,7 +1,12 @@
 //! Any metric in the place of time: what a context did itself becomes its base, with what its callees did its cum. So
 //! everything that can be asked of times can be asked of it: tables, trees, graphs, pictures, exports, comparisons.
 
-use thalweg_model::{Metric, Profile};
+use thalweg_model::{Looked, Metric, NodeFlags, Profile};
+
+use crate::flat;
+
+/// Once in twenty times chance does more.
+const TWO_SIGMA: f64 = 1.96;
 
 /// The same profile, weighed by a metric that it has.
 pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
@@ -12,6 +17,8 @@ pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
             node.base = thread.metrics.of(index).get(metric);
             node.cum = node.base;
             (node.min, node.max, node.terminal) = (0, 0, 0);
+            // That is said of times.
+            node.untimed = 0;
         }
         // Parents stand before their children.
         for index in (0..nodes.len()).rev() {
@@ -27,7 +34,35 @@ pub fn weigh(mut profile: Profile, metric: Metric) -> Profile {
     profile.meta.costs = None;
     profile.meta.overhead_ns_per_call = 0.0;
     profile.meta.weighed_by = Some(metric);
+    let counting = profile.meta.counting_of(metric);
+    if let Some(period) = counting.filter(|one| !one.is_exact()).map(|one| one.period) {
+        mark_estimates(&mut profile, period);
+    }
     profile
+}
+
+/// Each look stands for `period` events: what chance makes of n looks is the root of n.
+fn mark_estimates(profile: &mut Profile, period: u64) {
+    let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
+    for node in threads.flat_map(|thread| &mut thread.nodes) {
+        if node.cum > 0 {
+            node.flags |= NodeFlags::LOOKED;
+        }
+    }
+    let error = |looks: u64| (TWO_SIGMA * (looks as f64).sqrt() * period as f64).round() as u64;
+    let rows = flat(profile).into_iter().filter(|row| row.cum > 0);
+    profile.looked = rows
+        .map(|row| {
+            let (own, on_stack) = (row.base / period, row.cum / period);
+            Looked {
+                function: row.function,
+                own,
+                on_stack,
+                error_ns: error(own),
+                cum_error_ns: error(on_stack),
+            }
+        })
+        .collect();
 }
 
 #[cfg(test)]
@@ -39,7 +74,7 @@ mod tests {
         Part, Thresholds, arbitrary, callees, callers, combine, flat, narrow, prune, threads,
     };
     use proptest::prelude::*;
-    use thalweg_model::Thread;
+    use thalweg_model::{Counting, Thread};
 
     #[test]
     fn a_metric_adds_up_over_callees_and_counts_once_under_recursion() {
@@ -56,6 +91,55 @@ mod tests {
             .collect();
         assert_eq!(figures, [(MAIN, 0, 137), (A, 107, 137), (B, 30, 37)]);
         assert_eq!(weighed.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_every_so_many_events_were_looked_at_for_is_an_estimate_and_says_how_good() {
+        let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5)]);
+        let metrics = &mut profile.processes[0].threads[0].metrics;
+        metrics.set(1, Metric::Instructions, 100_000);
+        metrics.set(2, Metric::Instructions, 300_000);
+        metrics.set(2, Metric::Faults, 3);
+        for (metric, period) in [(Metric::Instructions, 1000), (Metric::Faults, 1)] {
+            profile.meta.counting.push(Counting {
+                metric,
+                period,
+                in_kernel: false,
+                looks: 400,
+                lost: 0,
+                in_probes: 0,
+                nobodys: 0,
+                cut_short: 0,
+            });
+        }
+        let weighed = weigh(profile.clone(), Metric::Instructions);
+        let errors: Vec<_> = weighed
+            .looked
+            .iter()
+            .map(|one| {
+                (
+                    one.function,
+                    one.own,
+                    one.on_stack,
+                    one.error_ns,
+                    one.cum_error_ns,
+                )
+            })
+            .collect();
+        let all = (MAIN, 0, 400, 0, 39_200);
+        let of_a = (A, 100, 400, 19_600, 39_200);
+        let of_b = (B, 300, 300, 33_948, 33_948);
+        assert_eq!(errors, [all, of_a, of_b]);
+        let marked = |profile: &Profile| {
+            let nodes = &profile.processes[0].threads[0].nodes;
+            nodes
+                .iter()
+                .filter(|n| n.flags.contains(NodeFlags::LOOKED))
+                .count()
+        };
+        assert_eq!(marked(&weighed), 3);
+        let exact = weigh(profile, Metric::Faults);
+        assert!(exact.looked.is_empty() && marked(&exact) == 0);
     }
 
     fn figures_are_with_their_contexts(thread: &Thread) -> bool {

@@ -15,6 +15,7 @@ use thalweg_control::samples::{self, Looking, MOST_HZ, Samples};
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::calibration::{self, Calibration};
 use crate::live;
+use crate::metric;
 
 /// How often stacks are looked at under a budget, unless the user says otherwise.
 const USUAL_SAMPLES: u32 = 499;
@@ -81,17 +82,20 @@ pub struct Keeper<'a> {
 impl Keeper<'_> {
     /// Is that process, until the target is detached or ends.
     pub fn stay(self, pid: Pid) -> anyhow::Result<()> {
-        let filter = live::options(self.filter, self.measure, &[], false)?.filter;
+        let options = live::options(self.filter, self.measure, &[], false)?;
+        let (filter, mut wishes) = (options.filter, options.looking);
+        wishes.samples = self.samples;
         let kept = Kept {
             budget: self.measure.budget.map(calibration::budget),
-            looking: self.samples.map(|samples| Looking { samples, filter }),
+            looking: (!wishes.is_empty()).then_some(Looking { wishes, filter }),
         };
         Ok(budget::keep(pid, kept)?)
     }
 
     /// Starts it beside a process that was just attached, if there is something to do; where that fails the target is restored.
     pub fn start(self, pid: Pid) -> anyhow::Result<()> {
-        if self.measure.budget.is_none() && self.samples.is_none() {
+        let counts = metric::are_counted_outside(&self.measure.metrics);
+        if self.measure.budget.is_none() && self.samples.is_none() && !counts {
             return Ok(());
         }
         self.begin(pid).or_else(|error| {

@@ -15,6 +15,7 @@ use thalweg_control::attach::Options;
 use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
 use thalweg_control::proc::{self, Pid, Tid};
+use thalweg_control::samples::Wishes;
 use thalweg_control::{detach, lines};
 use thalweg_model::{OutputFile, Profile};
 
@@ -42,7 +43,10 @@ pub fn options(
         system_calls: wanted.system_calls,
         memory: measure.memory,
         budget: measure.budget.map(calibration::budget),
-        samples: None,
+        looking: Wishes {
+            samples: None,
+            counters: wanted.counters,
+        },
         pruning: measure.pruning(),
         follow,
         gates_suffice: false,

@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use thalweg_control::counters::{self, Counter};
+use thalweg_control::counters::Counter;
 use thalweg_model::{Metric, Profile};
 
 use crate::report;
@@ -14,41 +14,60 @@ pub enum Extra {
     Alloc,
     /// System calls: how many, how long, by whom and by name
     Syscalls,
-    /// Instructions executed, by the processor's counter
+    /// Page faults, each by who caused it
+    Faults,
+    /// How often threads left the processor, each by where
+    Switches,
+    /// Instructions executed, by the processor's counter: estimates
     Instructions,
-    /// Processor cycles, by its counter
+    /// Processor cycles, by its counter: estimates
     Cycles,
-    /// Cache misses, by its counter
+    /// Cache misses, by its counter: estimates
     CacheMisses,
 }
 
+impl Extra {
+    fn counter(self) -> Option<Counter> {
+        match self {
+            Extra::Alloc | Extra::Syscalls => None,
+            Extra::Faults => Some(Counter::Faults),
+            Extra::Switches => Some(Counter::Switches),
+            Extra::Instructions => Some(Counter::Instructions),
+            Extra::Cycles => Some(Counter::Cycles),
+            Extra::CacheMisses => Some(Counter::CacheMisses),
+        }
+    }
+}
+
 /// What is to be measured beside calls and time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub alloc: bool,
     pub system_calls: bool,
+    pub counters: Vec<Counter>,
 }
 
-/// The processor's counters are refused, with the reason.
+/// What the kernel or the machine does not count is refused, with the reason.
 pub fn wanted(extras: &[Extra]) -> anyhow::Result<Wanted> {
-    for extra in extras {
-        let (counter, name) = match extra {
-            Extra::Alloc | Extra::Syscalls => continue,
-            Extra::Instructions => (Counter::Instructions, "instructions"),
-            Extra::Cycles => (Counter::Cycles, "cycles"),
-            Extra::CacheMisses => (Counter::CacheMisses, "cache-misses"),
-        };
-        match counters::try_open(counter) {
-            Err(reason) => bail!("--metric {name}: {reason}"),
-            Ok(()) => bail!(
-                "--metric {name}: this machine has the counter, but thalweg does not read it yet"
-            ),
+    let mut counters = Vec::new();
+    for counter in extras.iter().filter_map(|extra| extra.counter()) {
+        if let Err(reason) = counter.check() {
+            bail!("--metric {}: {reason}", counter.metric().name());
+        }
+        if !counters.contains(&counter) {
+            counters.push(counter);
         }
     }
     Ok(Wanted {
+        counters,
         alloc: extras.contains(&Extra::Alloc),
         system_calls: extras.contains(&Extra::Syscalls),
     })
+}
+
+/// Whether somebody has to stay beside the target for it.
+pub fn are_counted_outside(extras: &[Extra]) -> bool {
+    extras.iter().any(|extra| extra.counter().is_some())
 }
 
 /// A metric by its name, for `--by`.
@@ -73,6 +92,11 @@ pub fn missing(metric: Metric) -> anyhow::Error {
     let recorded = match metric {
         Metric::SyscallTime => "--metric syscalls and with a clock",
         Metric::SyscallCalls => "--metric syscalls",
+        Metric::Faults
+        | Metric::Switches
+        | Metric::Instructions
+        | Metric::Cycles
+        | Metric::CacheMisses => &format!("--metric {}", metric.name()),
         _ => "--metric alloc",
     };
     anyhow!(

@@ -30,7 +30,7 @@ use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::pruning::Pruning;
 use crate::record::Recording;
-use crate::samples::Samples;
+use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
 use crate::threads;
@@ -53,8 +53,8 @@ pub struct Options {
     pub memory: u64,
     /// How much the probes may cost.
     pub budget: Option<Budget>,
-    /// How often stacks are looked at, where a controller stays.
-    pub samples: Option<Samples>,
+    /// What stacks are looked at for, where a controller stays.
+    pub looking: Wishes,
     pub pruning: Pruning,
     /// Count fork children too, and where a controller lives, the programs that they become.
     pub follow: bool,

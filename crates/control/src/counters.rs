@@ -1,7 +1,17 @@
-//! The processor's event counters: whether this machine gives us any. Nothing reads them yet.
+//! What the kernel and the processor count for threads: whether this machine and this user's rights allow it, and how often stacks are
+//! looked at for it.
+//!
+//! Page faults and switches are looked at one by one: the figures are exact. Instructions, cycles and cache misses are so many that one in a
+//! million or so is, and each look stands for all of them: estimates.
+
+use thalweg_model::Metric;
+
+use crate::samples::event::{self, Event, Wanted};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
+    Faults,
+    Switches,
     Instructions,
     Cycles,
     CacheMisses,
@@ -14,45 +24,82 @@ pub enum NoCounter {
     )]
     Absent(std::io::Error),
     #[error(
-        "the kernel does not let this user count (perf_event_open: {0}): see /proc/sys/kernel/perf_event_paranoid"
+        "the kernel does not let this user count (perf_event_open: {0}): set kernel.perf_event_paranoid to 2 or less, run as root or with CAP_PERFMON, and see that no seccomp filter of a container forbids perf_event_open"
     )]
     Forbidden(std::io::Error),
+    #[error(
+        "a thread leaves its processor in the kernel, where the kernel does not let this user look: set kernel.perf_event_paranoid to 1 or less, or run as root or with CAP_PERFMON"
+    )]
+    NotInTheKernel,
+    #[error("this kernel does not know how (perf_event_open: {0}): it needs Linux 5.13 or later")]
+    TooOld(std::io::Error),
 }
 
-/// Asks the kernel for the counter, for this very thread, and gives it back at once.
-pub fn try_open(counter: Counter) -> Result<(), NoCounter> {
-    const TYPE_HARDWARE: u32 = 0;
-    /// The first version of `perf_event_attr`, which every kernel knows.
-    const SIZE: u32 = 64;
-    const EXCLUDE_KERNEL: u64 = 1 << 5;
-    let config: u64 = match counter {
-        Counter::Cycles => 0,
-        Counter::Instructions => 1,
-        Counter::CacheMisses => 3,
-    };
-    let mut attributes = [0u64; SIZE as usize / 8];
-    attributes[0] = u64::from(TYPE_HARDWARE) | u64::from(SIZE) << 32;
-    attributes[1] = config;
-    attributes[5] = EXCLUDE_KERNEL;
-    // SAFETY: the kernel reads SIZE bytes; the descriptor that it may give is closed here.
-    let opened = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            attributes.as_ptr(),
-            0,
-            -1,
-            -1,
-            0u64,
-        )
-    };
-    if opened >= 0 {
-        // SAFETY: it is ours.
-        unsafe { libc::close(opened as i32) };
-        return Ok(());
+/// What is copied of a stack where every event is looked at: many stacks are no deeper, and there may be hundreds of thousands in a second.
+const STACK: u32 = 16 << 10;
+/// And where few are.
+const DEEP_STACK: u32 = 32 << 10;
+
+/// Looks that find room on one processor while nobody reads them: as many as there is memory for.
+const MANY: usize = 4096;
+const FEW: usize = 256;
+
+/// Some hundred looks a second, or some thousand; primes, which nothing that recurs keeps pace with.
+const INSTRUCTIONS: u64 = 2_000_003;
+const CYCLES: u64 = 2_000_003;
+const MISSES: u64 = 10_007;
+
+impl Counter {
+    pub fn metric(self) -> Metric {
+        match self {
+            Counter::Faults => Metric::Faults,
+            Counter::Switches => Metric::Switches,
+            Counter::Instructions => Metric::Instructions,
+            Counter::Cycles => Metric::Cycles,
+            Counter::CacheMisses => Metric::CacheMisses,
+        }
     }
-    let error = std::io::Error::last_os_error();
-    Err(match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => NoCounter::Forbidden(error),
-        _ => NoCounter::Absent(error),
-    })
+
+    pub(crate) fn wanted(self) -> Wanted {
+        let each = |event: Event| Wanted {
+            event,
+            period: 1,
+            stack: STACK,
+            kernel: true,
+            room: MANY,
+        };
+        // The program's own: what the kernel does for it is the same with and without probes, and mostly not its doing.
+        let some = |event: Event, period: u64| Wanted {
+            event,
+            period,
+            stack: DEEP_STACK,
+            kernel: false,
+            room: FEW,
+        };
+        match self {
+            Counter::Faults => each(Event::Faults),
+            Counter::Switches => each(Event::Switches),
+            Counter::Instructions => some(Event::Instructions, INSTRUCTIONS),
+            Counter::Cycles => some(Event::Cycles, CYCLES),
+            Counter::CacheMisses => some(Event::CacheMisses, MISSES),
+        }
+    }
+
+    /// What the kernel allows of it, tried on ourselves.
+    pub(crate) fn allowed(self) -> Result<Wanted, NoCounter> {
+        let allowed = event::allowed(self.wanted());
+        let wanted = allowed.map_err(|error| match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => NoCounter::Forbidden(error),
+            Some(libc::EINVAL | libc::E2BIG) => NoCounter::TooOld(error),
+            _ => NoCounter::Absent(error),
+        })?;
+        match self {
+            Counter::Switches if !wanted.kernel => Err(NoCounter::NotInTheKernel),
+            _ => Ok(wanted),
+        }
+    }
+
+    pub fn check(self) -> Result<(), NoCounter> {
+        self.allowed().map(drop)
+    }
 }

@@ -9,6 +9,7 @@ use thalweg_control::error::Error;
 use thalweg_control::filter::Filter;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::pruning::Pruning;
+use thalweg_control::samples::Wishes;
 use thalweg_model::Profile;
 
 const MAIN: &str = r#"
@@ -40,7 +41,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         pruning: Pruning::default(),
         follow: false,
         budget: None,
-        samples: None,
+        looking: Wishes::default(),
         gates_suffice: false,
         recording: None,
     };

@@ -79,6 +79,40 @@ struct Meta<'a> {
     pruned_calls: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sampling: Option<Sampling>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counting: Vec<Counting>,
+}
+
+/// How a metric came about that the kernel counts.
+#[derive(Serialize)]
+pub struct Counting {
+    metric: &'static str,
+    exact: bool,
+    period: u64,
+    in_kernel: bool,
+    looks: u64,
+    lost: u64,
+    in_probes: u64,
+    nobodys: u64,
+    cut_short: u64,
+}
+
+impl Counting {
+    pub fn of(profile: &Profile) -> Vec<Counting> {
+        let all = profile.meta.counting.iter();
+        all.map(|one| Counting {
+            metric: one.metric.name(),
+            exact: one.is_exact(),
+            period: one.period,
+            in_kernel: one.in_kernel,
+            looks: one.looks,
+            lost: one.lost,
+            in_probes: one.in_probes,
+            nobodys: one.nobodys,
+            cut_short: one.cut_short,
+        })
+        .collect()
+    }
 }
 
 /// How threads were looked at on a timer, and what came of it.
@@ -125,6 +159,7 @@ impl Meta<'_> {
             pruned_contexts: meta.pruned.contexts,
             pruned_calls: meta.pruned.calls,
             sampling: Sampling::of(profile),
+            counting: Counting::of(profile),
         }
     }
 }

@@ -127,6 +127,11 @@ metrics! {
     "unmap_bytes" UnmapBytes;
     "syscall_calls" SyscallCalls;
     "syscall_time" SyscallTime;
+    "faults" Faults;
+    "switches" Switches;
+    "instructions" Instructions;
+    "cycles" Cycles;
+    "cache_misses" CacheMisses;
 }
 
 /// Those of this profile.

@@ -10,7 +10,7 @@ use crate::profile::{
     Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
     Skipped, Thread,
 };
-use crate::{calls, kernel, nodes, samples, sites, switched};
+use crate::{calls, counting, kernel, nodes, samples, sites, switched};
 
 pub(crate) mod tag {
     pub const META: u64 = 1;
@@ -38,6 +38,7 @@ pub(crate) mod tag {
     pub const PRUNED: u64 = 24;
     pub const ENTERS_KERNEL: u64 = 42;
     pub const COUNTED_KERNEL: u64 = 43;
+    pub const COUNTING: u64 = 44;
 }
 
 /// In pieces, which follow each other.
@@ -96,6 +97,11 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
     }
     if !profile.meta.metrics.is_empty() {
         section(&mut out, tag::METRICS, |out| encode_metrics(profile, out));
+    }
+    if !profile.meta.counting.is_empty() {
+        section(&mut out, tag::COUNTING, |out| {
+            list(out, &profile.meta.counting, counting::encode)
+        });
     }
     if nodes_of(profile).any(|node| node.untimed > 0) {
         section(&mut out, tag::UNTIMED, |out| {
@@ -178,6 +184,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::ENTERS_KERNEL => profile.enters_kernel = kernel::decode(section)?,
             tag::COUNTED_KERNEL => kernel::decode_counted(&mut profile.enters_kernel, section)?,
             tag::METRICS => decode_metrics(&mut profile, section)?,
+            tag::COUNTING => profile.meta.counting = counting::decode(section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             tag::LOOK_COST => costs(&mut profile.meta)?.look_ns = section.float()?,
             tag::UNTIMED => decode_few(
@@ -255,6 +262,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         weighed_by: None,
         estimated: false,
         sampling: None,
+        counting: Vec::new(),
     })
 }
 

@@ -11,6 +11,7 @@ mod body;
 mod calls;
 mod codec;
 mod container;
+mod counting;
 mod error;
 mod file;
 mod kernel;
@@ -27,6 +28,7 @@ mod values;
 
 pub use calls::{Call, CallEnd, Recorded, Rule, Signature};
 pub use container::{read, write};
+pub use counting::Counting;
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use kernel::{EntersKernel, Made, SystemCall, system_call_name};

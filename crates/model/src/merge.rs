@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::counting;
 use crate::profile::{Module, Process, Profile, Site, SiteId, Skipped};
 use crate::switched::Switched;
 
@@ -102,6 +103,8 @@ impl Merger {
             (Some(one), Some(other)) => Some(one.plus(other)),
             (one, other) => one.or(other),
         };
+        let mut counting = std::mem::take(&mut ours.counting);
+        counting::add(&mut counting, &other.meta.counting);
         let end = later_ns.saturating_add(other.meta.duration_ns);
         let duration_ns = ours.duration_ns.max(end);
         let mut metrics = std::mem::take(&mut ours.metrics);
@@ -115,6 +118,7 @@ impl Merger {
         ours.memory_bytes = memory_bytes;
         ours.pruned = pruned;
         ours.sampling = sampling;
+        ours.counting = counting;
         ours.duration_ns = duration_ns;
         ours.metrics = metrics;
     }

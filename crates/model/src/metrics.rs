@@ -19,6 +19,13 @@ pub enum Metric {
     /// Times that the function entered the kernel, and its own time, waiting included, where it is a function that does.
     SyscallCalls,
     SyscallTime,
+    /// What the kernel counts, see `counting.rs`: page faults, and how often a thread left its processor.
+    Faults,
+    Switches,
+    /// What the processor counts, in the program's own code as opposed to the kernel's.
+    Instructions,
+    Cycles,
+    CacheMisses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +59,11 @@ impl Metric {
         Metric::UnmapBytes,
         Metric::SyscallCalls,
         Metric::SyscallTime,
+        Metric::Faults,
+        Metric::Switches,
+        Metric::Instructions,
+        Metric::Cycles,
+        Metric::CacheMisses,
     ];
     /// What `--metric alloc` measures.
     pub const OF_ALLOCATION: &[Metric] = Metric::ALL.split_at(Metric::UnmapBytes as usize + 1).0;
@@ -71,6 +83,11 @@ impl Metric {
             Metric::UnmapBytes => "unmap.bytes",
             Metric::SyscallCalls => "syscall.calls",
             Metric::SyscallTime => "syscall.time",
+            Metric::Faults => "faults",
+            Metric::Switches => "switches",
+            Metric::Instructions => "instructions",
+            Metric::Cycles => "cycles",
+            Metric::CacheMisses => "cache-misses",
         }
     }
 
@@ -87,7 +104,7 @@ impl Metric {
     }
 }
 
-const COUNT: usize = 12;
+const COUNT: usize = 17;
 
 /// The figures of one context, or a sum of them. All 0 where nothing of the kind was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

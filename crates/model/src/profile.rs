@@ -1,6 +1,7 @@
 //! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
 
 use crate::calls::Recorded;
+use crate::counting::Counting;
 use crate::kernel::EntersKernel;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
 use crate::samples::{Looked, SampleNode, Sampling};
@@ -67,6 +68,15 @@ pub struct Meta {
     pub estimated: bool,
     /// Where the stacks of threads were looked at on a timer.
     pub sampling: Option<Sampling>,
+    /// How the metrics came about that the kernel counts.
+    pub counting: Vec<Counting>,
+}
+
+impl Meta {
+    /// How a metric was counted, if the kernel did that.
+    pub fn counting_of(&self, metric: Metric) -> Option<&Counting> {
+        self.counting.iter().find(|one| one.metric == metric)
+    }
 }
 
 /// Contexts that were cut out of the trees while the target ran, because memory got short. Their figures are in the `FOLDED` nodes of

@@ -198,6 +198,7 @@ proptest! {
         old.meta.pruned = profile.meta.pruned;
         old.meta.estimated = profile.meta.estimated;
         old.meta.sampling = profile.meta.sampling;
+        old.meta.counting.clone_from(&profile.meta.counting);
         old.switched.clone_from(&profile.switched);
         old.looked.clone_from(&profile.looked);
         old.enters_kernel.clone_from(&profile.enters_kernel);

@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
     Calibration::ensure(args.no_calibrate || args.measure.no_clock, args.quiet);
-    options.samples = args.samples.recorded(&args.measure)?;
+    options.looking.samples = args.samples.recorded(&args.measure)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;

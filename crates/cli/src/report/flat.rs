@@ -12,7 +12,7 @@ use super::table::{Align, Cell, Table};
 use super::text::{
     TIME_WIDTH, bytes, count, counted, printable, share, time, time_if, time_inline,
 };
-use super::{LeftOut, Selection, SortKey, kernel, state};
+use super::{LeftOut, Selection, SortKey, counting, kernel, state};
 
 /// Columns of the table.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,16 @@ pub enum Field {
     Syscalls,
     /// Time in the functions that make them, waiting included, its callees' included
     SyscallTime,
+    /// Page faults that it caused itself
+    Faults,
+    /// How often a thread left the processor in it
+    Switches,
+    /// Its own instructions, by the processor's counter
+    Instructions,
+    /// Its own cycles
+    Cycles,
+    /// Its own cache misses
+    CacheMisses,
     /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off, and how many looks tell
     /// of that
     State,
@@ -97,6 +107,14 @@ const ALLOCATION: [Field; 5] = [
     Field::Frees,
     Field::Freed,
     Field::Live,
+];
+/// What the kernel and the processor count.
+const KERNEL: [(Metric, Field); 5] = [
+    (Metric::Faults, Field::Faults),
+    (Metric::Switches, Field::Switches),
+    (Metric::Instructions, Field::Instructions),
+    (Metric::Cycles, Field::Cycles),
+    (Metric::CacheMisses, Field::CacheMisses),
 ];
 const COUNTED: [Field; 4] = [Field::Calls, Field::Callers, Field::Module, Field::Name];
 
@@ -143,7 +161,15 @@ pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTo
         SortKey::Threads => b.threads.cmp(&a.threads),
         SortKey::Contexts => b.contexts.cmp(&a.contexts),
         SortKey::Recursion => b.recursion.cmp(&a.recursion),
-        SortKey::Allocs | SortKey::Allocated | SortKey::Freed | SortKey::Live => {
+        SortKey::Allocs
+        | SortKey::Allocated
+        | SortKey::Freed
+        | SortKey::Live
+        | SortKey::Faults
+        | SortKey::Switches
+        | SortKey::Instructions
+        | SortKey::Cycles
+        | SortKey::CacheMisses => {
             let metric = key.metric();
             let figure = |row: &FunctionTotals| metric.map_or(0, |metric| row.metrics.get(metric));
             figure(b).cmp(&figure(a))
@@ -207,6 +233,14 @@ pub fn print_rows(
         let time = profile.meta.timed.then_some(Field::SyscallTime);
         fields.splice(behind..behind, [Field::Syscalls].into_iter().chain(time));
     }
+    let has = |metric: &Metric| profile.meta.metrics.contains(metric);
+    let more = KERNEL.iter().filter(|(metric, _)| has(metric));
+    let more: Vec<Field> = more.map(|(_, field)| *field).collect();
+    if !chosen && !weighed && !more.is_empty() {
+        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
+        let behind = fields.len() - 2;
+        fields.splice(behind..behind, more);
+    }
     if !chosen && (looked || !profile.switched.is_empty()) {
         fields.insert(1, Field::State);
     }
@@ -259,6 +293,13 @@ struct View<'a> {
 }
 
 impl View<'_> {
+    fn counted_by_kernel(&self, row: &FunctionTotals, metric: Metric) -> Cell {
+        match row.metrics.get(metric) {
+            0 => Cell::default(),
+            value => Cell::new(counting::figure(self.profile, metric, value)),
+        }
+    }
+
     fn column(&self, table: Table, field: Field) -> Table {
         let with_share = |title: &str| format!("{title:>TIME_WIDTH$} {:>6}", "%");
         match field {
@@ -287,6 +328,11 @@ impl View<'_> {
             Field::Unmapped => table.column("Unmapped", Align::Right),
             Field::Syscalls => table.column("Syscalls", Align::Right),
             Field::SyscallTime => table.column("In them", Align::Right),
+            Field::Faults => table.column("Faults", Align::Right),
+            Field::Switches => table.column("Switches", Align::Right),
+            Field::Instructions => table.column("Instructions", Align::Right),
+            Field::Cycles => table.column("Cycles", Align::Right),
+            Field::CacheMisses => table.column("Misses", Align::Right),
             Field::State => table.column("State", Align::Left),
             Field::Module => table.column("Module", Align::Left).at_most(24),
             Field::Place => table.column("Place", Align::Left).at_most(40),
@@ -338,6 +384,11 @@ impl View<'_> {
                 0 => Cell::default(),
                 ns => Cell::new(time(ns)),
             },
+            Field::Faults => self.counted_by_kernel(row, Metric::Faults),
+            Field::Switches => self.counted_by_kernel(row, Metric::Switches),
+            Field::Instructions => self.counted_by_kernel(row, Metric::Instructions),
+            Field::Cycles => self.counted_by_kernel(row, Metric::Cycles),
+            Field::CacheMisses => self.counted_by_kernel(row, Metric::CacheMisses),
             Field::State => Cell::new(state::of_row(self.profile, row)),
             Field::Module => Cell::new(printable(
                 &self.profile.modules[function.module as usize].name,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
-use thalweg_formats::json::{Named, Sampling};
+use thalweg_formats::json::{Counting, Named, Sampling};
 use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
@@ -44,6 +44,8 @@ pub fn print_summary_json(
         overhead_ns_per_call: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
         sampling: Option<Sampling>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        counting: Vec<Counting>,
         notes: &'a [String],
         #[serde(skip_serializing_if = "Named::is_empty")]
         metrics: Named,
@@ -94,6 +96,7 @@ pub fn print_summary_json(
             memory_limit: meta.memory_limit,
             overhead_ns_per_call: meta.overhead_ns_per_call,
             sampling: Sampling::of(profile),
+            counting: Counting::of(profile),
             notes: &profile.notes,
             metrics: Named(profile.total_metrics()),
             hottest: rows

@@ -7,6 +7,7 @@ mod arcs;
 mod around;
 mod calls;
 mod context;
+mod counting;
 mod diff;
 mod flat;
 mod graph;
@@ -78,6 +79,12 @@ pub enum SortKey {
     /// Time in the functions that make them
     #[value(alias = "syscall.time")]
     SyscallTime,
+    /// Page faults, in profiles recorded with --metric faults; the same for the following
+    Faults,
+    Switches,
+    Instructions,
+    Cycles,
+    CacheMisses,
     Module,
     Name,
 }
@@ -96,6 +103,11 @@ impl SortKey {
             SortKey::Live => Some(Metric::LiveBytes),
             SortKey::Syscalls => Some(Metric::SyscallCalls),
             SortKey::SyscallTime => Some(Metric::SyscallTime),
+            SortKey::Faults => Some(Metric::Faults),
+            SortKey::Switches => Some(Metric::Switches),
+            SortKey::Instructions => Some(Metric::Instructions),
+            SortKey::Cycles => Some(Metric::Cycles),
+            SortKey::CacheMisses => Some(Metric::CacheMisses),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use super::text::{
     TIME_WIDTH, bytes, calls, command_line, count, counted, cut, nanoseconds, printable, share,
     time, time_inline,
 };
-use super::{Selection, SortKey, flat, kernel, state};
+use super::{Selection, SortKey, counting, flat, kernel, state};
 
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
@@ -127,6 +127,11 @@ fn key_name(key: SortKey) -> &'static str {
         SortKey::Live => "bytes live",
         SortKey::Syscalls => "system calls",
         SortKey::SyscallTime => "time in system calls",
+        SortKey::Faults => "page faults",
+        SortKey::Switches => "switches",
+        SortKey::Instructions => "instructions",
+        SortKey::Cycles => "cycles",
+        SortKey::CacheMisses => "cache misses",
         SortKey::Module | SortKey::Name => "name",
     }
 }
@@ -185,6 +190,9 @@ pub fn print_head(
     }
     if kernel::is_measured(profile) {
         line("kernel", kernel::total(profile))?;
+    }
+    for (metric, text) in counting::lines(profile) {
+        line(metric, text)?;
     }
     line(
         "functions",

@@ -173,7 +173,12 @@ fn order(
         | SortKey::Freed
         | SortKey::Live
         | SortKey::Syscalls
-        | SortKey::SyscallTime => {
+        | SortKey::SyscallTime
+        | SortKey::Faults
+        | SortKey::Switches
+        | SortKey::Instructions
+        | SortKey::Cycles
+        | SortKey::CacheMisses => {
             let metric = key.metric();
             let figure = |node| metric.map_or(0, |metric| metrics.of(node).get(metric));
             figure(b).cmp(&figure(a))

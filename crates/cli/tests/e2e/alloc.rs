@@ -297,13 +297,6 @@ fn reports_sort_by_what_is_allocated_and_say_when_nothing_is_known_of_it() {
 }
 
 #[test]
-fn a_counter_that_the_machine_lacks_is_refused_before_anything_starts() {
-    let said = refuse(&["record", "--metric", "instructions", "--", "true"]);
-    let known = ["perf_event_open", "does not read it yet"];
-    assert!(known.iter().any(|words| said.contains(words)), "{said}");
-}
-
-#[test]
 fn any_metric_takes_the_place_of_time_in_tables_pictures_exports_and_comparisons() {
     let program = c_program();
     let recorded = record(&ALLOC, &program.path, &[]);

@@ -7,6 +7,7 @@ mod bad_input;
 mod budget;
 mod calls;
 mod checkpoints;
+mod counters;
 mod exact;
 mod filters;
 mod goroutines;

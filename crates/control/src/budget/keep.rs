@@ -100,7 +100,7 @@ impl Looker {
         };
         if let Some(looking) = looking {
             let shared = shared.try_clone()?;
-            let begin = move || Sampler::begin(looking.samples, &looking.filter, shared, pid);
+            let begin = move || Sampler::begin(&looking.wishes, &looking.filter, shared, pid);
             let thread = std::thread::Builder::new().name("looks".into());
             let begun = thread.spawn(begin);
             let begun = begun.map_err(|e| Error::Other(format!("cannot start a thread: {e}")))?;

@@ -292,12 +292,13 @@ impl Region<'_> {
 
     /// Stacks are looked at from now on, if that is wanted and allowed.
     fn begin_to_look(&mut self) {
-        let Some(samples) = self.common.options.samples else {
+        let wishes = &self.common.options.looking;
+        if wishes.is_empty() {
             return;
-        };
+        }
         let filter = &self.common.options.filter;
         let shared = self.shared.try_clone();
-        match shared.and_then(|shared| Sampler::begin(samples, filter, shared, self.pid)) {
+        match shared.and_then(|shared| Sampler::begin(wishes, filter, shared, self.pid)) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(error) => self.unseen = Some(error.to_string()),
         }
@@ -522,8 +523,7 @@ impl Region<'_> {
             profile.notes.extend(governor.report());
         }
         if let Some(sampler) = &mut self.sampler {
-            sampler.drain();
-            sampler.looks.add_to(&mut profile, &shared.header()?);
+            sampler.add_to(&mut profile, &shared.header()?);
         }
         profile.notes.extend(self.unseen.clone());
         if let Some(first) = self.unloaded.first() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
-use super::event::{self, Events, Wanted};
-use super::{STACK, Samples};
+use super::Samples;
+use super::event::{self, Events};
 use crate::proc::{Pid, Tid};
 
 /// Looks a second, and for how long: some hundred of them.
@@ -18,11 +18,7 @@ const FEWEST: usize = 20;
 
 /// Of one look, in nanoseconds: the median. `None`: nobody may look here, or nothing came of it.
 pub fn look_ns() -> Option<f64> {
-    let wanted = Wanted {
-        period_ns: Samples { hz: HZ }.period_ns(),
-        stack: STACK,
-        kernel: true,
-    };
+    let wanted = Samples { hz: HZ }.wanted();
     let mut events = Events::new(event::allowed(wanted).ok()?);
     events.add(Pid(std::process::id() as i32), Tid(0)).ok()?;
     let mut holes = Vec::new();

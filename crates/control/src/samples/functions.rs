@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use thalweg_model as model;
 
+use super::charge::Numbers;
+
 /// A function that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FunctionId(pub(super) u32);
@@ -20,6 +22,11 @@ pub(super) enum Function {
         address: u64,
         name: String,
     },
+}
+
+impl Function {
+    /// Stands for callers that are not known, in the place of the outermost frame. No function has this number.
+    pub(super) const UNKNOWN: Function = Function::Probed(u32::MAX);
 }
 
 /// Names a module as a profile does.
@@ -52,6 +59,18 @@ impl Functions {
         match self.all[id.0 as usize] {
             Function::Probed(number) => Some(number),
             Function::Unprobed { .. } => None,
+        }
+    }
+
+    /// By id: the index in a profile that has as many functions, of those that it counts.
+    pub(super) fn numbers(&self, functions: usize) -> Numbers {
+        let known = |function: &Function| match function {
+            Function::Probed(number) if (*number as usize) < functions => Some(*number),
+            _ => None,
+        };
+        Numbers {
+            counted: self.all.iter().map(known).collect(),
+            unknown: self.ids.get(&Function::UNKNOWN).copied(),
         }
     }
 

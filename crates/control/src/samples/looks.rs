@@ -1,38 +1,99 @@
-//! All that was seen so far: a tree for each thread. It goes into profiles, and as bytes to those who read the target while another looks.
-//!
-//! As bytes it is a profile of its own kind: its first module stands for the target's catalog, and a function of it has its number there
-//! in the place of an address.
+//! All that was seen so far: a tree for each thread and kind of events. It goes into profiles, and as bytes (`written.rs`) to those who read
+//! the target while another looks.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use thalweg_model as model;
-use thalweg_model::{SampleNode, Sampling};
+use thalweg_model::{Counting, Metric, SampleNode, Sampling};
 use thalweg_shm as shm;
 
-use super::functions::{Function, FunctionId, Functions, ModuleName};
-use super::tree::{Seen, Tree};
-use crate::error::{Error, Result};
+use super::charge::{Numbers, charge};
+use super::event::Wanted;
+use super::functions::Functions;
+use super::tree::Tree;
 
 #[derive(Default)]
 pub(crate) struct Looks {
     pub(super) functions: Functions,
-    /// Of threads that live, as far as is known, by process and thread.
-    pub(super) trees: HashMap<(u32, u32), Tree>,
-    /// Whose tree, and what it was when the thread ended; 0 instead of a thread's number: of many.
-    pub(super) ended: Vec<((u32, u32), Tree)>,
-    /// Nobody looked where the period is 0.
-    pub(super) totals: Sampling,
+    /// One for each kind of events.
+    pub(super) tracks: Vec<Track>,
     /// What is to be said of it.
     pub(super) notes: Vec<String>,
 }
 
-/// Of the profile that stands for looks as bytes: the module of functions that have probes.
-const CATALOG: u32 = 0;
+/// What makes the kernel look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Timer,
+    Metric(Metric),
+}
 
-impl Looks {
+/// What was seen at one kind of events.
+pub(super) struct Track {
+    pub(super) kind: Kind,
+    pub(super) period: u64,
+    pub(super) in_kernel: bool,
+    /// Of threads that live, as far as is known, by process and thread.
+    pub(super) trees: HashMap<(u32, u32), Tree>,
+    /// Whose tree, and what it was when the thread ended; 0 instead of a thread's number: of many.
+    pub(super) ended: Vec<((u32, u32), Tree)>,
+    pub(super) totals: Totals,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) looks: u64,
+    pub(super) lost: u64,
+    pub(super) cut_short: u64,
+    pub(super) in_probes: u64,
+    /// That the trees had no room for.
+    pub(super) no_room: u64,
+}
+
+impl Totals {
+    pub(super) fn lose(&mut self, looks: u64) {
+        self.lost = self.lost.saturating_add(looks);
+    }
+}
+
+/// Trees of threads that have ended; beyond it those of one process share one.
+const MOST_ENDED: usize = 16_384;
+
+impl Track {
+    pub(super) fn new(kind: Kind, wanted: &Wanted) -> Track {
+        Track {
+            kind,
+            period: wanted.period,
+            in_kernel: wanted.kernel,
+            trees: HashMap::new(),
+            ended: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Every event is looked at.
+    pub(super) fn is_exact(&self) -> bool {
+        self.kind != Kind::Timer && self.period == 1
+    }
+
+    /// The thread's number may be another's from now on.
+    pub(super) fn end(&mut self, pid: u32, tid: u32) {
+        let Some(tree) = self.trees.remove(&(pid, tid)) else {
+            return;
+        };
+        if self.ended.len() < MOST_ENDED {
+            self.ended.push(((pid, tid), tree));
+            return;
+        }
+        let of_many = self.ended.iter().position(|(whose, _)| *whose == (pid, 0));
+        match of_many {
+            Some(place) => self.ended[place].1.merge(&tree),
+            None => self.ended.push(((pid, 0), tree)),
+        }
+    }
+
     /// In the order in which they were first looked at.
-    fn all(&self) -> Vec<((u32, u32), &Tree)> {
+    pub(super) fn all(&self) -> Vec<((u32, u32), &Tree)> {
         let ended = self.ended.iter().map(|(whose, tree)| (*whose, tree));
         let living = self.trees.iter().map(|(whose, tree)| (*whose, tree));
         let mut all: Vec<((u32, u32), &Tree)> = ended.chain(living).collect();
@@ -40,119 +101,130 @@ impl Looks {
         all
     }
 
+    pub(super) fn sampling(&self) -> Sampling {
+        let totals = &self.totals;
+        Sampling {
+            period_ns: self.period,
+            looks: totals.looks,
+            lost: totals.lost,
+            cut_short: totals.cut_short + totals.no_room,
+            in_probes: totals.in_probes,
+        }
+    }
+
+    pub(super) fn counting(&self, metric: Metric) -> Counting {
+        let totals = &self.totals;
+        Counting {
+            metric,
+            period: self.period,
+            in_kernel: self.in_kernel,
+            looks: totals.looks,
+            lost: totals.lost,
+            in_probes: totals.in_probes,
+            nobodys: totals.no_room,
+            cut_short: totals.cut_short,
+        }
+    }
+}
+
+impl Looks {
+    pub(super) fn timer(&self) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.kind == Kind::Timer)
+    }
+
     /// Adds what was seen so far.
     pub(crate) fn add_to(&self, profile: &mut model::Profile, header: &shm::Header) {
-        let numbers = self.functions.add_to(profile);
-        let chosen_only = header.flags & shm::HEADER_CHOSEN != 0;
-        for ((pid, tid), tree) in self.all() {
-            let Some(process) = profile.processes.iter_mut().find(|p| p.pid == pid) else {
-                continue;
-            };
-            let ns = |monotonic: u64| monotonic.saturating_sub(header.attach_monotonic_ns);
-            let (first, last) = (ns(tree.first_ns), ns(tree.last_ns));
-            let thread = match thread_of(&process.threads, tid, last) {
-                Some(index) => &mut process.threads[index],
-                None if chosen_only => continue,
-                None => {
-                    // One that never called a function that is counted.
-                    process.threads.push(model::Thread {
-                        tid,
-                        name: tree.name.clone(),
-                        start_ns: first,
-                        end_ns: last,
-                        ..model::Thread::default()
-                    });
-                    process.threads.last_mut().expect("just pushed")
+        let counted = self.functions.numbers(profile.functions.len());
+        for track in &self.tracks {
+            match track.kind {
+                Kind::Timer => {
+                    let numbers = self.functions.add_to(profile);
+                    add_samples(track, &numbers, profile, header);
+                    profile.meta.sampling = Some(track.sampling());
                 }
-            };
-            thread.add_samples(&nodes(tree, &numbers));
-        }
-        if self.totals.period_ns > 0 {
-            profile.meta.sampling = Some(self.totals);
+                Kind::Metric(metric) => {
+                    let mut counting = track.counting(metric);
+                    charge_all(track, &counted, profile, header, &mut counting);
+                    profile.meta.metrics.push(metric);
+                    profile.notes.extend(missed(&counting));
+                    profile.meta.counting.push(counting);
+                }
+            }
         }
         profile.notes.extend(self.notes.iter().cloned());
     }
+}
 
-    /// For another process; `more` is said as well.
-    pub(super) fn encode(&self, more: Vec<String>) -> Result<Vec<u8>> {
-        let mut profile = model::Profile {
-            modules: vec![model::Module::default()],
-            notes: self.notes.iter().cloned().chain(more).collect(),
-            ..model::Profile::default()
-        };
-        profile.meta.sampling = Some(self.totals);
-        let numbers = self.functions.encode(&mut profile, CATALOG);
-        for ((pid, tid), tree) in self.all() {
-            let known = profile.processes.iter().position(|p| p.pid == pid);
-            let process = known.unwrap_or_else(|| {
-                profile.processes.push(model::Process {
-                    pid,
-                    ..model::Process::default()
-                });
-                profile.processes.len() - 1
-            });
-            profile.processes[process].threads.push(model::Thread {
+fn missed(counting: &Counting) -> Option<String> {
+    (counting.lost > 0).then(|| {
+        let events = counting.lost.saturating_mul(counting.period);
+        format!(
+            "{}: {events} came faster than they could be read, and are in nobody's figures",
+            counting.metric.name()
+        )
+    })
+}
+
+fn add_samples(
+    track: &Track,
+    numbers: &[Option<u32>],
+    profile: &mut model::Profile,
+    header: &shm::Header,
+) {
+    for (whose, tree) in track.all() {
+        if let Some(thread) = thread_for(profile, header, whose, tree) {
+            thread.add_samples(&nodes(tree, numbers));
+        }
+    }
+}
+
+fn charge_all(
+    track: &Track,
+    numbers: &Numbers,
+    profile: &mut model::Profile,
+    header: &shm::Header,
+    counting: &mut Counting,
+) {
+    for (whose, tree) in track.all() {
+        let looks: u64 = tree.nodes.iter().map(|seen| seen.own).sum();
+        match thread_for(profile, header, whose, tree) {
+            Some(thread) => counting.nobodys += charge(thread, tree, numbers, counting),
+            None if is_choosy(header) => counting.looks = counting.looks.saturating_sub(looks),
+            // Of a process that counts nothing.
+            None => counting.nobodys += looks,
+        }
+    }
+}
+
+/// Only some threads are wanted.
+fn is_choosy(header: &shm::Header) -> bool {
+    header.flags & shm::HEADER_CHOSEN != 0
+}
+
+/// The profile's thread that a tree is of: one that never called a function that is counted is added. `None`: it is not wanted, or its process
+/// counts nothing.
+fn thread_for<'a>(
+    profile: &'a mut model::Profile,
+    header: &shm::Header,
+    (pid, tid): (u32, u32),
+    tree: &Tree,
+) -> Option<&'a mut model::Thread> {
+    let process = profile.processes.iter_mut().find(|p| p.pid == pid)?;
+    let ns = |monotonic: u64| monotonic.saturating_sub(header.attach_monotonic_ns);
+    let (first, last) = (ns(tree.first_ns), ns(tree.last_ns));
+    match thread_of(&process.threads, tid, last) {
+        Some(index) => Some(&mut process.threads[index]),
+        None if is_choosy(header) => None,
+        None => {
+            process.threads.push(model::Thread {
                 tid,
                 name: tree.name.clone(),
-                start_ns: tree.first_ns,
-                end_ns: tree.last_ns,
-                samples: nodes(tree, &numbers),
+                start_ns: first,
+                end_ns: last,
                 ..model::Thread::default()
             });
+            process.threads.last_mut()
         }
-        model::write(&profile)
-            .map_err(|error| Error::Other(format!("looks cannot be written down: {error}")))
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Result<Looks> {
-        let profile = model::read(&mut &*bytes)
-            .map_err(|error| Error::Other(format!("the looks that the target carries: {error}")))?;
-        let modules: Vec<Arc<ModuleName>> = profile
-            .modules
-            .iter()
-            .map(|module| {
-                Arc::new(ModuleName {
-                    name: module.name.clone(),
-                    path: module.path.clone(),
-                    build_id: module.build_id.clone(),
-                    functions: module.functions_total,
-                })
-            })
-            .collect();
-        let mut functions = Functions::default();
-        let ids = profile.functions.iter().map(|function| {
-            functions.id(match function.module {
-                CATALOG => Function::Probed(u32::try_from(function.address).unwrap_or(u32::MAX)),
-                module => Function::Unprobed {
-                    module: modules[module as usize].clone(),
-                    address: function.address,
-                    name: function.name.clone(),
-                },
-            })
-        });
-        let ids: Vec<FunctionId> = ids.collect();
-        let mut ended = Vec::new();
-        for process in profile.processes {
-            for thread in process.threads {
-                let seen = thread.samples.iter().map(|node| Seen {
-                    parent: node.parent,
-                    function: ids[node.function as usize],
-                    counted: node.counted,
-                    own: node.own,
-                });
-                let mut tree = Tree::new(thread.start_ns, thread.name);
-                tree.nodes = seen.collect();
-                tree.last_ns = thread.end_ns;
-                ended.push(((process.pid, thread.tid), tree));
-            }
-        }
-        Ok(Looks {
-            functions,
-            trees: HashMap::new(),
-            ended,
-            totals: profile.meta.sampling.unwrap_or_default(),
-            notes: profile.notes,
-        })
     }
 }
 
@@ -167,7 +239,7 @@ fn thread_of(threads: &[model::Thread], tid: u32, last_ns: u64) -> Option<usize>
         .or_else(|| threads.iter().rposition(|thread| thread.others > 0))
 }
 
-fn nodes(tree: &Tree, numbers: &[Option<u32>]) -> Vec<SampleNode> {
+pub(super) fn nodes(tree: &Tree, numbers: &[Option<u32>]) -> Vec<SampleNode> {
     let mut places: Vec<Option<u32>> = Vec::with_capacity(tree.nodes.len());
     let mut nodes: Vec<SampleNode> = Vec::with_capacity(tree.nodes.len());
     for seen in &tree.nodes {
@@ -193,15 +265,11 @@ fn nodes(tree: &Tree, numbers: &[Option<u32>]) -> Vec<SampleNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::functions::{Function, ModuleName};
+    use std::sync::Arc;
 
     fn looks() -> Looks {
         let mut looks = Looks {
-            totals: Sampling {
-                period_ns: 2_004_017,
-                looks: 7,
-                lost: 1,
-                ..Sampling::default()
-            },
             notes: vec!["a note".into()],
             ..Looks::default()
         };
@@ -227,8 +295,21 @@ mod tests {
                 tree.add(stack.iter().copied(), 100);
             }
         }
-        looks.trees.insert((10, 11), tree.clone());
-        looks.ended.push(((10, 0), tree));
+        for (kind, period) in [(Kind::Timer, 2_004_017), (Kind::Metric(Metric::Faults), 1)] {
+            let totals = Totals {
+                looks: 14,
+                lost: 1,
+                ..Totals::default()
+            };
+            looks.tracks.push(Track {
+                kind,
+                period,
+                in_kernel: true,
+                trees: HashMap::from([((10, 11), tree.clone())]),
+                ended: vec![((10, 0), tree.clone())],
+                totals,
+            });
+        }
         looks
     }
 

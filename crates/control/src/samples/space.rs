@@ -85,7 +85,7 @@ impl Space {
         self.modules.push(placed);
     }
 
-    /// Follows the stack; `path` becomes the functions on it, outermost first, where all of it is known. `is_on`: whether a function
+    /// Follows the stack; `path` becomes the functions on it, outermost first, as far as it is known. `is_on`: whether a function
     /// is patched at the time.
     pub(super) fn follow(
         &mut self,
@@ -119,10 +119,8 @@ impl Space {
         let mut frames = std::mem::take(&mut self.frames);
         let unwinder = &mut self.unwinder;
         let whole = unwinder.walk(registers, MOST_FRAMES, &mut read, &mut home, &mut frames);
-        if whole {
-            let all = frames.iter().rev();
-            path.extend(all.filter_map(|frame| self.function_at(frame.ip, functions)));
-        }
+        let all = frames.iter().rev();
+        path.extend(all.filter_map(|frame| self.function_at(frame.ip, functions)));
         self.frames = frames;
         match (whole, deeper) {
             (true, _) => Outcome::Whole,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use thalweg_shm as shm;
 
 use super::looks::Looks;
-use super::{Sampler, Samples};
+use super::{Sampler, Wishes};
 use crate::error::Result;
 use crate::memory::Shared;
 use crate::proc::{self, Pid};
@@ -49,7 +49,7 @@ impl Spool {
             next: Instant::now() + UNASKED,
         };
         spool.put(offset_of!(shm::Looks, answered), &known.asked.to_le_bytes())?;
-        let period = sampler.map_or(0, |sampler| sampler.looks.totals.period_ns);
+        let period = sampler.map_or(0, Sampler::timer_ns);
         spool.put(offset_of!(shm::Looks, period_ns), &period.to_le_bytes())?;
         let own = std::process::id();
         spool.put(offset_of!(shm::Looks, looker), &own.to_le_bytes())?;
@@ -81,10 +81,7 @@ impl Spool {
     fn write(&mut self, sampler: Option<&mut Sampler>, notes: Vec<String>) -> Result<()> {
         let began = Instant::now();
         let bytes = match sampler {
-            Some(sampler) => {
-                sampler.drain();
-                sampler.looks.encode(notes)?
-            }
+            Some(sampler) => sampler.encode(notes)?,
             None => Looks::default().encode(notes)?,
         };
         if bytes.len() as u64 <= shm::LOOKS_ROOM {
@@ -164,7 +161,7 @@ pub(crate) fn read(shared: &Shared) -> Result<Option<Looks>> {
 
 /// What it takes to look at a target that another process has attached.
 pub struct Looking {
-    pub samples: Samples,
+    pub wishes: Wishes,
     /// By which its functions were numbered.
     pub filter: crate::filter::Filter,
 }

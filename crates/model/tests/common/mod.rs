@@ -5,10 +5,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Creator, End, EntersKernel, Function, KernelCounts, Looked, Made,
-    Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process, Profile,
-    Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall, Target,
-    Thread,
+    Call, CallEnd, CallValue, Counting, Creator, End, EntersKernel, Function, KernelCounts, Looked,
+    Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process,
+    Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall,
+    Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -240,6 +240,19 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     cut_short: numbers.5,
                     in_probes: numbers.0 / 3,
                 }),
+                counting: match numbers.3 {
+                    true => vec![Counting {
+                        metric: Metric::Faults,
+                        period: numbers.0,
+                        in_kernel: numbers.2,
+                        looks: numbers.1,
+                        lost: numbers.4,
+                        in_probes: numbers.5,
+                        nobodys: numbers.0 / 3,
+                        cut_short: numbers.1 / 3,
+                    }],
+                    false => Vec::new(),
+                },
             },
         )
 }
