@@ -28,7 +28,7 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "part: 1")?;
     writeln!(out, "positions: line")?;
     if let Some(metric) = profile.meta.weighed_by {
-        let name = metric.name().replace('.', "_");
+        let name = metric.name().replace(['.', '-'], "_");
         writeln!(out, "event: {name} : {}", metric.name())?;
         writeln!(out, "events: {name}")?;
     } else if timed {
@@ -123,7 +123,7 @@ fn key(edge: &Edge) -> Between {
 fn further_events(profile: &Profile, out: &mut impl Write) -> io::Result<String> {
     let mut names = String::new();
     for metric in &profile.meta.metrics {
-        let name = metric.name().replace('.', "_");
+        let name = metric.name().replace(['.', '-'], "_");
         writeln!(out, "event: {name} : {}", metric.name())?;
         names += &format!(" {name}");
     }

@@ -30,7 +30,7 @@ fn rows(profile: &Profile) -> BTreeMap<String, FunctionTotals> {
 }
 
 fn column(metric: Metric) -> String {
-    metric.name().replace('.', "_")
+    metric.name().replace(['.', '-'], "_")
 }
 
 #[test]
