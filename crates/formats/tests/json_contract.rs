@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process, Profile,
-    Sampling, Site, SiteId, Skipped, Target, Thread,
+    Counting, Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process,
+    Profile, Sampling, Site, SiteId, Skipped, Target, Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -221,6 +221,16 @@ fn the_documented_fields_are_those_that_are_written() {
     node.terminal = 1;
     node.flags |= NodeFlags::FOLDED | NodeFlags::LOOKED;
     profile.meta.sampling = Some(Sampling::default());
+    profile.meta.counting = vec![Counting {
+        metric: Metric::Faults,
+        period: 1,
+        in_kernel: true,
+        looks: 1,
+        lost: 0,
+        in_probes: 0,
+        nobodys: 0,
+        cut_short: 0,
+    }];
     let targets = [Target::Direct, Target::Indirect];
     profile.sites = targets
         .map(|target| Site {
