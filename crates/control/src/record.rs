@@ -21,8 +21,8 @@ pub mod walk;
 
 pub use change::{Change, change, reapply};
 pub use drain::{Drain, recorded};
-pub(crate) use needed::needed;
-pub use needed::{bring_back, check_for_budget};
+pub use needed::{Needs, bring_back, check_for_budget};
+pub(crate) use needed::{needed, needs_all};
 pub use tables::notes;
 
 use std::collections::BTreeSet;

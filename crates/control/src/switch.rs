@@ -34,6 +34,7 @@ use crate::ledger::{Ledger, Switchable};
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Pid, RemoteAddr};
+use crate::record;
 use crate::samples::spool;
 use crate::sigframe;
 use crate::states;
@@ -63,9 +64,17 @@ pub struct Outcome {
     /// All that changed, those included that had to go along.
     pub changed: Vec<(u32, State)>,
     /// What stays as it is, and why.
-    pub refused: Vec<(u32, &'static str)>,
+    pub refused: Vec<(u32, Refusal)>,
     /// The longest that a process stood still.
     pub stop: Duration,
+}
+
+/// Why a function stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Because(&'static str),
+    /// Rules need this one, which is the function itself or hangs on it: `record::Needs` tells more.
+    Needed(u32),
 }
 
 const FIXED: &str =
@@ -141,18 +150,14 @@ impl Switcher {
         self.pinned = functions;
     }
 
-    /// Whether a function can be switched off.
-    pub fn can_be_off(&self, function: u32) -> bool {
-        let known = self.places.contains_key(&function);
-        known
-            && !self
-                .with_dependents(function)
-                .iter()
-                .any(|&f| self.is_fixed(f))
-    }
-
-    fn is_fixed(&self, function: u32) -> bool {
-        self.pinned.contains(&function) || self.instances(function).any(|one| one.fixed)
+    /// Why a function cannot be switched off, if so.
+    fn stays_on(&self, function: u32) -> Option<Refusal> {
+        let all = self.with_dependents(function);
+        if all.iter().any(|&f| self.instances(f).any(|one| one.fixed)) {
+            return Some(Refusal::Because(FIXED));
+        }
+        let needed = all.into_iter().find(|f| self.pinned.contains(f));
+        needed.map(Refusal::Needed)
     }
 
     /// The function and all that cannot stay probed without it.
@@ -186,10 +191,15 @@ impl Switcher {
         all
     }
 
-    /// Brings functions into the states that are wanted, in the target and in its fork children. Whoever looks at stacks has judged what
+    /// Brings functions into the states that are wanted, in the target and in its fork children, but for what rules need. Whoever looks at stacks has judged what
     /// it saw until now by the states that held, as far as it answers.
     pub fn switch(&mut self, wanted: &[(u32, State)]) -> Result<Outcome> {
         spool::ask(&self.shared)?;
+        let header = self.refresh()?;
+        self.pin(match record::needs_all(&self.shared, &header)? {
+            true => self.places.keys().copied().collect(),
+            false => record::needed(&self.shared, &header)?,
+        });
         let carriers = memory::carriers(self.identity);
         self.switch_in(&carriers, wanted)
     }
@@ -203,21 +213,21 @@ impl Switcher {
         let now = |f: u32| State::of(known.get(f as usize).map_or(0, |state| state.state));
         for &(function, state) in wanted {
             if !self.places.contains_key(&function) {
-                outcome.refused.push((function, UNKNOWN));
+                outcome.refused.push((function, Refusal::Because(UNKNOWN)));
                 continue;
             }
             let refusal = match state {
-                State::Off if !self.can_be_off(function) => Some(FIXED),
+                State::Off => self.stays_on(function),
                 State::Sampled | State::Counted if header.flags & shm::HEADER_TIMED == 0 => {
-                    Some(NO_CLOCK)
+                    Some(Refusal::Because(NO_CLOCK))
                 }
                 State::Sampled | State::Counted if header.flags & shm::HEADER_RECORDS != 0 => {
-                    Some(RECORDS)
+                    Some(Refusal::Because(RECORDS))
                 }
                 State::Sampled | State::Counted
                     if self.instances(function).any(|one| one.mode_at == 0) =>
                 {
-                    Some(NO_MODE)
+                    Some(Refusal::Because(NO_MODE))
                 }
                 _ => None,
             };

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::compile::{FunctionInfo, means};
 use crate::pattern::Pattern;
 
 /// One rule.
@@ -57,6 +58,22 @@ impl Rule {
             });
         }
         part
+    }
+
+    /// Whether it is a rule on this function.
+    pub fn chooses(&self, function: &FunctionInfo<'_>) -> bool {
+        means(&self.pattern, function)
+    }
+
+    /// Whether its condition asks for calls below this function.
+    pub fn asks_above(&self, function: &FunctionInfo<'_>) -> bool {
+        let mut asks = false;
+        if let Some(condition) = &self.condition {
+            condition.visit(&mut |e| {
+                asks |= matches!(&e.kind, Kind::Above(pattern) if means(pattern, function));
+            });
+        }
+        asks
     }
 }
 

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use regex::Regex;
 use serde::Serialize;
 use thalweg_control::proc::Pid;
-use thalweg_control::switch::{State, Switcher};
+use thalweg_control::record::Needs;
+use thalweg_control::switch::{Refusal, State, Switcher};
 use thalweg_control::{detach, harvest};
 use thalweg_model::Profile;
 
@@ -67,6 +68,9 @@ pub struct Report {
     refused: Vec<Refused>,
     /// How long the target stood still for it.
     stop_us: f64,
+    /// Nothing was done, since all that was wanted is refused.
+    #[serde(skip)]
+    pub is_refusal: bool,
 }
 
 #[derive(Serialize)]
@@ -79,7 +83,7 @@ struct Line {
 #[derive(Serialize)]
 struct Refused {
     function: String,
-    reason: &'static str,
+    reason: String,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -98,12 +102,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => (not_timed(pid)?, "not timed"),
         false => (switch(pid, &orders)?, "switched"),
     };
+    if report.is_refusal {
+        bail!("{}", report.text(verb));
+    }
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &report)?;
         writeln!(out)?;
     } else {
-        report.write(verb, &mut out)?;
+        writeln!(out, "{}", report.text(verb))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -139,16 +146,35 @@ pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
     }
     let wanted: Vec<(u32, State)> = wanted.into_iter().collect();
     let outcome = Switcher::of(pid)?.switch(&wanted)?;
+    let is_needed = |(_, why): &(u32, Refusal)| matches!(why, Refusal::Needed(_));
+    let needs = match outcome.refused.iter().any(is_needed) {
+        true => Some(Needs::read(pid, &shared)?),
+        false => None,
+    };
+    let why = |function: u32, refusal: Refusal| match (refusal, &needs) {
+        (Refusal::Needed(needed), Some(needs)) if needed == function => needs.of(needed),
+        (Refusal::Needed(needed), Some(needs)) => {
+            format!(
+                "{} hangs on it, and {}",
+                name(&catalog, needed),
+                needs.of(needed)
+            )
+        }
+        (Refusal::Needed(_), None) => String::new(),
+        (Refusal::Because(why), _) => why.into(),
+    };
+    let is_refusal = outcome.refused.len() == wanted.len();
     let changed = outcome.changed.into_iter();
     let refused = outcome.refused.into_iter();
     Ok(Report {
+        is_refusal,
         functions: changed
             .map(|(function, state)| Line::of(&catalog, function, state))
             .collect(),
         refused: refused
-            .map(|(function, reason)| Refused {
+            .map(|(function, refusal)| Refused {
                 function: name(&catalog, function),
-                reason,
+                reason: why(function, refusal),
             })
             .collect(),
         stop_us: outcome.stop.as_secs_f64() * 1e6,
@@ -197,33 +223,33 @@ impl Line {
 const LISTED: usize = 40;
 
 impl Report {
-    /// Nothing was done, since all that was wanted is refused.
-    pub fn is_refusal(&self) -> bool {
-        self.functions.is_empty() && !self.refused.is_empty()
-    }
-
     /// As text.
-    pub fn write(&self, verb: &str, out: &mut impl Write) -> std::io::Result<()> {
+    pub fn text(&self, verb: &str) -> String {
         let stop = match self.stop_us {
             us if us > 0.0 => format!(", with a stop of {us:.0} us"),
             _ => String::new(),
         };
         let number = self.functions.len();
-        writeln!(out, "{} functions {verb}{stop}", count(number as u64))?;
-        for line in self.functions.iter().take(LISTED) {
-            writeln!(out, "  {:8} {}  {}", line.state, line.function, line.module)?;
-        }
+        let mut lines = vec![match self.is_refusal {
+            true => "nothing was switched".to_owned(),
+            false => format!("{} functions {verb}{stop}", count(number as u64)),
+        }];
+        let shown = self.functions.iter().take(LISTED);
+        lines.extend(
+            shown.map(|line| format!("  {:8} {}  {}", line.state, line.function, line.module)),
+        );
         if number > LISTED {
             let more = number - LISTED;
-            writeln!(out, "  and {more} more (--json lists them all)")?;
+            lines.push(format!("  and {more} more (--json lists them all)"));
         }
-        for Refused { function, reason } in self.refused.iter().take(LISTED) {
-            writeln!(out, "  stays as it is: {function}: {reason}")?;
-        }
+        let refused = self.refused.iter().take(LISTED);
+        lines.extend(
+            refused.map(|one| format!("  stays as it is: {}: {}", one.function, one.reason)),
+        );
         if self.refused.len() > LISTED {
             let more = self.refused.len() - LISTED;
-            writeln!(out, "  and {more} more that stay as they are")?;
+            lines.push(format!("  and {more} more that stay as they are"));
         }
-        Ok(())
+        lines.join("\n")
     }
 }

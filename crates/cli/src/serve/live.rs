@@ -176,10 +176,8 @@ impl Watched {
         };
         let report = switch::switch(self.pid, &[(which, state)])?;
         self.is_due.store(true, Ordering::Relaxed);
-        let mut text = Vec::new();
-        report.write("switched", &mut text)?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        match report.is_refusal() {
+        let text = report.text("switched");
+        match report.is_refusal {
             true => bail!("{text}"),
             false => Ok(text),
         }

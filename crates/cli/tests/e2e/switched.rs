@@ -187,6 +187,45 @@ fn a_function_that_is_off_is_as_it_was_and_comes_back() {
 }
 
 #[test]
+fn what_rules_need_is_not_switched_off_and_it_is_said_which_rule_that_is() {
+    let mut live = target();
+    let id = live.id();
+    let rule = "leaf: above one_round and every 1000";
+    succeed(&["attach", &id, "--rule", rule]);
+    let refused = |name: &str| refuse(&["switch", &id, "--off", name]);
+    let rules = |change: &str, what: &str| succeed(&["rules", "-p", &id, change, what]);
+    let chosen = refused("^leaf$");
+    assert!(chosen.contains(rule), "{chosen}");
+    assert!(chosen.contains("--remove 1"), "{chosen}");
+    let above = refused("^one_round$");
+    assert!(above.contains("rule 1, "), "{above}");
+    let some = succeed(&["switch", &id, "--off", "^(leaf|sometimes)$"]);
+    assert!(some.contains("1 functions switched"), "{some}");
+    assert!(some.contains("stays as it is: leaf: rule 1"), "{some}");
+
+    // Whoever called it is known only where everybody is counted.
+    let caller = "middle: caller one_round";
+    let late = refuse(&["rules", "-p", &id, "--add", caller]);
+    assert!(late.contains("switch on what is off"), "{late}");
+    succeed(&["switch", &id, "--time", "^sometimes$"]);
+    rules("--add", caller);
+    let all = refused("^sometimes$");
+    assert!(all.contains("rule 2, "), "{all}");
+    rules("--remove", "2");
+    succeed(&["switch", &id, "--off", "^sometimes$"]);
+    rules("--remove", "1");
+    let free = succeed(&["switch", &id, "--off", "^(leaf|one_round)$"]);
+    assert!(free.contains("2 functions switched"), "{free}");
+
+    live.tell("go");
+    succeed(&["detach", &id]);
+    own_counts(&mut live);
+    live.tell("end");
+    let (_, status) = live.wait(Duration::from_secs(60));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
 fn whoever_is_killed_between_two_switches_leaves_what_a_detach_undoes() {
     let mut live = target();
     let before = live.text();

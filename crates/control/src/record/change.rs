@@ -7,8 +7,9 @@ use thalweg_model as model;
 use thalweg_rules::{Options, Redactions, Rule};
 use thalweg_shm as shm;
 
+use super::Recording;
+use super::needed::{check_for_budget, check_for_off};
 use super::tables::{About, Counted, Tables, about};
-use super::{Recording, check_for_budget};
 use crate::budget;
 use crate::error::{Error, Result};
 use crate::loaded;
@@ -31,8 +32,9 @@ pub fn change(shared: &Shared, change: &Change) -> Result<About> {
                 .into(),
         ));
     }
-    if budget::keeper(&header).is_some() {
-        check_for_budget(&change.add)?;
+    match budget::keeper(&header) {
+        Some(_) => check_for_budget(&change.add)?,
+        None => check_for_off(&change.add, shared, &header)?,
     }
     let known = about(shared, &header)?;
     if change.add.is_empty() && change.remove.is_empty() {
@@ -91,7 +93,11 @@ pub fn reapply(shared: &Shared) -> Result<()> {
 }
 
 /// All functions that the target counts, by its own catalog.
-fn functions(shared: &Shared, header: &shm::Header, go: &[(u32, u32)]) -> Result<Vec<Counted>> {
+pub(super) fn functions(
+    shared: &Shared,
+    header: &shm::Header,
+    go: &[(u32, u32)],
+) -> Result<Vec<Counted>> {
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
     let mut profile = model::read(&mut &*catalog)
         .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;

@@ -97,7 +97,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    fn info(&self) -> FunctionInfo<'_> {
+    pub(super) fn info(&self) -> FunctionInfo<'_> {
         FunctionInfo {
             number: self.number,
             name: &self.name,
@@ -161,7 +161,12 @@ impl Tables {
     /// For the functions that a target counts.
     pub fn compile(recording: &Recording, functions: &[Counted], lenient: bool) -> Result<Tables> {
         let infos: Vec<FunctionInfo> = functions.iter().map(Counted::info).collect();
-        let compiled = compile(&recording.rules, &infos, &recording.options)
+        let mut rules = recording.rules.clone();
+        for &removed in &recording.removed {
+            // It has its place and what it recorded, but needs no functions any more.
+            rules[removed].condition = None;
+        }
+        let compiled = compile(&rules, &infos, &recording.options)
             .map_err(|error| Error::Rule(Box::new(error)))?;
         let words = (recording.memory / 8).next_power_of_two();
         let go = functions.iter().filter(|counted| counted.go);
