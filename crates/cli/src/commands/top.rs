@@ -13,8 +13,9 @@ use thalweg_control::proc::{self, Pid};
 use thalweg_control::{attach, detach};
 use thalweg_model::Profile;
 
-use crate::args::{FilterArgs, MeasureArgs, parse_duration};
-use crate::keeper::Keeper;
+use crate::args::{FilterArgs, MeasureArgs, as_shown, parse_duration};
+use crate::calibration;
+use crate::keeper::{Keeper, SampleArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::report;
 use crate::top::{State, Wish, draw};
@@ -42,6 +43,9 @@ pub struct Args {
 
     #[command(flatten)]
     pub measure: MeasureArgs,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -49,6 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("top needs a terminal: use 'thalweg status' or 'thalweg checkpoint' in scripts");
     }
     let options = live::options(&args.filter, &args.measure, &args.threads, false)?;
+    let samples = args.samples.wanted(&args.measure)?;
     let interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);
     if let Ok((shared, _)) = detach::attached(pid) {
@@ -61,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let keeper = Keeper {
         filter: &args.filter,
         measure: &args.measure,
-        samples: None,
+        samples,
     };
     keeper.start(pid)?;
     let watched = watch(pid, &attached.shared, args.interval, &interrupts);
@@ -83,7 +88,9 @@ fn watch(
     let mut witness = Witness::default();
     let mut read = || -> anyhow::Result<Profile> {
         witness.look(shared)?;
-        Ok(rolled_up(harvest::harvest(shared, &witness, None)?))
+        let mut profile = harvest::harvest(shared, &witness, None)?;
+        calibration::stamp(&mut profile);
+        Ok(rolled_up(as_shown(profile, None, false)?))
     };
     let first = read()?;
     let title = format!(

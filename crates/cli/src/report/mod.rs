@@ -43,7 +43,7 @@ pub use overview::{print_overview, print_overview_json};
 pub use state::of_row as state_of_row;
 pub use style::Style;
 pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
-pub use text::{bytes, command_line, count, cut, printable, share, show_in, time};
+pub use text::{bytes, command_line, count, cut, printable, share, show_in, time, time_if};
 pub use threads::{ThreadOrder, print_threads, print_threads_json};
 pub use tree::print_tree;
 

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::Row;
 use super::{Span, State, View};
-use crate::report::{count, cut, printable, share, time};
+use crate::report::{count, cut, printable, share, time, time_if};
 
 const KEYS: &str =
     "1 functions  2 tree  3 threads   s sort  / search  space freeze  d now/total  ? help  q quit";
@@ -34,13 +34,13 @@ pub fn draw(state: &mut State, frame: &mut Frame) {
     ])
     .areas(frame.area());
     draw_head(state, frame, head);
-    let timed = state.profile.meta.timed;
+    let figures = Figures::of(state);
     frame.render_widget(
-        Paragraph::new(titles(state, timed, columns.width.into()))
+        Paragraph::new(titles(state, figures, columns.width.into()))
             .style(Style::new().add_modifier(Modifier::REVERSED)),
         columns,
     );
-    draw_body(state, frame, body, timed);
+    draw_body(state, frame, body, figures);
     let foot_line = match (state.typing, state.search.is_empty()) {
         (true, _) => format!("search: {}_", state.search),
         (false, false) => format!("showing '{}' only (Esc shows all)   {KEYS}", state.search),
@@ -92,10 +92,40 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
 }
 
 /// Columns of figures before the name.
-const FIGURES: usize = 14 + 2 + 10 + 7 + 2 + 10 + 7 + 2;
-const CALLS_ONLY: usize = 14 + 2;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Figures {
+    Calls,
+    Times,
+    /// The same where some are estimates.
+    TimesWithErrors,
+}
 
-fn titles(state: &State, timed: bool, width: usize) -> String {
+const CALLS: usize = 14 + 2;
+const TIMES: usize = 10 + 7 + 2 + 10 + 7 + 2;
+const ERROR: usize = 10 + 2;
+
+impl Figures {
+    fn of(state: &State) -> Figures {
+        let profile = &state.profile;
+        let is_estimated =
+            !profile.looked.is_empty() || profile.meta.costs.is_some_and(|costs| costs.taken_out);
+        match profile.meta.timed {
+            false => Figures::Calls,
+            true if is_estimated && state.view == View::Functions => Figures::TimesWithErrors,
+            true => Figures::Times,
+        }
+    }
+
+    fn width(self) -> usize {
+        match self {
+            Figures::Calls => CALLS,
+            Figures::Times => CALLS + TIMES,
+            Figures::TimesWithErrors => CALLS + TIMES + ERROR,
+        }
+    }
+}
+
+fn titles(state: &State, figures: Figures, width: usize) -> String {
     let name = match state.view {
         View::Functions => "Function",
         View::Tree => "Context",
@@ -105,17 +135,21 @@ fn titles(state: &State, timed: bool, width: usize) -> String {
         Span::SinceStart => "Calls",
         Span::Now => "Calls now",
     };
-    let line = match timed {
-        true => format!(
-            "{calls:>14}  {:>10} {:>6}  {:>10} {:>6}  {name}",
+    let error = match figures {
+        Figures::TimesWithErrors => format!("{:>10}  ", "Error"),
+        _ => String::new(),
+    };
+    let line = match figures {
+        Figures::Calls => format!("{calls:>14}  {name}"),
+        _ => format!(
+            "{calls:>14}  {:>10} {:>6}  {error}{:>10} {:>6}  {name}",
             "Base", "%", "Cum", "%"
         ),
-        false => format!("{calls:>14}  {name}"),
     };
     format!("{line:<width$}")
 }
 
-fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, timed: bool) {
+fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, figures: Figures) {
     let height = usize::from(area.height);
     // The selected row stays in sight.
     let lowest = (state.selected + 1).saturating_sub(height);
@@ -140,7 +174,7 @@ fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, timed: bool) {
         .take(height);
     let lines: Vec<Line> = rows
         .map(|(index, row)| {
-            let line = line(row, state.view, whole, timed, area.width.into());
+            let line = line(row, state.view, whole, figures, area.width.into());
             match index == state.selected {
                 true => line.style(Style::new().bg(Color::DarkGray).fg(Color::White)),
                 false => line,
@@ -158,21 +192,30 @@ fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, timed: bool) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn line(row: &Row, view: View, whole: u64, timed: bool, width: usize) -> Line<'static> {
-    let mut parts = vec![Text::raw(format!("{:>14}  ", count(row.calls)))];
-    if timed {
-        for (ns, gap) in [(row.base, "  "), (row.cum, "  ")] {
-            let heat = match whole {
-                0 => Color::Reset,
-                whole if ns >= whole / 5 => Color::Red,
-                whole if ns >= whole / 20 => Color::Yellow,
-                _ => Color::Reset,
-            };
-            let text = format!("{:>10} {}{gap}", time(ns), share(ns, whole));
-            parts.push(Text::styled(text, Style::new().fg(heat)));
+fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Line<'static> {
+    let calls = row.calls.map_or_else(|| "-".to_owned(), count);
+    let mut parts = vec![Text::raw(format!("{calls:>14}  "))];
+    let timed = |ns: u64| {
+        let heat = match whole {
+            0 => Color::Reset,
+            whole if ns >= whole / 5 => Color::Red,
+            whole if ns >= whole / 20 => Color::Yellow,
+            _ => Color::Reset,
+        };
+        let text = format!("{:>10} {}  ", time(ns), share(ns, whole));
+        Text::styled(text, Style::new().fg(heat))
+    };
+    if figures != Figures::Calls {
+        parts.push(timed(row.base));
+        if figures == Figures::TimesWithErrors {
+            parts.push(Text::raw(format!(
+                "{}  ",
+                time_if(row.error > 0, row.error)
+            )));
         }
+        parts.push(timed(row.cum));
     }
-    let room = width.saturating_sub(if timed { FIGURES } else { CALLS_ONLY });
+    let room = width.saturating_sub(figures.width());
     let mark = match (view, row.children, row.expanded) {
         (View::Tree, 0, _) => "  ",
         (View::Tree, _, true) => "- ",
@@ -182,13 +225,20 @@ fn line(row: &Row, view: View, whole: u64, timed: bool, width: usize) -> Line<'s
     // Deep contexts keep some room for their name.
     let indent = " ".repeat((row.level * 2).min(room / 2));
     let name_room = room.saturating_sub(indent.len() + mark.len());
+    let state = match row.mark.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", row.mark),
+    };
     let module = match row.module.is_empty() {
         true => String::new(),
         false => format!("  {}", printable(&row.module)),
     };
+    // What is to be known of the figures goes before the rest of a long name.
+    let name_room = name_room.saturating_sub(state.len()).max(name_room / 2);
     let module_room = name_room.saturating_sub(row.name.width());
     let name = cut(&printable(&row.name), name_room).into_owned();
     parts.push(Text::raw(format!("{indent}{mark}{name}")));
+    parts.push(Text::styled(state, Style::new().dim()));
     if module.width() <= module_room {
         parts.push(Text::styled(module, Style::new().dim()));
     }

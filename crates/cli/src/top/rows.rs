@@ -4,9 +4,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 use thalweg_analysis::{FunctionTotals, Tree, Weight, flat};
-use thalweg_model::{Profile, Thread};
+use thalweg_model::{NodeFlags, ProbeState, Profile, Thread};
 
 use super::{Sort, Span, State, View};
+use crate::report::state_of_row;
 
 /// What a row is about, the same in every reading: contexts have no lasting number, but their functions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,9 +37,14 @@ pub struct Row {
     pub level: usize,
     pub name: String,
     pub module: String,
-    pub calls: u64,
+    /// None where nobody counted them, and only looks tell of it.
+    pub calls: Option<u64>,
     pub base: u64,
+    /// How far off that may be, where it is not just what was measured.
+    pub error: u64,
     pub cum: u64,
+    /// What is to be known of the figures.
+    pub mark: String,
     pub children: usize,
     pub expanded: bool,
 }
@@ -55,7 +61,7 @@ fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {
         Sort::Base => Reverse(row.base),
         Sort::Cum => Reverse(row.cum),
-        Sort::Calls => Reverse(row.calls),
+        Sort::Calls => Reverse(row.calls.unwrap_or(0)),
         Sort::Name => Reverse(0),
     };
     key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
@@ -88,19 +94,27 @@ fn functions(state: &State) -> Vec<Row> {
                 return None;
             }
             let old = before.get(&row.function).copied().unwrap_or_default();
+            let is_counted = row.calls > 0 || row.looks == 0;
             Some(Row {
                 id: RowId(row.function.into()),
                 level: 0,
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),
-                calls: row.calls.saturating_sub(old.calls),
+                calls: is_counted.then_some(row.calls.saturating_sub(old.calls)),
                 base: row.base.saturating_sub(old.base),
+                error: row.error,
                 cum: row.cum.saturating_sub(old.cum),
+                mark: Some(state_of_row(profile, &row))
+                    .filter(|mark| mark != ProbeState::Timed.name())
+                    .unwrap_or_default(),
                 children: 0,
                 expanded: false,
             })
         })
-        .filter(|row| state.span == Span::SinceStart || row.calls + row.base + row.cum > 0)
+        .filter(|row| {
+            let figures = [row.calls.unwrap_or(0), row.base, row.cum];
+            state.span == Span::SinceStart || figures.iter().any(|figure| *figure > 0)
+        })
         .collect();
     rows.sort_by(|a, b| compare(state.sort, a, b));
     rows
@@ -125,9 +139,11 @@ fn threads(state: &State) -> Vec<Row> {
                 level: 0,
                 name: format!("{} {}", thread.tid, thread.name),
                 module: format!("{} contexts", thread.nodes.len()),
-                calls: calls.saturating_sub(old_calls),
+                calls: Some(calls.saturating_sub(old_calls)),
                 base,
+                error: 0,
                 cum: base,
+                mark: String::new(),
                 children: 0,
                 expanded: false,
             }
@@ -191,9 +207,11 @@ fn tree(state: &State) -> Vec<Row> {
             level: 0,
             name: format!("thread {} {}", thread.tid, thread.name),
             module: String::new(),
-            calls,
+            calls: Some(calls),
             base,
+            error: 0,
             cum: base,
+            mark: String::new(),
             children: tree.roots().len(),
             expanded: open(id),
         });
@@ -205,14 +223,18 @@ fn tree(state: &State) -> Vec<Row> {
             let function = &profile.functions[data.function as usize];
             let id = ids[node as usize];
             let old = before.get(&id).copied().unwrap_or_default();
+            let is_looked = data.flags.contains(NodeFlags::LOOKED);
+            let is_counted = data.calls > 0 || !is_looked;
             Row {
                 id,
                 level,
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),
-                calls: data.calls.saturating_sub(old.0),
+                calls: is_counted.then_some(data.calls.saturating_sub(old.0)),
                 base: data.base.saturating_sub(old.1),
+                error: 0,
                 cum: data.cum.saturating_sub(old.2),
+                mark: if is_looked { "looks" } else { "" }.to_owned(),
                 children: tree.children(node).len(),
                 expanded: open(id),
             }

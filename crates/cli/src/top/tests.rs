@@ -3,7 +3,9 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
-use thalweg_model::{Function, Module, Node, Process, Profile, Thread};
+use thalweg_model::{
+    Function, Looked, Module, Node, NodeFlags, ProbeState, Process, Profile, Switched, Thread,
+};
 
 use super::{State, Wish, draw};
 
@@ -142,7 +144,56 @@ fn what_happens_now_is_the_difference_of_two_readings() {
     state.feed(profile(4));
     press(&mut state, "d");
     assert_eq!(state.rows[0].name, "eval");
-    assert_eq!((state.rows[0].calls, state.rows[0].base), (150, 1800));
+    assert_eq!((state.rows[0].calls, state.rows[0].base), (Some(150), 1800));
+}
+
+/// The same with `eval` off for three quarters of the time and never counted: what is known of it comes from looks.
+fn looked() -> Profile {
+    let mut profile = profile(1);
+    let eval = &mut profile.processes[0].threads[0].nodes[3];
+    eval.calls = 0;
+    eval.flags |= NodeFlags::LOOKED;
+    profile.switched.push(Switched {
+        function: 3,
+        state: ProbeState::Off,
+        off_ns: 750_000_000,
+        ..Switched::default()
+    });
+    profile.looked.push(Looked {
+        function: 3,
+        own: 60,
+        on_stack: 61,
+        error_ns: 155,
+        cum_error_ns: 155,
+    });
+    profile
+}
+
+#[test]
+fn what_comes_from_looks_has_an_error_and_says_so() {
+    let mut state = State::new(looked(), "demo".into());
+    let text = screen(&mut state);
+    let eval = text.lines().find(|line| line.contains("eval")).unwrap();
+    let words: Vec<&str> = eval.split_whitespace().collect();
+    assert_eq!(
+        words[1..4],
+        ["-", "600", "ns"],
+        "no calls are known: {eval}"
+    );
+    assert!(
+        eval.contains(" 155 ns ") && text.contains("Error"),
+        "{text}"
+    );
+    assert!(eval.contains("eval [off 75%, 61 looks]"), "{eval}");
+    assert!(
+        !text.contains("parse ["),
+        "what is exact has no mark: {text}"
+    );
+    press(&mut state, "2x");
+    let tree = screen(&mut state);
+    assert!(tree.contains("eval [looks]"), "{tree}");
+    assert!(!tree.contains("Error"), "{tree}");
+    assert!(!screen(&mut State::new(profile(1), "demo".into())).contains("Error"));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `thalweg top` in a terminal, on a process that works: what keys do is seen on the screen, and the process is as it was
 //! afterwards.
 
+use crate::budget;
 use crate::support::build::Build;
 use crate::support::live::Live;
 use crate::support::screen::Screen;
 use crate::support::text::{assert_patched, assert_restored};
 use crate::support::thalweg::{succeed, thalweg};
+use std::time::Duration;
 
 fn torture() -> Live {
     Live::ready(&Build::simple("torture.c").path, &[])
@@ -66,7 +68,7 @@ fn keys_choose_what_the_screen_shows_of_a_working_process() {
 
     screen.press(" ");
     let frozen = screen.until("frozen", |text| text.contains("[frozen]"));
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    std::thread::sleep(Duration::from_millis(600));
     assert_eq!(screen.text(), frozen, "a frozen picture moves");
     screen.press(" ");
     screen.until("going on", |text| {
@@ -126,6 +128,48 @@ fn an_attached_process_is_only_read_and_its_end_is_told() {
     assert!(last.contains("fib"), "its last figures stay: {last}");
     screen.press("q");
     assert!(screen.wait().success());
+}
+
+/// Figures that come from looks, as `report -p` has them.
+#[track_caller]
+fn assert_shows_looks(screen: &mut Screen) {
+    screen.until("a function that is off, by looks", |text| {
+        let is_estimate = |line: &&str| line.contains(" [off ") && line.contains(" looks]");
+        text.contains("Error") && table(text).iter().any(is_estimate)
+    });
+    screen.press("2/one_round\r");
+    screen.until("contexts by looks", |text| text.contains(" [looks]"));
+    screen.press("q");
+    assert!(screen.wait().success());
+}
+
+#[test]
+fn what_is_off_has_its_time_from_looks_whoever_has_attached() {
+    for attached in [true, false] {
+        let mut live = budget::target();
+        let before = live.text();
+        let budget = ["--budget", "5%", "--samples", "1999"];
+        let mut arguments = vec!["top", "-p", "", "--interval", "200ms"];
+        let id = live.id();
+        arguments[2] = &id;
+        match attached {
+            true => drop(succeed(&[&["attach", &id][..], &budget].concat())),
+            false => arguments.extend(budget),
+        }
+        live.tell("go");
+        let mut screen = Screen::start(&arguments);
+        assert_shows_looks(&mut screen);
+        if attached {
+            let shown = succeed(&["report", "-p", &id, "--flat"]);
+            assert!(shown.contains(" looks"), "{shown}");
+            succeed(&["detach", &id]);
+        }
+        assert_restored(&before, &live.text());
+        budget::own_counts(&mut live);
+        live.tell("end");
+        let (_, status) = live.wait(Duration::from_secs(60));
+        assert!(status.success(), "{status}");
+    }
 }
 
 #[test]
