@@ -1,4 +1,5 @@
 /* Programs whose stacks are worth looking at, and which know themselves where their time went. */
+#define _GNU_SOURCE
 #include "target.h"
 #include <alloca.h>
 #include <dlfcn.h>
@@ -185,6 +186,40 @@ static void loads(const char *library, double ms)
 
 FN void *nothing(void *unused) { return unused; }
 
+static pid_t number;
+
+FN void *earlier(void *ms)
+{
+    number = gettid();
+    spin(*(double *)ms);
+    return NULL;
+}
+
+FN void *later(void *ms)
+{
+    if (gettid() != number)
+        return NULL;
+    spin(*(double *)ms);
+    return ms;
+}
+
+/* Two threads, one after the other, that have the same number. */
+static void same_number(void)
+{
+    double ms = 100;
+    pthread_t one;
+    void *done = NULL;
+    pthread_create(&one, NULL, earlier, &ms);
+    pthread_join(one, NULL);
+    for (int tries = 0; tries < 1000 && done == NULL; tries++) {
+        FILE *last = fopen("/proc/sys/kernel/ns_last_pid", "w");
+        CHECK(last != NULL && fprintf(last, "%d", number - 1) > 0 && fclose(last) == 0);
+        pthread_create(&one, NULL, later, &ms);
+        pthread_join(one, &done);
+    }
+    CHECK(done != NULL);
+}
+
 /* Little else than making threads. */
 static void makes(int count)
 {
@@ -219,6 +254,8 @@ int main(int argc, char **argv)
         sink_down(n, 300);
     else if (!strcmp(what, "threads"))
         threads(n);
+    else if (!strcmp(what, "same"))
+        same_number();
     else if (!strcmp(what, "forks"))
         forks();
     else if (!strcmp(what, "kernel"))

@@ -355,6 +355,42 @@ fn threads_that_come_and_go_are_seen_from_beginning_to_end() {
     assert!((400..=500).contains(&lasting[0]), "{lasting:?}");
 }
 
+/// Numbers come again soon in a namespace of a program's own.
+#[test]
+fn a_later_thread_with_the_same_number_has_looks_of_its_own() {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let thalweg = command();
+    let mut record = Command::new("unshare");
+    record.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    record.arg(thalweg.get_program());
+    for (name, value) in thalweg.get_envs() {
+        record.env(name, value.expect("set"));
+    }
+    record.args(["record", "-q", "--samples", "1999", "-o"]);
+    record
+        .arg(&file)
+        .arg("--")
+        .args([&looked().path, Path::new("same")]);
+    let output = record.output().expect("unshare starts");
+    assert!(output.status.success(), "{output:?}");
+    let profile = read_file(&file).expect("a profile");
+    let with = |name: &str| -> Vec<&Thread> {
+        let has = |thread: &&Thread| {
+            let all = stacks(&profile, thread);
+            all.keys().any(|stack| stack.contains(&name))
+        };
+        threads(&profile).filter(has).collect()
+    };
+    let (earlier, later) = (with("earlier"), with("later"));
+    assert_eq!((earlier.len(), later.len()), (1, 1));
+    assert_eq!(earlier[0].tid, later[0].tid, "the same number");
+    assert!(
+        earlier[0].start_ns < later[0].start_ns,
+        "not the same thread"
+    );
+}
+
 #[test]
 fn fork_children_are_seen_and_a_killed_program_leaves_what_was() {
     let (_, profile) = record(&["--samples", "999"], &["forks"]);
