@@ -18,7 +18,7 @@ use crate::proc::{self, Pid, Tid};
 const MOST_OTHER_CALLS: usize = 400;
 
 /// An execve reads the new program's first pages from disk, perhaps a slow one.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A ptrace link to one thread, let go on every path that does not hand it on.
 struct Held {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::reaper::Watch;
 use super::sys::{self, Backoff, Event, Resume};
 use super::urgency::Urgency;
-use super::{Regs, StopOptions, Stopped, own_thread, restart};
+use super::{Regs, StopOptions, Stopped, exec, own_thread, restart};
 use crate::error::{Error, Result};
 use crate::proc::{self, Pid, Tid};
 
@@ -108,9 +108,9 @@ impl Stopped {
             // The loader may take its time, and there is nobody to compete with.
             urgency: None,
         };
-        let millis = options.patience.as_millis() as u64;
+        let millis = exec::PATIENCE.as_millis() as u64;
         loop {
-            match seized.collect(Instant::now() + options.patience, millis) {
+            match seized.collect(Instant::now() + exec::PATIENCE, millis) {
                 Err(Error::TargetExeced { .. }) => {
                     return Stopped::from_seized(seized, options);
                 }
