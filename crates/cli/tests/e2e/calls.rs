@@ -41,7 +41,7 @@ fn record(scratch: &Scratch, options: &[&str], program: &Program, arguments: &[&
 
 /// The recorded calls, one object each.
 #[track_caller]
-fn calls(file: &Path) -> Vec<Value> {
+pub fn calls(file: &Path) -> Vec<Value> {
     let lines = succeed(&["calls", "-i", path(file), "--json"]);
     let lines = lines.lines();
     lines

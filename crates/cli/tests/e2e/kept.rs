@@ -2,25 +2,18 @@
 //! was judged by the states that held.
 
 use crate::budget::{functions_off, keeper, lives, own_counts, target, wait_until};
+use crate::looks::{off, sampling, threads};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, refuse, succeed};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::time::Duration;
-use thalweg_model::{Profile, SampleNode, Sampling, read_file};
-
-fn sampling(profile: &Profile) -> Sampling {
-    profile.meta.sampling.expect("stacks were looked at")
-}
+use thalweg_model::{Profile, SampleNode, read_file};
 
 fn nodes(profile: &Profile) -> impl Iterator<Item = &SampleNode> {
-    let threads = profile
-        .processes
-        .iter()
-        .flat_map(|process| &process.threads);
-    threads.flat_map(|thread| &thread.samples)
+    threads(profile).flat_map(|thread| &thread.samples)
 }
 
 fn name_of(profile: &Profile, node: &SampleNode) -> String {
@@ -44,12 +37,7 @@ fn end(mut live: Live) {
 /// Looks at functions that are off are at most of the time, and known as such.
 #[track_caller]
 fn assert_sees_what_is_off(profile: &Profile) {
-    let off: BTreeSet<u32> = profile
-        .switched
-        .iter()
-        .filter(|one| one.off_ns > 0)
-        .map(|one| one.function)
-        .collect();
+    let off = off(profile);
     let seen = nodes(profile).filter(|node| off.contains(&node.function) && !node.counted);
     assert!(seen.count() > 0, "{:?}", profile.meta.sampling);
     let mut never_off = nodes(profile).filter(|node| {
@@ -121,11 +109,33 @@ fn assert_judged_before_the_switch(profile: &Profile) {
     assert!(not.is_empty(), "seen as off before it was: {not:?}");
 }
 
+fn looker(live: &Live) -> Option<i32> {
+    let status = command().args(["status", &live.id(), "--json"]).output();
+    let status: serde_json::Value = serde_json::from_slice(&status.ok()?.stdout).ok()?;
+    status["looked_at_by"].as_i64().map(|pid| pid as i32)
+}
+
+/// Whoever looks is held while the program works on, so that some looks are yet to be taken in when somebody switches.
 #[test]
 fn looks_are_judged_by_the_states_before_a_switch_from_outside() {
     let mut live = target();
     succeed(&["attach", &live.id(), "--samples", "4999"]);
-    work_then_switch(&mut live);
+    let who = Pid::from_raw(looker(&live).expect("somebody looks"));
+    live.tell("go");
+    std::thread::sleep(Duration::from_millis(300));
+    kill(who, Signal::SIGSTOP).expect("ours");
+    std::thread::sleep(Duration::from_millis(100));
+    own_counts(&mut live);
+    let mut switch = command();
+    switch.args(["switch", &live.id(), "--off", "^one_round$"]);
+    let mut switch = switch
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("thalweg starts");
+    // It asks, and would be done by then if it did not wait for an answer.
+    std::thread::sleep(Duration::from_millis(500));
+    kill(who, Signal::SIGCONT).expect("ours");
+    assert!(switch.wait().expect("it ends").success());
     assert_judged_before_the_switch(&save("detach", &live));
     end(live);
 }
@@ -138,18 +148,7 @@ fn so_they_are_while_it_is_recorded() {
     let mut record = command();
     record.args(["record", "-q", "--samples", "4999", "-p", &live.id(), "-o"]);
     let mut record = record.arg(&file).spawn().expect("thalweg starts");
-    let is_attached = || {
-        let status = succeed(&["status", &live.id(), "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-        status["looked_at_by"].is_number()
-    };
-    let attached = || {
-        command()
-            .args(["status", &live.id()])
-            .output()
-            .is_ok_and(|o| o.status.success())
-    };
-    wait_until("it is recorded", || attached() && is_attached());
+    wait_until("it is recorded", || looker(&live).is_some());
     work_then_switch(&mut live);
     // Somebody else reads while it goes on.
     let meanwhile = save("checkpoint", &live);

@@ -73,6 +73,12 @@ pub fn all_stacks(profile: &Profile) -> BTreeMap<Vec<&str>, u64> {
     all
 }
 
+/// Functions that were off for a while.
+pub fn off(profile: &Profile) -> BTreeSet<u32> {
+    let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
+    was_off.map(|one| one.function).collect()
+}
+
 /// Looks that found the function at work itself or below it.
 pub fn looks_at(profile: &Profile, name: &str) -> u64 {
     let all = all_stacks(profile);
@@ -223,12 +229,7 @@ fn a_budget_has_looks_unless_the_user_says_no() {
     assert_eq!(1_000_000_000 / usual.period_ns, 498);
     assert!(usual.looks > 20, "{usual:?}");
     // What was switched off is seen as such; whatever is counted was so when it was seen.
-    let off: BTreeSet<u32> = profile
-        .switched
-        .iter()
-        .filter(|one| one.off_ns > 0)
-        .map(|one| one.function)
-        .collect();
+    let off = off(&profile);
     let nodes = || threads(&profile).flat_map(|thread| &thread.samples);
     assert!(nodes().any(|node| off.contains(&node.function) && !node.counted));
     let called: BTreeSet<u32> = threads(&profile)

@@ -1,6 +1,7 @@
 //! Rules on Go functions: the calls that the program says it has made, with its values, whole though goroutines go from thread to thread,
 //! their stacks move and some end by panics; and the program's answers are what they are without us.
 
+use crate::calls::calls;
 use crate::goroutines::{newer, program};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
@@ -49,14 +50,6 @@ fn recorded(program: &Path, options: &[&str]) -> Vec<Value> {
     calls(&file)
 }
 
-fn calls(file: &Path) -> Vec<Value> {
-    let lines = succeed(&["calls", "-i", path(file), "--json"]);
-    let lines = lines.lines();
-    lines
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
-}
-
 fn number(call: &Value, field: &str) -> u64 {
     call[field].as_u64().expect("a number")
 }
@@ -99,6 +92,11 @@ fn calls_of_goroutines_are_whole_wherever_they_end() {
             assert_eq!(steps.len(), TURNS);
             let sum: u64 = steps.iter().map(|s| number(s, "total_ns")).sum();
             assert!(sum <= number(worker, "total_ns"), "{worker:#}");
+            let ran = |call: &Value| number(call, "total_ns") - number(call, "waited_ns");
+            let steps_ran: u64 = steps.iter().map(|step| ran(step)).sum();
+            // Each is rounded by itself.
+            let slack = 2 * TURNS as u64;
+            assert!(steps_ran <= ran(worker) + slack, "{steps_ran}: {worker:#}");
             for pair in steps.windows(2) {
                 let (before, after) = (number(pair[0], "exit_unix_ns"), pair[1]);
                 assert!(
@@ -159,9 +157,38 @@ fn arguments_and_results_of_go_functions_are_the_programs_own() {
         let turns: BTreeSet<u64> = steps.iter().map(|s| number(&s["entry"], "turn")).collect();
         let sleeping = (0..TURNS as u64).filter(|turn| turn % 10 == 9);
         assert!(sleeping.into_iter().all(|turn| turns.contains(&turn)));
+        // Their callers are closed, whichever thread marked them.
+        let workers: Vec<&Value> = all
+            .iter()
+            .filter(|call| call["function"] == "main.work")
+            .collect();
+        assert!(
+            !workers.is_empty() && workers.iter().all(|w| w["end"] == "returned"),
+            "{workers:#?}"
+        );
         let risky = chosen(&all, "main.risky");
         let values: Vec<&Value> = risky.iter().map(|call| &call["entry"]["n"]).collect();
         assert_eq!(values, [&json!(1), &json!(5)]);
+    }
+}
+
+#[test]
+fn a_goroutine_is_at_the_same_request_on_every_thread() {
+    for program in both() {
+        let options = ["--root", "^main.work$", "--rule", "main.step"];
+        let all = recorded(&program, &options);
+        let mut requests: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        for step in chosen(&all, "main.step") {
+            let of_worker = requests.entry(number(step, "parent")).or_default();
+            of_worker.insert(number(step, "request"));
+        }
+        assert_eq!(requests.len(), WORKERS);
+        assert!(
+            requests.values().all(|of_worker| of_worker.len() == 1),
+            "{requests:?}"
+        );
+        let all: BTreeSet<&u64> = requests.values().flatten().collect();
+        assert_eq!(all.len(), WORKERS, "each worker is one request");
     }
 }
 

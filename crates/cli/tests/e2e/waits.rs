@@ -98,6 +98,15 @@ fn processor_time_and_wall_time_of_every_thread_are_the_kernels() {
     }
 }
 
+#[test]
+fn a_wait_is_that_of_the_function_that_waited_though_it_calls_nobody() {
+    let program = Build::simple("waits.c");
+    let recorded = record(&["--no-report", "-q"], &program, &["itself"]);
+    let profile = &recorded.profile;
+    let there = waited(profile, &profile.threads[0], "waits_itself");
+    assert!(there >= 95_000_000, "{there} of ten times 10 ms");
+}
+
 /// Others that want the processors all the time.
 struct Busy(Vec<Child>);
 
