@@ -284,7 +284,27 @@ mod tests {
         let nodes = nodes(&[(MAIN, 10), (A, 500 * MS)]);
         let doubts = Doubts::of(&nodes, None, &HashSet::from([A]));
         assert!(doubts.contexts[1] >= 500e6, "{:?}", doubts.contexts);
+        assert!(doubts.cums[1] >= 500e6, "and in its sum: {:?}", doubts.cums);
         assert!(Doubts::of(&nodes, None, &HashSet::new()).contexts[1] == 0.0);
+    }
+
+    #[test]
+    fn what_probes_may_have_done_is_in_doubt() {
+        let mut nodes = nodes(&[(MAIN, 50 * MS), (A, 50 * MS), (B, 100 * MS)]);
+        nodes[2].calls = 1_000_000;
+        let mut known = ProbeCosts {
+            inner_ns: 100.0,
+            ..ProbeCosts::default()
+        };
+        let doubts = |known: &ProbeCosts| Doubts::of(&nodes, Some(known), &HashSet::new());
+        let sure = doubts(&known);
+        let slower: f64 = nodes.iter().map(slower).sum();
+        assert!(slower > 0.0 && sure.cums[0] >= slower, "{:?}", sure.cums);
+        // A third of all was the probes'.
+        assert!((sure.model - MODEL / 3.0).abs() < 0.001, "{}", sure.model);
+        known.error = 0.2;
+        let unsure = doubts(&known);
+        assert!((unsure.whole - sure.whole - 0.1).abs() < 0.001);
     }
 
     #[test]

@@ -113,3 +113,24 @@ fn variance(seen: f64, all: f64) -> f64 {
     let share = (seen + 1.0) / (all + 2.0);
     all * share * (1.0 - share)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_believed_only_where_looks_do_not_speak_against_it() {
+        let figure = |seen: f64| Figure {
+            time: 1000.0,
+            seen,
+            variance: 100.0,
+            model: 30.0,
+            clock: 5.0,
+            whole: 40.0,
+        };
+        // Two standard deviations and what probes may have moved: 50.
+        assert_eq!(figure(960.0).error(false), 5.0 + CLOCK * 1000.0);
+        assert_eq!(figure(900.0).error(false), 20.0 + 30.0 + 100.0 + 40.0);
+        assert_eq!(figure(960.0).error(true), 20.0 + 30.0 + 40.0 + 40.0);
+    }
+}
