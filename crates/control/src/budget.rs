@@ -249,6 +249,7 @@ impl Governor {
             used,
             // Nobody works while the process stands.
             apart: slow + stopped.as_nanos() as f64,
+            looks: 0.0,
             calls: Vec::new(),
         };
         for (function, sum) in (0..).zip(&self.seen) {
@@ -283,9 +284,8 @@ impl Governor {
             self.found.add(in_probes - looks * slow / used, expected);
         }
         self.here = self.budget.with_calls_at(self.found.factor());
-        all.apart += looks * self.budget.look_ns;
-        for group in &mut by_thread {
-            group.apart += group.used * looks * self.budget.look_ns / used;
+        for group in std::iter::once(&mut all).chain(&mut by_thread) {
+            group.looks = looks * self.budget.look_ns * group.used / used;
         }
         let groups = std::iter::once(&all).chain(&by_thread);
         let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.here, &known)).collect();

@@ -28,13 +28,15 @@ pub(super) struct Group {
     pub used: f64,
     /// Of which no function's: the slow path; and, of all threads together, stops in the place of the work that they kept from being done.
     pub apart: f64,
+    /// What looks at it took.
+    pub looks: f64,
     /// Function and calls.
     pub calls: Vec<(u32, f64)>,
 }
 
 /// What a group's calls cost.
 pub(super) struct Judged {
-    /// Of the group's own time: all that the probes cost, and what of it is functions' that must stay as they are.
+    /// Of the group's own time: all that probes and looks cost, and what of it stays whatever is switched: looks, and functions that must stay.
     pub share: f64,
     pub pinned: f64,
     pub apart: f64,
@@ -46,8 +48,8 @@ pub(super) struct Judged {
 impl Group {
     /// `of` says what is known of a function.
     pub(super) fn judge(&self, budget: &Budget, of: &HashMap<u32, Candidate>) -> Judged {
-        let mut cost = self.apart;
-        let mut pinned = 0.0;
+        let mut cost = self.apart + self.looks;
+        let mut pinned = self.looks;
         let mut candidates = Vec::new();
         for &(function, calls) in &self.calls {
             let Some(known) = of.get(&function) else {
@@ -72,7 +74,7 @@ impl Group {
             share: cost / plain,
             pinned: pinned / plain,
             apart: self.apart / plain,
-            calls: cost - self.apart,
+            calls: cost - self.apart - self.looks,
             candidates,
         }
     }
@@ -121,6 +123,7 @@ impl Threads {
                 groups.push(Group {
                     used: thread.used_since(before),
                     apart: slow,
+                    looks: 0.0,
                     calls: calls.collect(),
                 });
             }
@@ -206,5 +209,15 @@ mod tests {
         assert!((judged.candidates[0].rate - 0.01).abs() < 1e-9);
         let judged = group.judge(&BUDGET, &known(false));
         assert!((judged.pinned - 0.2).abs() < 1e-9, "{}", judged.pinned);
+        let looked = Group {
+            used: group.used,
+            apart: group.apart,
+            looks: 1e6,
+            calls: group.calls.clone(),
+        };
+        let judged = looked.judge(&BUDGET, &known(true));
+        assert!((judged.share - 3.0 / 7.0).abs() < 1e-9, "{}", judged.share);
+        assert!((judged.pinned - 1.0 / 7.0).abs() < 1e-9, "looks go on");
+        assert!((judged.calls - 1.6e6).abs() < 1e-3, "{}", judged.calls);
     }
 }
