@@ -130,8 +130,8 @@ impl Walk {
         // SAFETY: only what lies in the arena is looked at, and no more nodes than it has.
         unsafe {
             let nodes = tree::nodes_base();
-            let used = crate::memory::atomic64(&raw mut (*header()).nodes_used).load(Relaxed);
-            let limit = used.min((*header()).nodes_len) / shm::NODE_SIZE;
+            // Also those that are made meanwhile: they stand before older ones.
+            let limit = (*header()).nodes_len / shm::NODE_SIZE;
             if root.wrapping_sub(nodes) >= limit * shm::NODE_SIZE {
                 return;
             }

@@ -215,7 +215,7 @@ fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
 struct Reader<'a> {
     shared: &'a Shared,
     header: &'a shm::Header,
-    nodes: &'a Nodes,
+    nodes: &'a Nodes<'a>,
     waits: &'a Waits,
     allocations: &'a Allocations,
     clock: &'a Clock,

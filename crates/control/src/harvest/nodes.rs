@@ -1,4 +1,11 @@
 //! The node arena as a reader has it: a copy, checked link by link, because the target goes on.
+//!
+//! ```text
+//!   parent --first child--> new --sibling--> old --sibling--> older       a new context goes before the others
+//! ```
+//!
+//! So a context that was made while the copy was, and is not in it, or not yet with its link, stands between the copy and all older
+//! ones beside it. Such a one is read where it is.
 
 use thalweg_model as model;
 use thalweg_shm as shm;
@@ -7,8 +14,12 @@ use crate::error::{Error, Result};
 use crate::memory::{Shared, zeroed};
 
 /// A copy of the node arena.
-pub(super) struct Nodes {
+pub(super) struct Nodes<'a> {
+    shared: &'a Shared,
     start: u64,
+    /// In the shared memory; and how many nodes there is room for.
+    offset: u64,
+    room: u64,
     bytes: Vec<u8>,
     /// Those of contexts that found no room or were cut, by function; empty where there are none.
     folded: Vec<u8>,
@@ -16,14 +27,17 @@ pub(super) struct Nodes {
     pub sites: bool,
 }
 
-impl Nodes {
-    pub(super) fn read(shared: &Shared, header: &shm::Header) -> Result<Nodes> {
+impl<'a> Nodes<'a> {
+    pub(super) fn read(shared: &'a Shared, header: &shm::Header) -> Result<Nodes<'a>> {
         let used = header.nodes_used.min(header.nodes_len);
         let folded = match has_folded(header) {
             true => u64::from(header.functions) * shm::NODE_SIZE,
             false => 0,
         };
         Ok(Nodes {
+            shared,
+            offset: header.nodes_offset,
+            room: header.nodes_len / shm::NODE_SIZE,
             start: header
                 .base
                 .wrapping_add(shm::PRIVATE_SIZE)
@@ -37,6 +51,19 @@ impl Nodes {
 
     pub(super) fn at(&self, number: u64) -> Result<shm::Node> {
         self.decode(&self.bytes, number)
+    }
+
+    /// One that a link leads to. Calls are counted once it has its own link.
+    fn linked(&self, number: u64) -> Result<shm::Node> {
+        match self.at(number) {
+            Ok(node) if node.calls > 0 => Ok(node),
+            _ => {
+                let mut bytes = [0; shm::NODE_SIZE as usize];
+                let at = self.offset + number * shm::NODE_SIZE;
+                self.shared.read_bytes(at, &mut bytes)?;
+                self.decode(&bytes, 0)
+            }
+        }
     }
 
     pub(super) fn folded(&self, function: u32) -> Result<shm::Node> {
@@ -99,19 +126,18 @@ impl Nodes {
         let Some(root) = self.number_of(root) else {
             return Ok(());
         };
-        let limit = self.bytes.len() as u64 / shm::NODE_SIZE;
         let mut visited = 0;
         let mut pending = vec![(u64::from(self.at(root)?.first_child), None)];
         while let Some((link, parent)) = pending.pop() {
-            if link == 0 || link > limit {
+            if link == 0 || link > self.room {
                 continue;
             }
             visited += 1;
-            if visited > limit {
+            if visited > self.room {
                 return Err(damaged());
             }
             let number = link - 1;
-            let node = self.at(number)?;
+            let node = self.linked(number)?;
             pending.push((u64::from(node.sibling), parent));
             if node.function >= self.functions && shm::kernel::number(node.function).is_none() {
                 continue;
@@ -135,5 +161,75 @@ pub(super) fn pruned(header: &shm::Header) -> model::Pruned {
     model::Pruned {
         contexts: header.prune.cut_contexts,
         calls: header.prune.cut_calls,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd;
+
+    const OFFSET: u64 = 4096;
+    const SOME: u64 = 64;
+
+    /// A root with two contexts, 1 and 2, of which the first has 7 calls.
+    fn arena() -> (Shared, shm::Header) {
+        // SAFETY: a descriptor of our own, or -1.
+        let file = unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"arena".as_ptr(), 0)) };
+        let len = OFFSET + SOME * shm::NODE_SIZE;
+        file.set_len(len).expect("a file in memory");
+        let mut header: shm::Header = zeroed();
+        header.nodes_offset = OFFSET;
+        header.nodes_len = SOME * shm::NODE_SIZE;
+        header.nodes_used = 3 * shm::NODE_SIZE;
+        header.functions = 9;
+        (Shared::File { file, len }, header)
+    }
+
+    fn write(shared: &Shared, number: u64, calls: u64, function: u32, links: (u32, u32)) {
+        let at = OFFSET + number * shm::NODE_SIZE;
+        shared.write(at, &calls.to_le_bytes()).expect("room");
+        let halves = [(40, function), (52, links.0), (56, links.1)];
+        for (place, half) in halves {
+            let bytes = half.to_le_bytes();
+            shared.write(at + place, &bytes).expect("room");
+        }
+    }
+
+    fn calls(nodes: &Nodes, header: &shm::Header) -> Vec<(u64, u64)> {
+        let root = header.base + shm::PRIVATE_SIZE + OFFSET;
+        let mut all = Vec::new();
+        let walked = nodes.walk(root, |number, node, _| all.push((number, node.calls)));
+        walked.expect("nothing is damaged");
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn contexts_that_are_made_meanwhile_hide_no_older_ones() {
+        let (shared, mut header) = arena();
+        write(&shared, 1, 7, 1, (0, 0));
+        // 2 is being made; 40 is made after the header was read, and before the root is copied.
+        write(&shared, 0, 0, 8, (41, 0));
+        write(&shared, 40, 1, 2, (0, 3));
+        let nodes = Nodes::read(&shared, &header).expect("a copy");
+        write(&shared, 2, 5, 3, (0, 2));
+        assert_eq!(calls(&nodes, &header), [(1, 7), (2, 5), (40, 1)]);
+        // What leads out of the memory leads nowhere.
+        write(&shared, 0, 0, 8, (99, 0));
+        header.nodes_used = header.nodes_len;
+        let nodes = Nodes::read(&shared, &header).expect("a copy");
+        assert_eq!(calls(&nodes, &header), []);
+    }
+
+    #[test]
+    fn links_that_go_round_are_found_out() {
+        let (shared, header) = arena();
+        write(&shared, 0, 0, 8, (2, 0));
+        write(&shared, 1, 7, 1, (0, 3));
+        write(&shared, 2, 0, 1, (0, 2));
+        let nodes = Nodes::read(&shared, &header).expect("a copy");
+        let root = header.base + shm::PRIVATE_SIZE + OFFSET;
+        assert!(nodes.walk(root, |_, _, _| ()).is_err());
     }
 }
