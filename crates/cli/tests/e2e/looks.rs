@@ -255,21 +255,27 @@ fn a_budget_has_looks_unless_the_user_says_no() {
 #[test]
 fn looks_are_judged_by_what_held_when_they_were_made() {
     let options = ["--budget", "5%", "--samples", "10000"];
-    let (_, profile) = record(&options, &["tiny", "60000000"]);
-    let went_off: BTreeSet<u32> = profile
-        .switched
-        .iter()
-        .filter(|one| one.off_ns > 0)
-        .map(|one| one.function)
-        .filter(|f| profile.functions[*f as usize].name.starts_with("tiny"))
-        .collect();
-    let looks = |counted: bool| -> u64 {
-        let nodes = threads(&profile).flat_map(|thread| &thread.samples);
-        let of_these = nodes.filter(|n| n.counted == counted && went_off.contains(&n.function));
-        of_these.map(|node| node.own).sum()
-    };
-    let (on, off) = (looks(true), looks(false));
-    assert!(on > 0 && off > on, "{on} looks while on, {off} while off");
+    // On a busy machine they may be off before anybody looks.
+    const TRIES: u32 = 5;
+    let seen_on = (0..TRIES).any(|_| {
+        let (_, profile) = record(&options, &["tiny", "60000000"]);
+        let went_off: BTreeSet<u32> = profile
+            .switched
+            .iter()
+            .filter(|one| one.off_ns > 0)
+            .map(|one| one.function)
+            .filter(|f| profile.functions[*f as usize].name.starts_with("tiny"))
+            .collect();
+        let looks = |counted: bool| -> u64 {
+            let nodes = threads(&profile).flat_map(|thread| &thread.samples);
+            let of_these = nodes.filter(|n| n.counted == counted && went_off.contains(&n.function));
+            of_these.map(|node| node.own).sum()
+        };
+        let (on, off) = (looks(true), looks(false));
+        assert!(off > on, "{on} looks while on, {off} while off");
+        on > 0
+    });
+    assert!(seen_on, "nothing was ever seen while it was on");
 }
 
 /// Short functions run in stubs for the most part: their entries, their exits, and calls that push an address of the text.
