@@ -298,7 +298,10 @@ impl Governor {
             *own = candidate.own;
         }
         for (function, figures) in &self.lately {
-            if let Some(memory) = self.memory.get_mut(function) {
+            // One that went off since the last look was counted for a part of the time only: it would seem to have cooled.
+            if let Some(memory) = self.memory.get_mut(function)
+                && memory.state != State::Off
+            {
                 (memory.rate, memory.own) = *figures;
             }
         }
