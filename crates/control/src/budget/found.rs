@@ -14,7 +14,7 @@ pub struct Seen {
 const USUAL: f64 = 8.0;
 /// No more than so many are remembered: what a program does changes.
 const MEMORY: f64 = 60.0;
-/// A file of a target that scribbles over its memory says anything.
+/// No call costs more, however cold: what says so is chance.
 const MOST: f64 = 8.0;
 
 /// Looks in probes, without those in the slow path, which is measured.
