@@ -94,10 +94,20 @@ impl Run {
                 continue;
             }
             compared += 1;
-            assert_eq!(seen.get(place), Some(calls), "calls of {place:?}");
+            let seen = seen.get(place);
+            assert!(
+                seen == Some(calls) || self.may_be(&exact, place, seen),
+                "{seen:?} calls of {place:?} instead of {calls}"
+            );
         }
         assert!(off.len() >= 10, "only {} functions went off", off.len());
         assert!(compared >= 100, "only {compared} functions were compared");
+    }
+
+    /// Whether a function is called so often in some run without a budget: Lua's hashes have a seed from clock and addresses, and one
+    /// run in sixty compares two strings more.
+    fn may_be(&self, exact: &[&str], place: &Place, seen: Option<&u64>) -> bool {
+        (0..300).any(|_| calls(&self.record(exact).1).get(place) == seen)
     }
 }
 
