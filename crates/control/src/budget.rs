@@ -17,6 +17,7 @@ mod choose;
 mod found;
 mod groups;
 mod keep;
+mod memory;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ pub use self::found::Seen;
 use self::groups::{Group, Judged, Threads};
 pub(crate) use self::keep::note;
 pub use self::keep::{Kept, keep, keeper};
+use self::memory::Memories;
 use crate::error::Result;
 use crate::harvest::{self, FunctionSum};
 use crate::memory::{Identity, Shared};
@@ -96,11 +98,6 @@ const MOST: Duration = Duration::from_millis(500);
 const LOOKING: u32 = 40;
 const LOOKING_HARD: u32 = 4;
 const FAR_TOO_MUCH: f64 = 2.0;
-/// How long a function that was found too hot stays off, at first and at most.
-const REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(120);
-/// One that has to go again so soon after it came back was tried too early.
-const RELAPSE: Duration = Duration::from_secs(10);
 /// With fewer, a process was too short for a budget.
 const ENOUGH_LOOKS: u64 = 10;
 /// From when on it is told that calls cost more.
@@ -123,7 +120,7 @@ pub struct Governor {
     looked: Instant,
     /// Processor time of each process, in nanoseconds.
     used: HashMap<Pid, u64>,
-    memory: HashMap<u32, Memory>,
+    memories: Memories,
     next: Instant,
     pause: Duration,
     /// What was last estimated.
@@ -133,27 +130,11 @@ pub struct Governor {
     stopped: Duration,
     stopped_lately: Duration,
     looks: u64,
-    /// What was called since the last look: rate where it was highest, and own time of a call.
-    lately: HashMap<u32, (f64, f64)>,
     /// In a row, with more than is allowed.
     over: u32,
     squeeze: f64,
     /// Why something could not be read or switched, the last time that happened.
     failed: Option<String>,
-}
-
-/// What is remembered of a function that was switched.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
-    state: State,
-    since: Instant,
-    /// Calls per nanosecond of processor time, when it was last counted, of the threads in which that was most.
-    rate: f64,
-    /// Nanoseconds that a call takes by itself.
-    own: f64,
-    rest: Duration,
-    may_be_off: bool,
-    may_be_sampled: bool,
 }
 
 impl Governor {
@@ -170,7 +151,7 @@ impl Governor {
             threads: Threads::default(),
             looked: now,
             used: HashMap::new(),
-            memory: HashMap::new(),
+            memories: Memories::default(),
             next: now + FIRST_LOOK,
             pause: LEAST,
             share: 0.0,
@@ -178,7 +159,6 @@ impl Governor {
             stopped: Duration::ZERO,
             stopped_lately: Duration::ZERO,
             looks: 0,
-            lately: HashMap::new(),
             over: 0,
             squeeze: 1.0,
             failed: None,
@@ -263,7 +243,6 @@ impl Governor {
                 0 => 0.0,
                 _ => (sum.own_ns / timed as f64 - self.budget.own_ns).max(0.0),
             };
-            let memory = self.memory.get(&function);
             all.calls.push((function, calls));
             known.insert(
                 function,
@@ -272,8 +251,8 @@ impl Governor {
                     state: state_of(function),
                     rate: 0.0,
                     own,
-                    may_be_sampled: can_sample && memory.is_none_or(|m| m.may_be_sampled),
-                    may_be_off: memory.is_none_or(|m| m.may_be_off) && !needed.contains(&function),
+                    may_be_sampled: can_sample && self.memories.may_be_sampled(function),
+                    may_be_off: self.memories.may_be_off(function) && !needed.contains(&function),
                 },
             );
         }
@@ -291,20 +270,7 @@ impl Governor {
         let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.here, &known)).collect();
         judged.sort_by(|a, b| b.share.total_cmp(&a.share));
         self.share = judged.first().map_or(0.0, |worst| worst.share);
-        self.lately.clear();
-        for candidate in judged.iter().flat_map(|group| &group.candidates) {
-            let (rate, own) = self.lately.entry(candidate.function).or_default();
-            *rate = rate.max(candidate.rate);
-            *own = candidate.own;
-        }
-        for (function, figures) in &self.lately {
-            // One that went off since the last look was counted for a part of the time only: it would seem to have cooled.
-            if let Some(memory) = self.memory.get_mut(function)
-                && memory.state != State::Off
-            {
-                (memory.rate, memory.own) = *figures;
-            }
-        }
+        self.memories.see(&judged);
         let off = needed.iter().filter(|f| state_of(**f) == State::Off);
         let mut wanted: Vec<(u32, State)> = off.map(|f| (*f, State::Timed)).collect();
         self.switcher.pin(needed);
@@ -327,7 +293,13 @@ impl Governor {
             self.over = 0;
             self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
             return match worst < SPARE {
-                true => self.raise(judged, share * (AIM * self.squeeze - worst), now),
+                true => {
+                    let candidates = self.memories.to_raise(judged, now);
+                    let room = (share * (AIM * self.squeeze - worst)).max(0.0);
+                    choose::raise(candidates, &self.here, room, |function| {
+                        self.memories.has_rested_long(function)
+                    })
+                }
                 false => Vec::new(),
             };
         }
@@ -389,35 +361,6 @@ impl Governor {
         sum as f64
     }
 
-    /// What may come back. Each function costs what it does where it is hottest.
-    fn raise(&self, judged: &[Judged], room: f64, now: Instant) -> Vec<(u32, State)> {
-        let all = judged.iter().flat_map(|group| &group.candidates);
-        let each: HashMap<u32, Candidate> = all.map(|c| (c.function, *c)).collect();
-        let mut candidates: Vec<Candidate> = each.into_values().collect();
-        for candidate in &mut candidates {
-            (candidate.rate, _) = self
-                .lately
-                .get(&candidate.function)
-                .copied()
-                .unwrap_or_default();
-        }
-        let off = self.memory.iter().filter(|(_, known)| {
-            known.state == State::Off && now.duration_since(known.since) >= known.rest
-        });
-        candidates.extend(off.map(|(&function, known)| Candidate {
-            function,
-            state: State::Off,
-            rate: known.rate,
-            own: known.own,
-            may_be_sampled: known.may_be_sampled,
-            may_be_off: true,
-        }));
-        choose::raise(candidates, &self.here, room.max(0.0), |function| {
-            let known = self.memory.get(&function);
-            known.is_some_and(|known| known.rest >= LONGEST_REST / 4)
-        })
-    }
-
     /// In groups, so that no stop is long. Those that cost most go first.
     fn apply(
         &mut self,
@@ -441,48 +384,15 @@ impl Governor {
         self.longest_stop = self.longest_stop.max(outcome.stop);
         self.stopped += outcome.stop;
         self.stopped_lately += outcome.stop;
-        let lately = &self.lately;
-        let fresh = |function: u32| {
-            let (rate, own) = lately.get(&function).copied().unwrap_or_default();
-            Memory {
-                state: State::Timed,
-                since: now,
-                rate,
-                own,
-                rest: REST,
-                may_be_off: true,
-                may_be_sampled: true,
-            }
-        };
         for (function, state) in outcome.changed {
-            let memory = self
-                .memory
-                .entry(function)
-                .or_insert_with(|| fresh(function));
-            if state == State::Off && memory.rest_was_too_short(now) {
-                memory.rest = (memory.rest * 2).min(LONGEST_REST);
-            }
-            memory.state = state;
-            memory.since = now;
+            self.memories.changed(function, state, now);
         }
         for (function, _) in outcome.refused {
             let wish = wanted.iter().find(|(wanted, _)| *wanted == function);
-            let memory = self
-                .memory
-                .entry(function)
-                .or_insert_with(|| fresh(function));
-            match wish {
-                Some((_, State::Sampled | State::Counted)) => memory.may_be_sampled = false,
-                _ => memory.may_be_off = false,
-            }
+            let wish = wish.map(|(_, state)| *state);
+            self.memories.refused(function, wish, now);
         }
         Ok(())
-    }
-}
-
-impl Memory {
-    fn rest_was_too_short(&self, now: Instant) -> bool {
-        self.state != State::Off && now.duration_since(self.since) < RELAPSE && self.rate > 0.0
     }
 }
 
