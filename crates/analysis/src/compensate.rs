@@ -24,6 +24,8 @@
 //! known less well than what it is in all, and a clock that moves in steps of ten nanoseconds makes the bases of contexts with few
 //! calls a matter of chance. So no figure falls below zero, and none is too large because others would have.
 //!
+//! Where the program was looked at, all of that by the factor that looks find it to cost more or less here (`probed.rs`).
+//!
 //! How far off: of a single function as much of the cost as the calibration's kinds of work differ at the most (`spread`), in which functions
 //! differ from each other, so that in sums over functions much of it cancels out; in addition what calibrations differ in (`error`),
 //! and all of `first` and `far`.
@@ -32,6 +34,7 @@ use std::collections::HashMap;
 
 use thalweg_model::{Node, NodeFlags, ProbeCosts, Profile};
 
+use crate::probed::in_this_program;
 use crate::reuse::{contexts_between, functions_between};
 
 /// What a context's base holds of the probes' cost, by calibration, in nanoseconds.
@@ -151,14 +154,17 @@ fn far_ns(between: f64, costs: &ProbeCosts) -> f64 {
 /// timed, or all done already.
 pub fn compensate(profile: &mut Profile) -> bool {
     let timed = profile.meta.timed;
-    let Some(known) = &mut profile.meta.costs else {
+    let Some(known) = profile.meta.costs.filter(is_sane) else {
         return false;
     };
-    if known.taken_out || !timed || !is_sane(known) {
+    if known.taken_out || !timed {
         return false;
     }
-    known.taken_out = true;
-    let known = *known;
+    let known = ProbeCosts {
+        taken_out: true,
+        ..in_this_program(profile, known)
+    };
+    profile.meta.costs = Some(known);
     for process in &mut profile.processes {
         for thread in &mut process.threads {
             take_out(&mut thread.nodes, &known);

@@ -30,6 +30,7 @@ mod merge;
 mod narrow;
 mod overview;
 mod pairs;
+mod probed;
 mod prune;
 mod reuse;
 mod samples;

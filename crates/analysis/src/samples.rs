@@ -26,6 +26,7 @@ use thalweg_model::{
     Metrics, Node, NodeFlags, NodeMetrics, ProbeCosts, Profile, SampleNode, SiteId, Thread,
 };
 
+pub(crate) use self::errors::variance;
 use self::errors::{Sums, add_errors, add_figures};
 use self::ways::{FEWEST_LOOKS, Way, ways};
 use crate::Extremes;

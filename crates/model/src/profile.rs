@@ -122,6 +122,18 @@ pub struct ProbeCosts {
 }
 
 impl ProbeCosts {
+    /// Of calls that cost so many times as much.
+    pub fn times(self, factor: f64) -> ProbeCosts {
+        ProbeCosts {
+            inner_ns: self.inner_ns * factor,
+            outer_ns: self.outer_ns * factor,
+            joint_ns: self.joint_ns * factor,
+            first_ns: self.first_ns * factor,
+            far: self.far.map(|(distance, ns)| (distance, ns * factor)),
+            ..self
+        }
+    }
+
     /// All numbers that it is made of.
     pub fn figures(&self) -> [f64; 11] {
         let [(near, near_ns), (far, far_ns)] = self.far;

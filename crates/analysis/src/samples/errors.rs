@@ -108,7 +108,7 @@ pub fn add_figures(
 }
 
 /// Of a number of looks, out of all.
-fn variance(seen: f64, all: f64) -> f64 {
+pub(crate) fn variance(seen: f64, all: f64) -> f64 {
     // Somewhere between what was seen and even odds: one look of one says little.
     let share = (seen + 1.0) / (all + 2.0);
     all * share * (1.0 - share)
