@@ -325,10 +325,11 @@ impl Governor {
         chosen.into_iter().collect()
     }
 
-    /// What came of it, in a sentence; nothing of processes that were gone before anything was known.
+    /// What came of it, in a sentence: the same one of all processes that were gone before much was known, and none where nothing was switched.
     pub fn report(&self) -> Option<String> {
-        if self.looks < ENOUGH_LOOKS && self.stopped.is_zero() {
-            return None;
+        if self.looks < ENOUGH_LOOKS {
+            let short = "a process or more ended while the budget was finding out what is hot, and had more than its share of probes";
+            return (!self.stopped.is_zero()).then(|| short.to_owned());
         }
         let factor = self.found.factor();
         let colder = match factor >= TOLD {

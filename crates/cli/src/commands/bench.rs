@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Only workloads whose name contains this (calls, rules, syscalls, cpython, lua, sqlite, analysis, truth, budget, looks)
+    /// Only workloads whose name contains this (calls, rules, syscalls, cpython, lua, sqlite, analysis, truth, budget, estimated, looks)
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -111,10 +111,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if "budget".contains(&args.only) {
         bench.budget(&mut table)?;
     }
-    if ["budget", "looks"]
-        .iter()
-        .any(|name| name.contains(&args.only))
-    {
+    if "estimated".contains(&args.only) {
+        bench.estimated(&mut table)?;
+    }
+    if "looks".contains(&args.only) {
         bench.looks(&mut table)?;
     }
     table.print();

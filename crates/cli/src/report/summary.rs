@@ -245,9 +245,14 @@ pub fn print_head(
         line(
             "probes",
             format!(
-                "{}, within {}: taken out, '--raw' shows it",
+                "{}, within {}, by calibration{}: taken out, '--raw' shows it",
                 time_inline(cost as u64),
                 time_inline(error as u64),
+                if meta.sampling.is_some() {
+                    " and looks"
+                } else {
+                    ""
+                },
             ),
         )?;
     } else if meta.overhead_ns_per_call > 0.0 {
