@@ -332,7 +332,7 @@ impl Governor {
             return (!self.stopped.is_zero()).then(|| short.to_owned());
         }
         let factor = self.found.factor();
-        let colder = match factor >= TOLD {
+        let colder = match self.found.is_known() && factor >= TOLD {
             true => format!(", with calls that cost {factor:.1} times what is usual here"),
             false => String::new(),
         };
