@@ -51,6 +51,9 @@ pub(crate) fn in_this_program(profile: &Profile, known: ProbeCosts) -> ProbeCost
     let near = calibrated.ns - cold;
     let in_probes = sampling.in_probes as f64;
     let looks = in_probes + sampling.cut_short as f64 + looks_in_contexts(profile);
+    if near <= 0.0 || looks == 0.0 {
+        return known;
+    }
     let each = measured / looks;
     let found = each * in_probes;
     let own = (measured - found - looks * known.look_ns).max(0.0);
@@ -60,9 +63,6 @@ pub(crate) fn in_this_program(profile: &Profile, known: ProbeCosts) -> ProbeCost
     // What looks cannot be off by is calibration's.
     let apart = (calibrated.ns - seen).abs() - TWO_SIGMA * of_looks.sqrt();
     let of_calls = of_calls.max(apart.max(0.0).powi(2));
-    if near <= 0.0 || of_calls <= 0.0 {
-        return known;
-    }
     let taken = (calibrated.ns * of_looks + seen * of_calls) / (of_looks + of_calls);
     let factor = (taken / calibrated.ns).clamp(LEAST, MOST);
     let deviation = (of_looks * of_calls / (of_looks + of_calls)).sqrt();
@@ -196,5 +196,8 @@ mod tests {
         let thread = &mut profile.processes[0].threads[0];
         thread.nodes.iter_mut().for_each(|node| node.calls = 0);
         assert_eq!(in_this_program(&profile, costs), costs, "no calls");
+        let mut elsewhere = program(0);
+        elsewhere.processes[0].threads[0].samples.truncate(1);
+        assert_eq!(in_this_program(&elsewhere, costs), costs, "not looked at");
     }
 }
