@@ -339,8 +339,12 @@ impl Governor {
         let failed = self.failed.as_ref();
         let failed =
             failed.map_or_else(String::new, |why| format!("; once it could not be: {why}"));
+        let kept = match self.share <= self.budget.share {
+            true => "kept by",
+            false => "not kept at the end, in spite of",
+        };
         Some(format!(
-            "the budget of {:.1} % was kept by {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
+            "the budget of {:.1} % was {kept} {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
             self.budget.share * 100.0,
             self.looks,
             self.longest_stop.as_secs_f64() * 1e3,
