@@ -217,17 +217,23 @@ fn is_sane(costs: &ProbeCosts) -> bool {
 /// What was, or will be, taken out of the whole profile: the time, and how far off that may be.
 pub fn total_cost(profile: &Profile) -> Option<(f64, f64)> {
     let known = profile.meta.costs.filter(is_sane)?;
+    let total = total(profile, &known);
+    Some((total.ns, total.error()))
+}
+
+/// Of all contexts together: what differs from function to function cancels out in part.
+pub(crate) fn total(profile: &Profile, known: &ProbeCosts) -> Cost {
     let mut total = Cost::default();
     let mut own: HashMap<u32, f64> = HashMap::new();
     for (_, thread) in crate::threads(profile) {
-        for (node, cost) in thread.nodes.iter().zip(costs(&thread.nodes, &known)) {
+        for (node, cost) in thread.nodes.iter().zip(costs(&thread.nodes, known)) {
             total.ns += cost.ns;
             total.common += cost.common;
             *own.entry(node.function).or_default() += cost.own;
         }
     }
-    let own: f64 = own.values().map(|own| own * own).sum();
-    Some((total.ns, total.common + own.sqrt()))
+    total.own = own.values().map(|own| own * own).sum::<f64>().sqrt();
+    total
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 
 use thalweg_model::{ProbeCosts, Profile};
 
-use crate::compensate::{Cost, costs};
+use crate::compensate::total;
 use crate::samples::variance;
 
 /// What a program does of its own work while it is in probes: two fifths of all, if calls follow each other closely, which is such a part of
@@ -35,20 +35,15 @@ pub(crate) fn in_this_program(profile: &Profile, known: ProbeCosts) -> ProbeCost
     let Some(sampling) = profile.meta.sampling.filter(|sampling| sampling.looks > 0) else {
         return known;
     };
+    // Without the error of what is near, what is off everywhere alike is what is cold.
     let sure = ProbeCosts {
         error: 0.0,
         ..known
     };
-    let (mut measured, mut cold, mut calibrated) = (0.0, 0.0, Cost::default());
-    for (_, thread) in crate::threads(profile) {
-        measured += thread.nodes.iter().map(|n| n.base as f64).sum::<f64>();
-        for cost in costs(&thread.nodes, &sure) {
-            calibrated.ns += cost.ns;
-            cold += cost.common;
-            calibrated.own += cost.own * cost.own;
-        }
-    }
-    let near = calibrated.ns - cold;
+    let calibrated = total(profile, &sure);
+    let (cold, near) = (calibrated.common, calibrated.ns - calibrated.common);
+    let nodes = crate::threads(profile).flat_map(|(_, thread)| &thread.nodes);
+    let measured: f64 = nodes.map(|node| node.base as f64).sum();
     let in_probes = sampling.in_probes as f64;
     let looks = in_probes + sampling.cut_short as f64 + looks_in_contexts(profile);
     if near <= 0.0 || looks == 0.0 {
@@ -59,7 +54,7 @@ pub(crate) fn in_this_program(profile: &Profile, known: ProbeCosts) -> ProbeCost
     let own = (measured - found - looks * known.look_ns).max(0.0);
     let seen = (found - (MEANWHILE * own).min(MOST_MEANWHILE * near)).max(0.0);
     let of_looks = each * each * variance(in_probes, looks) + (MODEL * near).powi(2);
-    let of_calls = (near * known.error.max(0.0) + cold + calibrated.own.sqrt()).powi(2);
+    let of_calls = (near * known.error.max(0.0) + calibrated.error()).powi(2);
     // What looks cannot be off by is calibration's.
     let apart = (calibrated.ns - seen).abs() - TWO_SIGMA * of_looks.sqrt();
     let of_calls = of_calls.max(apart.max(0.0).powi(2));

@@ -17,10 +17,9 @@ use thalweg_model::{ProbeState, Profile};
 use super::budget::BUDGET;
 use super::programs::WORK_SQL;
 use super::table::{Goal, Table};
-use super::truth::is_compensated;
+use super::truth::{calibrate_once, is_compensated};
 use super::{Bench, Program, find};
 use crate::args::as_shown;
-use crate::calibration::Calibration;
 
 /// How far off a time may be.
 const MOST_OFF: f64 = 5.0;
@@ -54,10 +53,7 @@ fn place(profile: &Profile, function: u32) -> Place {
 
 impl Bench {
     pub(super) fn estimated(&self, table: &mut Table) -> anyhow::Result<()> {
-        if Calibration::kept().is_none() {
-            eprint!("\r\x1b[Kcalibrating");
-            Calibration::measure()?.keep()?;
-        }
+        calibrate_once()?;
         table.heading(&format!(
             "--budget {BUDGET}: figures of functions that were never off, against the same work without a budget"
         ));

@@ -12,10 +12,9 @@ use super::Bench;
 use super::budget::BUDGET;
 use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
-use super::truth::{MOST_OFF, Shares, is_compensated};
+use super::truth::{MOST_OFF, Shares, calibrate_once, is_compensated};
 use super::turns::Turns;
 use crate::args::as_shown;
-use crate::calibration::Calibration;
 
 /// Of one program, in nanoseconds.
 struct Outcome {
@@ -30,10 +29,7 @@ struct Outcome {
 impl Bench {
     pub(super) fn looks(&self, table: &mut Table) -> anyhow::Result<()> {
         self.build_truth()?;
-        if Calibration::kept().is_none() {
-            eprint!("\r\x1b[Kcalibrating");
-            Calibration::measure()?.keep()?;
-        }
+        calibrate_once()?;
         table.heading(&format!(
             "--budget {BUDGET}, with looks: whole programs' time, ms, and shares of their ten hottest functions"
         ));

@@ -214,6 +214,15 @@ const SAME_EVERY_TIME: [(&str, &str); 4] = [
     ("PERL_PERTURB_KEYS", "0"),
 ];
 
+/// So that the recordings do not do it.
+pub(super) fn calibrate_once() -> anyhow::Result<()> {
+    if Calibration::kept().is_none() {
+        eprint!("\r\x1b[Kcalibrating");
+        Calibration::measure()?.keep()?;
+    }
+    Ok(())
+}
+
 /// Whether what the probes cost was known, and is no longer in the figures.
 pub(super) fn is_compensated(profile: &Profile) -> bool {
     profile.meta.costs.is_some_and(|costs| costs.taken_out)

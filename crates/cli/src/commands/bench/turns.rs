@@ -47,7 +47,7 @@ impl Bench {
             if round > self.rounds && do_agree(&mut plain) && do_agree(&mut times) {
                 break;
             }
-            eprint!("\r\x1b[Kround {round} of {}: {}", self.rounds, program.name);
+            eprint!("\r\x1b[Kround {round}: {}", program.name);
             let alone = || time_on_processor(self.plain(program, path.into()));
             let (took, by_the_server) = self.asked(program, alone)?;
             plain.push(by_the_server.unwrap_or(took));
