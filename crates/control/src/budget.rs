@@ -325,11 +325,16 @@ impl Governor {
         chosen.into_iter().collect()
     }
 
-    /// What came of it, in a sentence: the same one of all processes that were gone before much was known, and none where nothing was switched.
+    /// What came of it, in a sentence: the same one of all processes of which not much is known yet, and none where nothing was switched.
     pub fn report(&self) -> Option<String> {
+        let allowed = self.budget.share * 100.0;
         if self.looks < ENOUGH_LOOKS {
-            let short = "a process or more ended while the budget was finding out what is hot, and had more than its share of probes";
-            return (!self.stopped.is_zero()).then(|| short.to_owned());
+            let short = || {
+                format!(
+                    "the budget of {allowed:.1} % had not found out yet what is hot in a process or more, which had more than their share of probes"
+                )
+            };
+            return (!self.stopped.is_zero()).then(short);
         }
         let factor = self.found.factor();
         let colder = match self.found.is_known() && factor >= TOLD {
@@ -344,8 +349,7 @@ impl Governor {
             false => "not kept at the end, in spite of",
         };
         Some(format!(
-            "the budget of {:.1} % was {kept} {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
-            self.budget.share * 100.0,
+            "the budget of {allowed:.1} % was {kept} {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
             self.looks,
             self.longest_stop.as_secs_f64() * 1e3,
             self.stopped.as_secs_f64() * 1e3,
