@@ -1,0 +1,1 @@
+//! Threads that may not read the time-stamp counter.

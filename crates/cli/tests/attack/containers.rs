@@ -1,0 +1,1 @@
+//! Targets in PID namespaces of their own.

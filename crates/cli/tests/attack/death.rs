@@ -1,0 +1,1 @@
+//! Targets that die after an attach: their data outlives them.

@@ -1,0 +1,1 @@
+//! Descriptors and mappings of a target that are swapped while we use them.

@@ -1,0 +1,1 @@
+//! Threads that set their GS base after an attach.

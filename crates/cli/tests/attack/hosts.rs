@@ -1,0 +1,1 @@
+//! Programs that run other programs' code themselves: valgrind, qemu-user, rr.

@@ -1,0 +1,1 @@
+//! Stops of programs with hundreds of threads.

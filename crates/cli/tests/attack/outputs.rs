@@ -1,0 +1,1 @@
+//! Output files: planted symbolic links, full disks, killed writers.

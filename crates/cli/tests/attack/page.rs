@@ -1,0 +1,1 @@
+//! What other users and hostile profiles can get out of the page's server.

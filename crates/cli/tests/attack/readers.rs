@@ -1,0 +1,1 @@
+//! Bombs: small files that would take all memory or all time.

@@ -1,0 +1,1 @@
+//! Restartable sequences: per-CPU counters that must not lose an increment.

@@ -1,0 +1,1 @@
+//! A target that writes over the memory that it shares with us.

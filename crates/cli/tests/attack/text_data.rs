@@ -1,0 +1,1 @@
+//! Data in the text that must stay as it is.

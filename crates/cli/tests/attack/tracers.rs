@@ -1,0 +1,1 @@
+//! Programs that trace their own children.
