@@ -10,7 +10,6 @@
 //! A controller that dies at any point leaves a target that works: regions are complete before any thread state points
 //! to them, thread states before any patch, each patch lies within one page, and the ledger is there before all of them.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use thalweg_model as model;
@@ -332,10 +331,6 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
 }
 
 fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
-    use libc::{
-        MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
-        MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
-    };
     stopped.check_system_calls()?;
     for tid in stopped.threads() {
         if proc::status(pid, *tid)?.shadow_stack {
@@ -356,8 +351,6 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     // The kernel would take the highest room there is, which may be where the stubs are to go.
     let wanted = place::find_space(&stopped.maps()?, total).ok_or_else(|| no_space(total))?;
     let base = RemoteAddr(wanted);
-    // In this order, each step leaves what a later controller recognises and knows how to take back: first the file, then
-    // its header, then one mapping of the file over the whole room.
     let mut header = build.header(pid, base.0);
     if !stopped.may_ask_processor_time() {
         header.gap_least = shm::NO_GAP;
@@ -365,38 +358,47 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     if !stopped.may_ask_what_is_readable() {
         header.prune.off |= shm::PRUNING_CONFINED;
     }
+    let shared = map_memory(build, stopped, &header)?;
+    Ok((shared, header))
+}
+
+/// In this order, each step leaves what a later controller recognises and knows how to take back: first the file, then
+/// its header, then one mapping of the file over the whole room.
+fn map_memory(build: &Build, stopped: &mut Stopped, header: &shm::Header) -> Result<Shared> {
+    use libc::{
+        MADV_DONTDUMP, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE,
+        MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
+    };
+    let pid = stopped.pid();
+    let len = build.layout.shared_size;
+    let total = shm::PRIVATE_SIZE + len;
+    let base = RemoteAddr(header.base);
+    let place = RemoteAddr(header.base + shm::PRIVATE_SIZE);
+    let flags = MAP_SHARED | MAP_NORESERVE;
     let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
-    let result = (|| {
-        let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
-        let io = |source| Error::Io {
-            path: path.clone(),
-            source,
-        };
-        let file = File::options().read(true).write(true).open(&path);
-        let file = file.map_err(io)?;
-        file.set_len(build.layout.shared_size).map_err(io)?;
-        let shared = Shared::File {
-            file,
-            len: build.layout.shared_size,
-        };
-        shared.write(0, bytes_of(&header))?;
-        let flags = MAP_SHARED | MAP_NORESERVE;
+    let taken = (|| {
+        let file = memory::own::take(pid, fd, len)?;
+        let shared = Shared::File { file, len };
+        shared.write(0, bytes_of(header))?;
         let whole = flags | MAP_FIXED_NOREPLACE;
         stopped
             .mmap(base, total, PROT_READ | PROT_WRITE, whole, fd, 0)
             .map_err(|error| no_memory(error, total))?;
-        stopped.mmap(
-            RemoteAddr(base.0 + shm::PRIVATE_SIZE),
-            build.layout.shared_size,
-            PROT_READ | PROT_WRITE,
-            flags | MAP_FIXED,
-            fd,
-            0,
-        )?;
         Ok(shared)
     })();
-    stopped.close(fd)?;
-    let result = result.and_then(|shared| {
+    let shared = match taken {
+        Ok(shared) => shared,
+        Err(error) => {
+            stopped.close(fd)?;
+            return Err(error);
+        }
+    };
+    // From here on the room is ours alone: whatever fails, all of it is given back.
+    let mut code = Vec::new();
+    let result = (|| {
+        let mapped = stopped.mmap(place, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+        stopped.close(fd)?;
+        mapped?;
         stopped.mmap(
             base,
             shm::PRIVATE_SIZE,
@@ -407,32 +409,29 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         )?;
         stopped.madvise(base, shm::PRIVATE_SIZE, MADV_WIPEONFORK)?;
         stopped.madvise(base, total, MADV_DONTDUMP)?;
-        for (done, region) in build.code.iter().enumerate() {
-            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-            let result = stopped.mmap(
-                RemoteAddr(region.start),
-                region.len,
-                PROT_READ | PROT_EXEC,
-                flags,
-                -1,
-                0,
-            );
-            if let Err(error) = result {
-                for made in &build.code[..done] {
-                    let _ = stopped.munmap(RemoteAddr(made.start), made.len);
-                }
-                return Err(error);
-            }
+        // The number may have meant another file by the time of the mapping.
+        if !shared
+            .identity()
+            .is_some_and(|own| memory::carries(pid, own, place))
+        {
+            return Err(memory::own::swapped(pid));
         }
-        Ok((shared, header))
-    });
-    if result.is_err()
-        && let Ok(maps) = stopped.maps()
-        && maps.iter().any(|m| m.start == base && memory::is_ours(m))
-    {
+        for region in &build.code {
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+            let start = RemoteAddr(region.start);
+            stopped.mmap(start, region.len, PROT_READ | PROT_EXEC, flags, -1, 0)?;
+            code.push((start, region.len));
+        }
+        Ok(())
+    })();
+    if let Err(error) = result {
+        for (start, len) in code {
+            let _ = stopped.munmap(start, len);
+        }
         let _ = stopped.munmap(base, total);
+        return Err(error);
     }
-    result
+    Ok(shared)
 }
 
 /// Whether a new mapping would be locked, and so filled, at once. Tried with one page, and only where anything is locked.

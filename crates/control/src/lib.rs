@@ -49,4 +49,4 @@ mod waits;
 mod witness;
 
 pub use error::{Error, Result};
-pub use thalweg_shm::{HEADER_TIMED, MAGIC, STATE_ATTACHED};
+pub use thalweg_shm::{HEADER_TIMED, MAGIC, PRIVATE_SIZE, STATE_ATTACHED, VERSION};

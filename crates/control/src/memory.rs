@@ -8,6 +8,8 @@ use thalweg_shm as shm;
 use crate::error::{Error, Result};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 
+pub(crate) mod own;
+
 /// A copy of one structure of the contract.
 pub fn zeroed<T: Contract>() -> T {
     // SAFETY: every contract type consists of integers, for which zero is a value.
@@ -62,8 +64,8 @@ pub fn bytes_of<T: Contract>(value: &T) -> &[u8] {
 
 /// Where the shared memory is read from.
 pub enum Shared {
-    /// The memfd itself: works after the target's death too. Not mapped here: a target that truncates it must not be able
-    /// to kill us, and reading what was never written must not fill it.
+    /// The memfd itself: works after the target's death too. Not mapped here: reading what was never written must not
+    /// fill it.
     File { file: File, len: u64 },
     /// Through the kernel, where the file behind the mapping may not be opened.
     Remote { pid: Pid, start: u64, len: u64 },
@@ -144,6 +146,14 @@ impl Shared {
                 write_remote(*pid, RemoteAddr(start + offset), bytes)
             }
         }
+    }
+
+    /// `None`: read through the kernel.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let Shared::File { file, .. } = self else {
+            return None;
+        };
+        file.metadata().ok().map(|meta| Identity::of_file(&meta))
     }
 
     /// Forbids all further writing, which the kernel does only when nobody has the memory mapped for it: `Some(true)`.
@@ -298,6 +308,14 @@ impl Identity {
             inode: mapping.inode,
         }
     }
+
+    /// As the memory map of those who map it shows it.
+    fn of_file(meta: &std::fs::Metadata) -> Identity {
+        Identity {
+            dev: (libc::major(meta.dev()), libc::minor(meta.dev())),
+            inode: meta.ino(),
+        }
+    }
 }
 
 /// Every process that maps the shared memory: the target and those of its fork children that have not called exec.
@@ -340,20 +358,19 @@ pub(crate) fn is_ours(mapping: &Mapping) -> bool {
             })
 }
 
-/// Opens the shared memory that `mapping` shows.
+/// Opens the shared memory that `mapping` shows. Where the file behind it cannot be opened, or is not beyond doubt ours, the
+/// kernel copies for us, from and to what the target itself may read and write.
 pub fn open(pid: Pid, mapping: &Mapping) -> Result<Shared> {
     let len = mapping.end.0 - mapping.start.0;
-    // /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN; without them the kernel copies for us.
-    let link = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start.0, mapping.end.0
-    );
-    match File::options().read(true).write(true).open(link) {
-        Ok(file) => Ok(Shared::File { file, len }),
-        Err(_) => Ok(Shared::Remote {
+    Ok(match own::open(pid, mapping) {
+        Some((file, size)) => Shared::File {
+            file,
+            len: len.min(size),
+        },
+        None => Shared::Remote {
             pid,
             start: mapping.start.0,
             len,
-        }),
-    }
+        },
+    })
 }

@@ -3,6 +3,7 @@
 
 use crate::bytes::{c_string, u32_at};
 use crate::elf::Elf;
+use crate::regular;
 use std::path::{Path, PathBuf};
 
 /// What decompressed .gnu_debugdata may take. Fedora's largest are around 20 MB.
@@ -71,11 +72,8 @@ fn read_matching(
     elf: &Elf<'_>,
     belongs: impl Fn(&Elf<'_>, &[u8]) -> bool,
 ) -> Option<Vec<u8>> {
-    // A debug link may name the file itself, or something that blocks when it is opened.
-    if !std::fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let data = std::fs::read(path).ok()?;
+    let data = regular::read(path).ok()?;
+    // A debug link may name the file itself.
     if data.len() == elf.data.len() && data == elf.data {
         return None;
     }

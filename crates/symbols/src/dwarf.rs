@@ -5,6 +5,7 @@ use crate::bytes::c_string;
 use crate::debugfile::{self, DebugLookup};
 use crate::elf::Elf;
 use crate::lines::has_build_id;
+use crate::regular;
 use gimli::{EndianArcSlice, LittleEndian, SectionId};
 use object::{Object, ObjectSection};
 use std::path::{Component, Path, PathBuf};
@@ -16,9 +17,6 @@ pub type Dwarf = gimli::Dwarf<Reader>;
 /// What all debug sections together may unpack to.
 const UNPACKED_LIMIT: u64 = 4 << 30;
 
-/// What a debug file with types may be large.
-const FILE_LIMIT: u64 = 8 << 30;
-
 /// The types of the module at `path`; `None` where there is no debug information.
 pub fn debug_info(path: &Path) -> Option<Dwarf> {
     debug_info_of(path, "")
@@ -29,7 +27,7 @@ const GO_SECTIONS: [&str; 3] = [".go.buildinfo", ".note.go.buildid", ".gopclntab
 
 /// The same, unless the file there is another build than `build_id` (in hexadecimal digits; empty where there is none to compare with).
 pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
-    let data = read_file(path)?;
+    let data = regular::read(path).ok()?;
     if !build_id.is_empty() && !has_build_id(&data, build_id) {
         return None;
     }
@@ -52,13 +50,6 @@ pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
         dwarf.set_sup(load(&shared, &unused)?);
     }
     Some(dwarf)
-}
-
-fn read_file(path: &Path) -> Option<Vec<u8>> {
-    // Asked first: a name that has become a FIFO would keep us waiting.
-    let metadata = std::fs::metadata(path).ok()?;
-    (metadata.is_file() && metadata.len() < FILE_LIMIT).then_some(())?;
-    std::fs::read(path).ok()
 }
 
 fn has(elf: &Elf<'_>, section: &str) -> bool {
@@ -90,7 +81,7 @@ fn supplementary(debug: &[u8], lookup: &DebugLookup) -> Option<Vec<u8>> {
         .flatten()
         .chain(name.is_absolute().then(|| name.clone()));
     all.find_map(|path| {
-        let data = read_file(&path)?;
+        let data = regular::read(&path).ok()?;
         let found = Elf::parse("", &data).ok()?.build_id();
         (found.as_deref() == Some(id)).then_some(data)
     })

@@ -26,6 +26,7 @@ mod module;
 mod names;
 mod padding;
 mod pointers;
+mod regular;
 mod symtab;
 mod unwind;
 
@@ -36,6 +37,7 @@ pub use elf::Error;
 pub use gotable::{GoFrame, GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
+pub use regular::open as open_regular;
 pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};
 
 use std::ops::Range;

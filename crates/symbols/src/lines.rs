@@ -5,6 +5,7 @@
 use crate::debugfile::{self, DebugLookup};
 use crate::dwarf::{self, Reader};
 use crate::elf::Elf;
+use crate::regular;
 use std::path::Path;
 
 /// The line table of one module; empty where there is none.
@@ -17,11 +18,7 @@ impl Lines {
     /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another build than `build_id`
     /// (in hexadecimal digits; empty: not known).
     pub fn load(path: &Path, build_id: &str) -> Lines {
-        // Asked first: a name that has become a FIFO would keep us waiting.
-        if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
-            return Lines::default();
-        }
-        match std::fs::read(path) {
+        match regular::read(path) {
             Ok(data) if build_id.is_empty() || has_build_id(&data, build_id) => {
                 Lines::parse(&data, &DebugLookup::for_path(path))
             }

@@ -4,22 +4,25 @@ use crate::debugfile::{self, DebugLookup};
 use crate::elf::{Elf, Error};
 use crate::pointers::CodeRanges;
 use crate::symtab::Symbol;
-use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, symtab};
+use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, regular, symtab};
 use std::path::Path;
 
 impl Module {
     /// Reads and analyses the file at `path`, with the symbols of its separate debug file if there is one.
     pub fn load(path: &Path) -> Result<Module, Error> {
         let shown = path.display().to_string();
-        let read_error = |source| Error::Read {
-            path: shown.clone(),
-            source,
+        let data = match regular::read(path) {
+            Ok(data) => data,
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                return Err(Error::NotElf { name: shown });
+            }
+            Err(source) => {
+                return Err(Error::Read {
+                    path: shown,
+                    source,
+                });
+            }
         };
-        let metadata = std::fs::metadata(path).map_err(read_error)?;
-        if !metadata.is_file() {
-            return Err(Error::NotElf { name: shown });
-        }
-        let data = std::fs::read(path).map_err(read_error)?;
         let name = path
             .file_name()
             .map_or_else(|| shown.clone(), |n| n.to_string_lossy().into_owned());

@@ -3,9 +3,8 @@
 //! A tracer takes a setuid program's privilege away, and 32-bit code cannot be patched: such a program is never touched. One
 //! that is not there is not waited for.
 
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -102,11 +101,7 @@ pub(super) fn judge(pid: Pid, path: &Path) -> Verdict {
                 "{name}: it has privileges of its own (setuid, setgid or capabilities), which a traced program loses"
             ));
         }
-        let opened = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&path);
-        let Ok(file) = opened else {
+        let Ok(file) = thalweg_symbols::open_regular(&path) else {
             return Verdict::Refuse(format!("{name}: its file may not be read"));
         };
         let mut head = Vec::new();
