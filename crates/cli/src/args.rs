@@ -122,6 +122,10 @@ pub struct MeasureArgs {
     /// switched off while it runs (5%)
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "no_clock")]
     pub budget: Option<f64>,
+
+    /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
+    #[arg(long)]
+    pub refuse_rseq: bool,
 }
 
 impl MeasureArgs {

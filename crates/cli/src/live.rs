@@ -50,6 +50,7 @@ pub fn options(
         pruning: measure.pruning(),
         follow,
         gates_suffice: false,
+        refuse_rseq: measure.refuse_rseq,
         recording: None,
     })
 }

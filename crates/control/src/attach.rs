@@ -29,6 +29,7 @@ use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::pruning::Pruning;
 use crate::record::Recording;
+use crate::rseq;
 use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
@@ -59,6 +60,8 @@ pub struct Options {
     pub follow: bool,
     /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
     pub gates_suffice: bool,
+    /// Refuse programs that use restartable sequences themselves.
+    pub refuse_rseq: bool,
     /// Single calls to record.
     pub recording: Option<Recording>,
 }
@@ -122,6 +125,7 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
         let meta = meta(command.clone(), true, options);
         let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
         let mut stopped = Stopped::stop(pid)?;
+        rseq::check(&stopped, &build.survey, options.refuse_rseq)?;
         match map(&build, &mut stopped) {
             Err(Outdated) if attempts < 5 => continue,
             Err(Outdated) => return Err(keeps_changing(pid)),
@@ -174,6 +178,7 @@ pub(crate) fn instrument_stopped(
     let measure = measure(options, true);
     let meta = meta(command, false, options);
     let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
+    rseq::check(stopped, &build.survey, options.refuse_rseq)?;
     let (shared, header) = match map(&build, stopped) {
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,

@@ -70,6 +70,9 @@ pub enum Error {
         "process {pid} runs with a shadow stack (CET), with which moved calls would fault: it was left alone; start it without (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK)"
     )]
     ShadowStack { pid: Pid },
+    /// Its sequences would be torn.
+    #[error("process {pid} uses restartable sequences (rseq): {why}; nothing was changed")]
+    Rseq { pid: Pid, why: String },
     /// It belongs to someone else.
     #[error(
         "process {pid} belongs to user {owner} and you are user {own}: run as that user, as root, or with CAP_SYS_PTRACE"

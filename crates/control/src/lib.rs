@@ -34,6 +34,7 @@ mod prepare;
 pub mod proc;
 pub mod pruning;
 pub mod record;
+mod rseq;
 pub mod samples;
 mod sigframe;
 mod sites;

@@ -17,6 +17,7 @@ use crate::frames::Fde;
 use crate::kinds::{self, Facts};
 use crate::names;
 use crate::padding::{padding_len, trim_both, trim_end};
+use crate::rseq::Sequences;
 use crate::symtab::{Symbol, SymbolKind};
 use crate::{FoundIn, Function, FunctionKind, Section};
 
@@ -30,7 +31,7 @@ pub(crate) struct Sources<'a, 'd> {
     /// Addresses of code that data holds; and whether code may hold them as absolute numbers.
     pub pointers: &'a [u64],
     pub fixed: bool,
-    pub rseq: &'a [(u64, u64)],
+    pub rseq: &'a Sequences,
     pub entry: u64,
     /// How many bytes all names together may take: symbols of a hostile file can share one long string.
     pub name_budget: usize,
@@ -340,7 +341,6 @@ fn describe(
     let first = (start.address - section.vaddr) as usize;
     let past_end = ((end + 2).min(section.end()) - section.vaddr) as usize;
     let is_ifunc = start.symbol.is_some_and(|s| s.kind == SymbolKind::Ifunc);
-    let next_rseq = from.rseq.partition_point(|r| r.0 < end);
     // A cold part that begins with a landing pad has a nop before it: offset 0 would mean that there is none.
     let past_nop = u64::from(section.bytes[first..past_end].first() == Some(&0x90));
     let kind = kinds::kind(&Facts {
@@ -351,7 +351,7 @@ fn describe(
         signal_frame: start.fde.is_some_and(|f| f.signal),
         outermost: start.fde.is_some_and(|f| f.outermost),
         starts_like_a_call: from.cfi.cfa_is_rsp_plus_8(start.address + past_nop),
-        in_rseq: from.rseq[..next_rseq].iter().any(|r| r.1 > start.address),
+        in_rseq: from.rseq.touch(start.address, end),
     });
     Function {
         start: start.address,

@@ -4,7 +4,8 @@
 //! (ELF virtual addresses, no load bias); the controller adds the bias.
 //!
 //! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind information,
-//! `pointers` collects what points into code, `functions` makes one list of all of it, `kinds` says what may be probed.
+//! `pointers` collects what points into code, `rseq` finds restartable sequences,
+//! `functions` makes one list of all of it, `kinds` says what may be probed.
 //! `gotable` has what Go programs know of themselves.
 //! `lines` and `unwind` serve the reports and the moment of attaching, `dwarf` both `lines` and whoever reads types.
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod names;
 mod padding;
 mod pointers;
 mod regular;
+mod rseq;
 mod symtab;
 mod unwind;
 
@@ -38,6 +40,7 @@ pub use gotable::{GoFrame, GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
 pub use regular::open as open_regular;
+pub use rseq::{RSEQ_SIGNATURE, rseq_descriptor};
 pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};
 
 use std::ops::Range;
@@ -74,6 +77,8 @@ pub struct Module {
     pub eh_frame_hdr: Option<Range<u64>>,
     /// The file is the dynamic loader (has `_dl_debug_state`/SONAME ld-linux*, ld-musl*).
     pub is_loader: bool,
+    /// Has restartable sequences, whose functions are untouchable.
+    pub uses_rseq: bool,
     /// Made by the Go compiler, in part at least.
     pub is_go: bool,
     /// Its Go functions, where their table could be read.

@@ -4,7 +4,7 @@ use crate::debugfile::{self, DebugLookup};
 use crate::elf::{Elf, Error};
 use crate::pointers::CodeRanges;
 use crate::symtab::Symbol;
-use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, regular, symtab};
+use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, regular, rseq, symtab};
 use std::path::Path;
 
 impl Module {
@@ -44,7 +44,7 @@ impl Module {
         let code = CodeRanges::new(&sections);
         let frames = frames::read(&elf);
         let relocations = pointers::relocations(&elf, &dynamic, &code);
-        let rseq = pointers::rseq_ranges(&sections, &relocations, &code);
+        let rseq = rseq::find(&sections, &relocations, &code);
         let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
         let name_budget = data.len().saturating_mul(8).saturating_add(1 << 20);
         let lazy_slots = lazy::slots(&elf, &dynamic, &code, name_budget);
@@ -73,6 +73,7 @@ impl Module {
                 symbols: &symbols,
                 fdes: &frames.fdes,
                 code: &code,
+                barriers: &rseq.barriers,
             },
         );
         let soname = elf.soname(&dynamic).unwrap_or_default();
@@ -88,6 +89,7 @@ impl Module {
             entry: elf.entry,
             is_static: elf.is_static_executable(&dynamic),
             is_loader,
+            uses_rseq: !rseq.is_empty(),
             is_go: gotable::is_go(&sections),
             go,
             eh_frame: frames.eh_frame,

@@ -162,6 +162,8 @@ pub(crate) struct Sources<'a, 'd> {
     pub symbols: &'a [Symbol<'d>],
     pub fdes: &'a [Fde],
     pub code: &'a CodeRanges,
+    /// More places at which something begins.
+    pub barriers: &'a [u64],
 }
 
 /// Addresses of code that the program's data holds once it is loaded; in no order.
@@ -196,6 +198,7 @@ pub(crate) fn collect(in_data: Vec<u64>, from: &Sources<'_, '_>) -> Vec<u64> {
             .map(|d| d.1),
     );
     out.push(from.elf.entry);
+    out.extend(from.barriers);
     for fde in from.fdes {
         out.push(fde.start);
         if let Some(at) = fde.lsda {
@@ -242,41 +245,6 @@ fn words(section: &Section, code: &CodeRanges, out: &mut Vec<u64>) {
         }
         at += 4;
     }
-}
-
-/// Restartable sequences (`struct rseq_cs` in section `__rseq_cs`): the kernel compares the interrupted address with
-/// them, so that nothing in them may run elsewhere.
-pub(crate) fn rseq_ranges(
-    sections: &[Section],
-    relocations: &Relocations,
-    code: &CodeRanges,
-) -> Vec<(u64, u64)> {
-    let mut out = Vec::new();
-    for section in sections.iter().filter(|s| s.name == "__rseq_cs") {
-        for (index, entry) in section.bytes.chunks_exact(32).enumerate() {
-            let place = section.vaddr + index as u64 * 32;
-            let word = |offset: usize| {
-                relocations
-                    .words
-                    .get(&(place + offset as u64))
-                    .copied()
-                    .or(u64_at(entry, offset))
-            };
-            let (Some(start), Some(length), Some(abort)) = (word(8), u64_at(entry, 16), word(24))
-            else {
-                continue;
-            };
-            if code.contains(start) {
-                out.push((start, start.saturating_add(length)));
-            }
-            if code.contains(abort) {
-                // The kernel checks the signature in the four bytes before the abort address.
-                out.push((abort.saturating_sub(4), abort + 1));
-            }
-        }
-    }
-    out.sort_unstable();
-    out
 }
 
 #[cfg(test)]

@@ -119,10 +119,10 @@ impl Stopped {
     /// would see to that, but not once it has seen the thread elsewhere. Returns the handler's address.
     fn leave_rseq(&mut self, tid: Tid, regs: &Regs) -> Result<Option<RemoteAddr>> {
         const RSEQ_CS: u64 = 8;
-        let Some(area) = sys::rseq(tid) else {
+        let Some(registered) = sys::rseq(tid) else {
             return Ok(None);
         };
-        let slot = RemoteAddr(area.0 + RSEQ_CS);
+        let slot = RemoteAddr(registered.abi.wrapping_add(RSEQ_CS));
         let mut word = [0; 8];
         if self.read(slot, &mut word).is_err() || word == [0; 8] {
             return Ok(None);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::seccomp::Instruction;
 use super::{Regs, urgency};
 use crate::error::{Error, Result};
-use crate::proc::{RemoteAddr, Tid};
+use crate::proc::Tid;
 
 /// What a thread reported to its tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Resume {
 pub(crate) struct RseqConfiguration {
     pub(crate) abi: u64,
     size: u32,
-    signature: u32,
+    pub(crate) signature: u32,
     flags: u32,
     pad: u32,
 }
@@ -128,14 +128,14 @@ pub(crate) fn set_signal_mask(tid: Tid, mask: u64) -> Result<()> {
     unsafe { request(PTRACE_SETSIGMASK, "write signal mask", tid, 8, from) }.map(drop)
 }
 
-/// Where the thread registered its restartable sequences; `None` where it did not or the kernel cannot tell.
-pub(crate) fn rseq(tid: Tid) -> Option<RemoteAddr> {
+/// How the thread registered its restartable sequences; `None` where it did not or the kernel cannot tell.
+pub(crate) fn rseq(tid: Tid) -> Option<RseqConfiguration> {
     let mut configuration = RseqConfiguration::default();
     let size = size_of::<RseqConfiguration>();
     let to = std::ptr::from_mut(&mut configuration) as usize;
     // SAFETY: the kernel writes at most `size` bytes.
     unsafe { request(PTRACE_GET_RSEQ_CONFIGURATION, "read rseq", tid, size, to) }.ok()?;
-    (configuration.abi != 0).then_some(RemoteAddr(configuration.abi))
+    (configuration.abi != 0).then_some(configuration)
 }
 
 /// The `index`-th seccomp filter of a stopped thread, or the error number.
