@@ -14,7 +14,7 @@ use crate::live::{self, AnalysisBar, Interrupts};
 use crate::metric;
 use crate::page::Subject;
 use crate::recording::{Drop, RecordingArgs};
-use crate::serve::{self, Watched};
+use crate::serve::{self, Redirect, Watched};
 
 /// Show a profile, or a process while it runs, in a browser
 ///
@@ -50,6 +50,30 @@ pub struct Args {
     pub recording: RecordingArgs,
 }
 
+/// Sends the browser to the address. `None`: there is none, or no place for a private file.
+fn open_browser(address: &str) -> Option<Redirect> {
+    let redirect = match Redirect::to(address) {
+        Ok(redirect) => redirect,
+        Err(error) => {
+            eprintln!(
+                "no browser is opened: the address cannot be handed to it in private: {error}"
+            );
+            return None;
+        }
+    };
+    let browser = Command::new("xdg-open")
+        .arg(redirect.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if browser.is_err() {
+        eprintln!("no browser was found to open it (xdg-open)");
+        return None;
+    }
+    Some(redirect)
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     metric::refuse_on_page(args.input.by)?;
     let interrupts = Interrupts::catch()?;
@@ -57,18 +81,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{address}");
         let screen = ["DISPLAY", "WAYLAND_DISPLAY"];
         let has_screen = screen.iter().any(|name| std::env::var_os(name).is_some());
-        if !args.no_open && has_screen && std::io::stdout().is_terminal() {
-            let quiet = || Stdio::null();
-            let browser = Command::new("xdg-open")
-                .arg(address)
-                .stdin(quiet())
-                .stdout(quiet())
-                .stderr(quiet())
-                .spawn();
-            if browser.is_err() {
-                eprintln!("no browser was found to open it (xdg-open)");
-            }
-        }
+        let opens = !args.no_open && has_screen && std::io::stdout().is_terminal();
+        opens.then(|| open_browser(address)).flatten()
     };
     let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
         let mut subject =

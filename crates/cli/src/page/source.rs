@@ -1,10 +1,10 @@
 //! The source of a function, where the file that the profile names can be found.
 //!
-//! A profile may be hostile and name any file. Only what is named like a source and is text is shown, only by the server, and
-//! the page can send it nowhere.
+//! A profile may be hostile and name any file. Only what is named like a source and is text is shown, only by the server, only
+//! what the viewer could read himself (`source/open.rs`), and the page can send it nowhere.
 
-use std::fs::File;
-use std::io::Read;
+mod open;
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -42,20 +42,13 @@ fn found(function: &Function) -> Result<Source, String> {
         .file
         .as_deref()
         .ok_or("the profile does not say where its source is")?;
-    let absent = || format!("{name} is not on this machine");
+    let absent = || format!("{name} is not on this machine, or not to be read");
     let path = Path::new(name);
     let ending = path.extension().and_then(|ending| ending.to_str());
     if !path.is_absolute() || ending.is_none_or(|ending| SOURCES.binary_search(&ending).is_err()) {
         return Err(absent());
     }
-    let about = std::fs::metadata(path).map_err(|_| absent())?;
-    if !about.is_file() || about.len() > LARGEST {
-        return Err(absent());
-    }
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST).read_to_end(&mut bytes))
-        .map_err(|_| absent())?;
+    let bytes = open::read(path, LARGEST, open::Viewer::current()).ok_or_else(absent)?;
     if bytes.contains(&0) {
         return Err(format!("{name} is no text"));
     }

@@ -7,9 +7,10 @@
 
 mod guard;
 mod live;
+mod redirect;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,6 +25,7 @@ use crate::live::Interrupts;
 use crate::page::{self, Question, Subject};
 use guard::Guard;
 pub use live::Watched;
+pub use redirect::Redirect;
 
 /// What all requests share.
 #[derive(Clone)]
@@ -31,9 +33,16 @@ struct Served {
     subject: Arc<RwLock<Arc<Subject>>>,
     watched: Option<Arc<Watched>>,
     guard: Arc<Guard>,
+    /// By which the browser finds the page; of no more use when it has.
+    redirect: Arc<Mutex<Option<Redirect>>>,
 }
 
 impl Served {
+    fn forget_redirect(&self) {
+        let redirect = self.redirect.lock();
+        redirect.unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     fn subject(&self) -> Arc<Subject> {
         let subject = self.subject.read();
         subject
@@ -42,13 +51,13 @@ impl Served {
     }
 }
 
-/// Serves until a signal asks to end.
+/// Serves until a signal asks to end. `announce` tells the address, and how a browser was sent to it.
 pub fn run(
     subject: Subject,
     watched: Option<Watched>,
     port: u16,
     interrupts: &Interrupts,
-    announce: impl Fn(&str),
+    announce: impl Fn(&str) -> Option<Redirect>,
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -65,10 +74,19 @@ pub fn run(
             subject: Arc::new(RwLock::new(Arc::new(subject))),
             watched: watched.map(Arc::new),
             guard: Arc::new(Guard::new(port)?),
+            redirect: Arc::default(),
         };
         let first = served.subject();
         std::thread::spawn(move || warm_up(&first));
-        announce(&served.guard.address());
+        if let Some(redirect) = announce(&served.guard.address()) {
+            let held = served.redirect.lock();
+            *held.unwrap_or_else(PoisonError::into_inner) = Some(redirect);
+            let served = served.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(redirect::LIFETIME).await;
+                served.forget_redirect();
+            });
+        }
         if let Some(watched) = served.watched.clone() {
             live::keep_reading(watched, served.subject.clone(), interrupts.clone());
         }
@@ -113,6 +131,7 @@ fn router(served: Served) -> Router {
 }
 
 async fn document(State(served): State<Served>) -> Response {
+    served.forget_redirect();
     let command = crate::report::command_line(&served.subject().profile().meta.command);
     let head = "<link rel=\"icon\" href=\"icon.svg\">\n<link rel=\"stylesheet\" href=\"page.css\">\n\
                 <script type=\"module\" src=\"page.js\"></script>\n";
