@@ -72,7 +72,7 @@ pub fn slots(
     shared: &Shared,
     header: &shm::Header,
 ) -> impl Iterator<Item = Result<(u64, shm::SharedSlot)>> {
-    (0..u64::from(header.next_slot).min(shm::SLOTS)).map(|index| {
+    (0..u64::from(header.next_slot)).map(|index| {
         let slot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
         Ok((index, slot))
     })
@@ -101,7 +101,7 @@ pub fn all(shared: &Shared) -> Result<Vec<Account>> {
         }
     }
     let known: HashSet<(u64, u64)> = accounts.iter().map(|a| (a.root, a.start)).collect();
-    let ended = u64::from(shared.header()?.ended).min(shm::ENDED_LIMIT);
+    let ended = u64::from(shared.header()?.ended);
     let bytes = shared.read_vec(shm::ENDED_OFFSET, ended * shm::ENDED_SIZE)?;
     for entry in bytes.chunks_exact(shm::ENDED_SIZE as usize) {
         let entry = ended_entry(entry);

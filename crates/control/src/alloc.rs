@@ -261,8 +261,8 @@ impl Allocations {
         }
         let start = shm::alloc::allocated_offset(header.alloc_offset);
         let first_node = header.nodes_offset.saturating_sub(header.folded_offset);
-        let used = header.nodes_used.min(header.nodes_len);
-        let folded = match header.folded_calls + header.prune.cut_contexts {
+        let used = header.nodes_used;
+        let folded = match header.folded_calls | header.prune.cut_contexts {
             0 => 0,
             _ => u64::from(header.functions) * ALLOCATED_SIZE,
         };

@@ -5,20 +5,40 @@ use std::collections::HashMap;
 
 use thalweg_model as model;
 
-/// Adds the account to the one that it belongs with, or makes it that one.
-pub fn add(threads: &mut Vec<model::Thread>, thread: model::Thread) {
-    let same = |t: &&mut model::Thread| t.others > 0 && t.created_by == thread.created_by;
-    match threads.iter_mut().rev().find(same) {
-        Some(all) if thread.others > 0 => merge(all, thread),
-        _ => threads.push(thread),
+/// The accounts that others were added to.
+#[derive(Default)]
+pub struct HandedOn {
+    /// By process and place among its threads: where each context is.
+    known: HashMap<(u32, usize), Places>,
+}
+
+/// By caller, function and call site.
+type Places = HashMap<(Option<u32>, u32, Option<model::SiteId>), u32>;
+
+impl HandedOn {
+    /// Adds the account to the one of the process that it belongs with, or makes it that one.
+    pub fn add(&mut self, process: &mut model::Process, thread: model::Thread) {
+        let same = |t: &model::Thread| t.others > 0 && t.created_by == thread.created_by;
+        match process.threads.iter().rposition(same) {
+            Some(place) if thread.others > 0 => {
+                let into = &mut process.threads[place];
+                let key = (process.pid, place);
+                let known = self.known.entry(key).or_insert_with(|| places(into));
+                merge(into, thread, known);
+            }
+            _ => process.threads.push(thread),
+        }
     }
 }
 
-fn merge(into: &mut model::Thread, from: model::Thread) {
-    let mut known: HashMap<(Option<u32>, u32, Option<model::SiteId>), u32> = (0..)
-        .zip(&into.nodes)
+fn places(thread: &model::Thread) -> Places {
+    (0..)
+        .zip(&thread.nodes)
         .map(|(index, node)| ((node.parent, node.function, node.site), index))
-        .collect();
+        .collect()
+}
+
+fn merge(into: &mut model::Thread, from: model::Thread, known: &mut Places) {
     let mut places: Vec<u32> = Vec::with_capacity(from.nodes.len());
     for (index, node) in (0..).zip(from.nodes) {
         let parent = node.parent.map(|parent| places[parent as usize]);
@@ -35,7 +55,7 @@ fn merge(into: &mut model::Thread, from: model::Thread) {
         }
     }
     into.add_samples(&from.samples);
-    into.others += from.others + 1;
+    into.others = into.others.saturating_add(from.others).saturating_add(1);
     into.start_ns = into.start_ns.min(from.start_ns);
     if from.end_ns > into.end_ns {
         into.end_ns = from.end_ns;

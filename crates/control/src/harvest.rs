@@ -11,7 +11,7 @@ use crate::accounts;
 use crate::alloc::{self, Allocations};
 use crate::clock::{Moment, probe_cost_ns};
 use crate::error::{Error, Result};
-use crate::handed_on;
+use crate::handed_on::HandedOn;
 use crate::kernel;
 use crate::loaded;
 use crate::memory::Shared;
@@ -80,7 +80,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     profile.meta.duration_ns = clock.ns(end_ticks.saturating_sub(header.attach_ticks));
     profile.meta.clock_hz = clock.hz;
     profile.meta.overhead_ns_per_call = probe_cost_ns(profile.meta.timed);
-    profile.meta.memory_bytes = header.nodes_used.min(header.nodes_len);
+    profile.meta.memory_bytes = header.nodes_used;
     profile.meta.pruned = pruned(&header);
 
     // As the kernel names a process: the file's name, cut to 15 bytes.
@@ -118,6 +118,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         },
     };
     let mut unseen = 0;
+    let mut handed_on = HandedOn::default();
     for account in accounts::all(shared)? {
         if !account.is_chosen(&header) {
             continue;
@@ -141,7 +142,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         if account.flags & shm::SLOT_HANDED_ON == 0 {
             process.threads.push(thread);
         } else {
-            handed_on::add(&mut process.threads, thread);
+            handed_on.add(process, thread);
         }
     }
     for process in &mut profile.processes {
@@ -155,10 +156,16 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         profile.notes.extend(record::notes(shared, &header)?);
     }
     add_notes(&mut profile, &header);
+    if nodes.is_tangled() {
+        profile.notes.push(
+            "the trees that the target carries are damaged: contexts that were met twice are told once".into(),
+        );
+    }
     let per_ns = clock.hz / 1e9;
     profile.notes.extend(pruning::notes(&header, per_ns));
     alloc::add_notes(&mut profile, shared, &header)?;
-    stray_system_calls += kernel::charge_cut(&mut profile, &kernel::cut(shared)?);
+    let cut = kernel::charge_cut(&mut profile, &kernel::cut(shared)?);
+    stray_system_calls = stray_system_calls.saturating_add(cut);
     kernel::charge(&mut profile);
     profile.notes.extend(kernel::stray(stray_system_calls));
     profile.switched = switched(&states, end_ticks, &clock);

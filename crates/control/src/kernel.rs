@@ -145,7 +145,8 @@ pub fn charge_cut(profile: &mut model::Profile, cut: &[(u32, u32, u64)]) -> u64 
     let (functions, processes) = (&mut profile.enters_kernel, &mut profile.processes);
     let thread = processes.first_mut().and_then(|p| p.threads.first_mut());
     let Some(thread) = thread.filter(|_| !cut.is_empty()) else {
-        return cut.iter().map(|(.., calls)| calls).sum();
+        let calls = cut.iter().map(|(.., calls)| *calls);
+        return calls.fold(0, u64::saturating_add);
     };
     let mut counted = Counted::default();
     for &(function, number, calls) in cut {

@@ -88,8 +88,8 @@ impl Text {
         address < mapping.end.0
             && mapping.dev == self.dev
             && mapping.inode == self.inode
-            && mapping.offset + (address - mapping.start.0)
-                == self.offset.wrapping_add(address - self.start)
+            && mapping.offset.wrapping_add(address - mapping.start.0)
+                == self.offset.wrapping_add(address.wrapping_sub(self.start))
     }
 }
 
@@ -165,7 +165,8 @@ impl Ledger {
 
     /// The target may have scribbled over it, so nothing is believed.
     pub fn decode(bytes: &[u8]) -> Result<Ledger> {
-        const SANE: usize = 1 << 30;
+        // A program with a million functions has some 60 MiB of them.
+        const SANE: usize = 128 << 20;
         let raw = zstd::bulk::decompress(bytes, SANE.min(bytes.len().saturating_mul(200) + 4096))
             .map_err(|_| damaged())?;
         let mut input = Input(&raw);

@@ -1,5 +1,7 @@
 //! The region as seen from outside: the shared memory that a target carries, mapped here or read through the kernel.
 
+mod bounds;
+
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -95,10 +97,14 @@ impl Shared {
         })
     }
 
-    fn check(&self, offset: u64, count: u64) -> Result<()> {
+    fn len(&self) -> u64 {
         let (Shared::File { len, .. } | Shared::Remote { len, .. }) = self;
+        *len
+    }
+
+    fn check(&self, offset: u64, count: u64) -> Result<()> {
         match offset.checked_add(count) {
-            Some(end) if end <= *len => Ok(()),
+            Some(end) if end <= self.len() => Ok(()),
             _ => Err(out_of_bounds(offset, count)),
         }
     }
@@ -128,9 +134,15 @@ impl Shared {
         self.check(offset, len)?;
         // Most of the memory is address space only: no honest target asks for more than it has filled.
         const SLACK: u64 = 16 << 20;
-        if let Shared::File { file, .. } = self
-            && len > file.metadata().map_err(file_error)?.blocks() * 512 + SLACK
-        {
+        // Where that cannot be asked: more than any honest target has of one kind.
+        const MOST_REMOTE: u64 = 4 << 30;
+        let most = match self {
+            Shared::File { file, .. } => {
+                file.metadata().map_err(file_error)?.blocks() * 512 + SLACK
+            }
+            Shared::Remote { .. } => MOST_REMOTE,
+        };
+        if len > most {
             return Err(out_of_bounds(offset, len));
         }
         let mut bytes = vec![0; len as usize];
@@ -173,8 +185,11 @@ impl Shared {
         }
     }
 
+    /// With every figure inside its bounds, whatever the target has written there.
     pub fn header(&self) -> Result<shm::Header> {
-        self.read(0)
+        let mut header = self.read(0)?;
+        bounds::bound(&mut header, self.len());
+        Ok(header)
     }
 
     pub fn set_state(&self, state: u32) -> Result<()> {

@@ -84,8 +84,7 @@ pub fn read(
 }
 
 pub fn of_all(shared: &Shared, header: &shm::Header) -> Result<Vec<ProbeState>> {
-    const MOST: u32 = 1 << 24;
-    read(shared, header, 0, header.functions.min(MOST))
+    read(shared, header, 0, header.functions)
 }
 
 /// Notes that `function` is in `state` from now on.

@@ -15,8 +15,8 @@ impl Waits {
     pub fn read(shared: &Shared, header: &shm::Header) -> Result<Waits> {
         let start = shm::waits_offset(header.nodes_offset, header.nodes_len);
         let first_node = shm::waits_place(header.nodes_offset.saturating_sub(header.folded_offset));
-        let used = shm::waits_place(header.nodes_used.min(header.nodes_len));
-        let folded = match header.folded_calls + header.prune.cut_contexts {
+        let used = shm::waits_place(header.nodes_used);
+        let folded = match header.folded_calls | header.prune.cut_contexts {
             0 => 0,
             _ => u64::from(header.functions) * shm::WAITS_SIZE,
         };

@@ -1,1 +1,139 @@
-//! A target that writes over the memory that it shares with us.
+//! A target that writes over the memory that thalweg has given it, while everything that reads that memory runs. No reader may
+//! panic, hang or take memory without bound: it gives a result or says that the data is damaged.
+
+use crate::support::build::Build;
+use crate::support::in_short_or_long;
+use crate::support::live::Live;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, succeed};
+use nix::sys::signal::Signal;
+use std::mem::offset_of;
+use std::process::{Command, Stdio};
+use thalweg_shm as shm;
+
+/// Address space of a reader: several times what an honest target of this size takes.
+const LIMIT_KIB: u64 = 4 << 20;
+/// Seconds after which a reader hangs. They take one to ten.
+const TIMEOUT: &str = "120";
+
+/// Runs thalweg with bounds on memory and time, whatever comes of it but a panic.
+#[track_caller]
+fn survives(mode: &str, arguments: &[&str]) -> i32 {
+    let script = format!("ulimit -v {LIMIT_KIB}; exec timeout -k 5 {TIMEOUT} \"$@\"");
+    let inner = command();
+    let mut outer = Command::new("sh");
+    outer
+        .args(["-c", &script, "sh"])
+        .arg(inner.get_program())
+        .args(arguments)
+        .env("THALWEG_NO_CALIBRATE", "1")
+        .env("XDG_STATE_HOME", "/nonexistent")
+        .stdin(Stdio::null());
+    let output = outer.output().expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code();
+    assert!(
+        matches!(code, Some(0 | 2)) && !told.contains("panicked"),
+        "{mode}: thalweg {} ended with {:?}: {told}",
+        arguments.join(" "),
+        output.status,
+    );
+    code.unwrap_or_default()
+}
+
+fn numbers() -> [String; 4] {
+    [
+        offset_of!(shm::Header, nodes_offset) as u64,
+        offset_of!(shm::Header, nodes_used) as u64,
+        shm::SLOTS_OFFSET,
+        shm::record::STATE_OFFSET,
+    ]
+    .map(|number| number.to_string())
+}
+
+fn start(mode: &str, seconds: &str) -> Live {
+    let numbers = numbers();
+    let [nodes, used, slots, state] = numbers.each_ref().map(String::as_str);
+    let program = Build::simple("scribbler.c").path;
+    Live::ready(&program, &[mode, nodes, used, slots, state, seconds])
+}
+
+/// Everything that reads an attached target, then `detach`.
+fn readers(mode: &str) {
+    let scratch = Scratch::new();
+    let file = scratch.join("saved.thalweg");
+    let file = file.to_str().expect("a path");
+    let mut live = start(mode, "300");
+    let id = live.id();
+    succeed(&["attach", &id, "--rule", "work", "--call-sites"]);
+    assert_eq!(live.line(), "scribbling");
+    for _ in 0..in_short_or_long(1, 20) {
+        survives(mode, &["status", &id]);
+        survives(mode, &["report", "-p", &id, "--tree"]);
+        survives(mode, &["calls", "-p", &id]);
+        survives(mode, &["checkpoint", &id, "-o", file]);
+        survives(mode, &["threads", "-p", &id]);
+        survives(mode, &["rules", "-p", &id]);
+    }
+    survives(mode, &["switch", &id, "--off", "^leaf$"]);
+    survives(mode, &["detach", &id, "-o", file]);
+    live.send(Signal::SIGKILL);
+}
+
+#[test]
+fn readers_survive_words_of_the_header_that_are_wrong() {
+    readers("words");
+}
+
+#[test]
+fn readers_survive_indices_of_record_areas_that_are_wrong() {
+    readers("rings");
+}
+
+#[test]
+fn readers_survive_trees_that_lead_round() {
+    readers("links");
+}
+
+#[test]
+fn readers_survive_tables_of_noise() {
+    readers("tables");
+}
+
+#[test]
+fn readers_survive_noise_everywhere() {
+    readers("all");
+}
+
+/// The drain of recorded calls took indices for an order that they did not have, and panicked.
+#[test]
+fn a_recording_of_calls_survives_it() {
+    let scratch = Scratch::new();
+    let file = scratch.join("recorded.thalweg");
+    let file = file.to_str().expect("a path");
+    for mode in ["rings", "words", "all"] {
+        let live = start(mode, "300");
+        let recorded = survives(
+            mode,
+            &[
+                "record",
+                "-p",
+                &live.id(),
+                "--rule",
+                "work",
+                "-d",
+                "1s",
+                "-o",
+                file,
+                "-q",
+            ],
+        );
+        if mode == "rings" {
+            assert_eq!(
+                recorded, 0,
+                "what was counted is not lost with what was recorded"
+            );
+        }
+        live.send(Signal::SIGKILL);
+    }
+}

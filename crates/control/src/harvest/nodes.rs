@@ -7,6 +7,8 @@
 //! So a context that was made while the copy was, and is not in it, or not yet with its link, stands between the copy and all older
 //! ones beside it. Such a one is read where it is.
 
+use std::cell::{Cell, RefCell};
+
 use thalweg_model as model;
 use thalweg_shm as shm;
 
@@ -25,11 +27,16 @@ pub(super) struct Nodes<'a> {
     folded: Vec<u8>,
     functions: u32,
     pub sites: bool,
+    /// A bit for each node that was visited: it is in one tree, at one place.
+    visited: RefCell<Vec<u64>>,
+    /// A link led to a node that was visited before.
+    tangled: Cell<bool>,
 }
 
 impl<'a> Nodes<'a> {
     pub(super) fn read(shared: &'a Shared, header: &shm::Header) -> Result<Nodes<'a>> {
-        let used = header.nodes_used.min(header.nodes_len);
+        let used = header.nodes_used;
+        let room = header.nodes_len / shm::NODE_SIZE;
         let folded = match has_folded(header) {
             true => u64::from(header.functions) * shm::NODE_SIZE,
             false => 0,
@@ -37,7 +44,7 @@ impl<'a> Nodes<'a> {
         Ok(Nodes {
             shared,
             offset: header.nodes_offset,
-            room: header.nodes_len / shm::NODE_SIZE,
+            room,
             start: header
                 .base
                 .wrapping_add(shm::PRIVATE_SIZE)
@@ -46,6 +53,8 @@ impl<'a> Nodes<'a> {
             folded: shared.read_vec(header.folded_offset, folded)?,
             functions: header.functions,
             sites: header.flags & shm::HEADER_SITES != 0,
+            visited: RefCell::new(vec![0; room.div_ceil(64) as usize]),
+            tangled: Cell::new(false),
         })
     }
 
@@ -103,7 +112,8 @@ impl<'a> Nodes<'a> {
     }
 
     /// Visits every context below the root at `root`, parents first: number, node, parent's number (none for the
-    /// outermost). Links that lead nowhere, as a reader may see while the tree grows, end the branch.
+    /// outermost). Links that lead nowhere, as a reader may see while the tree grows, end the branch, and so do those that
+    /// lead to a node for the second time: all walks together take no longer than there are nodes.
     pub(super) fn walk(
         &self,
         root: u64,
@@ -116,6 +126,23 @@ impl<'a> Nodes<'a> {
         })
     }
 
+    /// Whether trees were found to share nodes, or to lead round: then the target has written over them.
+    pub(super) fn is_tangled(&self) -> bool {
+        self.tangled.get()
+    }
+
+    /// Whether it is the first time that this node is met.
+    fn is_first_visit(&self, number: u64) -> bool {
+        let mut visited = self.visited.borrow_mut();
+        let Some(bits) = visited.get_mut((number / 64) as usize) else {
+            return false;
+        };
+        let bit = 1 << (number % 64);
+        let is_first = *bits & bit == 0;
+        *bits |= bit;
+        is_first
+    }
+
     /// The same with the system calls among the children of contexts.
     pub(super) fn walk_all(
         &self,
@@ -126,17 +153,16 @@ impl<'a> Nodes<'a> {
         let Some(root) = self.number_of(root) else {
             return Ok(());
         };
-        let mut visited = 0;
         let mut pending = vec![(u64::from(self.at(root)?.first_child), None)];
         while let Some((link, parent)) = pending.pop() {
             if link == 0 || link > self.room {
                 continue;
             }
-            visited += 1;
-            if visited > self.room {
-                return Err(damaged());
-            }
             let number = link - 1;
+            if !self.is_first_visit(number) {
+                self.tangled.set(true);
+                continue;
+            }
             let node = self.linked(number)?;
             pending.push((u64::from(node.sibling), parent));
             if node.function >= self.functions && shm::kernel::number(node.function).is_none() {
@@ -223,13 +249,15 @@ mod tests {
     }
 
     #[test]
-    fn links_that_go_round_are_found_out() {
+    fn links_that_go_round_are_found_out_and_no_node_is_in_two_trees() {
         let (shared, header) = arena();
         write(&shared, 0, 0, 8, (2, 0));
-        write(&shared, 1, 7, 1, (0, 3));
-        write(&shared, 2, 0, 1, (0, 2));
+        write(&shared, 1, 7, 1, (2, 3));
+        write(&shared, 2, 5, 1, (1, 2));
         let nodes = Nodes::read(&shared, &header).expect("a copy");
-        let root = header.base + shm::PRIVATE_SIZE + OFFSET;
-        assert!(nodes.walk(root, |_, _, _| ()).is_err());
+        assert!(!nodes.is_tangled());
+        assert_eq!(calls(&nodes, &header), [(0, 0), (1, 7), (2, 5)]);
+        assert!(nodes.is_tangled());
+        assert_eq!(calls(&nodes, &header), [], "as the tree of another thread");
     }
 }

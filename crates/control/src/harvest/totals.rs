@@ -35,15 +35,15 @@ pub struct Totals {
 impl Totals {
     pub fn plus(self, other: Totals) -> Totals {
         Totals {
-            threads: self.threads + other.threads,
-            calls: self.calls + other.calls,
+            threads: self.threads.saturating_add(other.threads),
+            calls: self.calls.saturating_add(other.calls),
             contexts: self.contexts + other.contexts,
             memory: self.memory + other.memory,
-            folded: self.folded + other.folded,
+            folded: self.folded.saturating_add(other.folded),
             pruned: self.pruned.plus(other.pruned),
-            slow_events: self.slow_events + other.slow_events,
-            resyncs: self.resyncs + other.resyncs,
-            ended: self.ended + other.ended,
+            slow_events: self.slow_events.saturating_add(other.slow_events),
+            resyncs: self.resyncs.saturating_add(other.resyncs),
+            ended: self.ended.saturating_add(other.ended),
         }
     }
 }
@@ -55,35 +55,35 @@ pub fn totals(shared: &Shared) -> Result<Totals> {
 
 fn read_totals(shared: &Shared) -> Result<Totals> {
     let header = shared.header()?;
-    let used = header.nodes_used.min(header.nodes_len);
     let nodes = Nodes::read(shared, &header)?;
     let mut totals = Totals {
         folded: header.folded_calls,
         pruned: pruned(&header),
-        calls: header.folded_calls + header.prune.cut_calls,
+        calls: header.folded_calls.saturating_add(header.prune.cut_calls),
         ..Totals::default()
     };
     let mut processes = HashSet::from([header.pid]);
     for account in accounts::all(shared)? {
-        totals.threads += account.threads;
+        totals.threads = totals.threads.saturating_add(account.threads);
         if header.inner_pid == header.pid {
             processes.insert(account.pid);
         }
         nodes.walk(account.root, |_, node, _| {
-            totals.calls += node.calls;
+            totals.calls = totals.calls.saturating_add(node.calls);
             totals.contexts += 1;
         })?;
     }
     for slot in accounts::slots(shared, &header) {
         let (_, slot) = slot?;
-        totals.slow_events += slot.slow_entries + slot.slow_exits;
-        totals.resyncs += slot.resyncs;
+        let slow = slot.slow_entries.saturating_add(slot.slow_exits);
+        totals.slow_events = totals.slow_events.saturating_add(slow);
+        totals.resyncs = totals.resyncs.saturating_add(slot.resyncs);
     }
     let living = |pid: &u32| proc::tasks(Pid(*pid as i32)).map_or(0, |tasks| tasks.len() as u64);
     totals.ended = totals
         .threads
         .saturating_sub(processes.iter().map(living).sum());
-    totals.memory = used;
+    totals.memory = header.nodes_used;
     Ok(totals)
 }
 
@@ -165,7 +165,7 @@ fn read_by_function(
     }
     let nodes = Nodes::read(shared, &header)?;
     let waits = Waits::read(shared, &header)?;
-    let count = header.functions.min(MOST_FUNCTIONS) as usize;
+    let count = header.functions as usize;
     let mut functions = vec![FunctionSum::default(); count];
     let mut add = |function: u32, node: &shm::Node, waits: shm::Waits| {
         if let Some(sum) = functions.get_mut(function as usize) {
@@ -179,13 +179,13 @@ fn read_by_function(
     for account in accounts::all(shared)? {
         let whose = (account.root, account.start);
         let mut calls = match wanted.contains(&whose) {
-            true => vec![0; count],
+            true => vec![0u64; count],
             false => Vec::new(),
         };
         nodes.walk(account.root, |number, node, _| {
             add(node.function, node, waits.of(number));
             if let Some(calls) = calls.get_mut(node.function as usize) {
-                *calls += node.calls;
+                *calls = calls.saturating_add(node.calls);
             }
         })?;
         if let Some(thread) = threads.iter_mut().find(|thread| thread.whose == whose) {
@@ -193,12 +193,9 @@ fn read_by_function(
         }
     }
     if has_folded(&header) {
-        for function in 0..header.functions.min(MOST_FUNCTIONS) {
+        for function in 0..header.functions {
             add(function, &nodes.folded(function)?, waits.folded(function));
         }
     }
     Ok(Sums { functions, threads })
 }
-
-/// No target has more functions: one that says so has scribbled over its memory.
-const MOST_FUNCTIONS: u32 = 1 << 24;

@@ -32,6 +32,28 @@ struct Figures {
     flags: NodeFlags,
 }
 
+/// How often each function stands on the way to the context that is visited, parents first and each with all below it.
+#[derive(Default)]
+struct Above {
+    counts: HashMap<u32, u32>,
+    /// Places and functions.
+    path: Vec<(u32, u32)>,
+}
+
+impl Above {
+    /// Goes on to the context at `place`; says how often its function stands above.
+    fn enter(&mut self, parent: Option<u32>, place: u32, function: u32) -> u32 {
+        let is_left = |(above, _): &mut (u32, u32)| Some(*above) != parent;
+        while let Some((_, left)) = self.path.pop_if(is_left) {
+            self.counts.entry(left).and_modify(|count| *count -= 1);
+        }
+        self.path.push((place, function));
+        let count = self.counts.entry(function).or_default();
+        *count += 1;
+        *count - 1
+    }
+}
+
 impl Reader<'_> {
     pub(super) fn thread(
         &mut self,
@@ -79,6 +101,7 @@ impl Reader<'_> {
         let mut waits: Vec<u64> = Vec::new();
         let half_cut = &mut self.half_cut;
         let mut counted = kernel::Counted::default();
+        let mut above = Above::default();
         self.nodes.walk_all(account.root, |number, node, parent| {
             if let Some(call) = shm::kernel::number(node.function) {
                 let caller = parent.and_then(|parent| places.get(&parent).copied());
@@ -123,14 +146,11 @@ impl Reader<'_> {
             let place = thread.nodes.len() as u32;
             places.insert(number, place);
             thread.metrics.add(place, &self.allocations.of(number));
-            thread.nodes.push(convert(
-                &figures,
-                node.function,
+            thread.nodes.push(model::Node {
                 parent,
-                &thread.nodes,
-                clock,
-                timed,
-            ));
+                recursion: above.enter(parent, place, node.function),
+                ..convert(&figures, node.function, clock, timed)
+            });
         })?;
         if let Some(resolver) = &mut self.sites {
             for (index, address) in sites.into_iter().enumerate() {
@@ -143,7 +163,8 @@ impl Reader<'_> {
             add_up(&mut thread.nodes);
         }
         add_waits(&mut thread.nodes, waits);
-        self.stray_system_calls += counted.charge(&mut thread, &mut profile.enters_kernel);
+        let stray = counted.charge(&mut thread, &mut profile.enters_kernel);
+        self.stray_system_calls = self.stray_system_calls.saturating_add(stray);
         Ok(thread)
     }
 
@@ -173,14 +194,14 @@ impl Reader<'_> {
                 waited: self.waits.folded(function).ticks,
                 terminal: self.waits.folded(function).terminal,
                 // Kept inverted, so that the zeros it starts with mean "none yet".
-                min: i64::MAX - node.min,
+                min: i64::MAX.saturating_sub(node.min),
                 max: node.max,
                 unwound: node.unwound,
                 untimed: self.waits.folded(function).untimed,
                 flags: NodeFlags::FOLDED,
             };
-            thread.folded_calls += node.calls;
-            let mut node = convert(&figures, function, None, &[], self.clock, timed);
+            thread.folded_calls = thread.folded_calls.saturating_add(node.calls);
+            let mut node = convert(&figures, function, self.clock, timed);
             node.elapsed = node.cum.saturating_add(self.clock.ns(figures.waited));
             let place = thread.nodes.len() as u32;
             thread
@@ -231,24 +252,8 @@ fn add_waits(nodes: &mut [model::Node], mut waits: Vec<u64>) {
     }
 }
 
-fn convert(
-    figures: &Figures,
-    function: u32,
-    parent: Option<u32>,
-    nodes: &[model::Node],
-    clock: &Clock,
-    timed: bool,
-) -> model::Node {
-    let mut recursion = 0;
-    let mut ancestor = parent;
-    while let Some(index) = ancestor {
-        let node = &nodes[index as usize];
-        if node.function == function {
-            recursion = node.recursion + 1;
-            break;
-        }
-        ancestor = node.parent;
-    }
+/// A context by itself, without its callers.
+fn convert(figures: &Figures, function: u32, clock: &Clock, timed: bool) -> model::Node {
     let never_left = figures.min == i64::MAX;
     let ns = |ticks: u64| if timed { clock.ns(ticks) } else { 0 };
     let signed = |ticks: i64| {
@@ -259,7 +264,6 @@ fn convert(
         }
     };
     model::Node {
-        parent,
         function,
         calls: figures.calls,
         base: if timed {
@@ -272,11 +276,35 @@ fn convert(
         terminal: ns(figures.terminal),
         min: signed(figures.min),
         max: signed(figures.max),
-        recursion,
         unwound: figures.unwound.into(),
         // Counted right after the call is, so that a reader may meet one more.
         untimed: figures.untimed.min(figures.calls),
         flags: figures.flags,
-        site: None,
+        ..model::Node::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recursion_is_counted_along_the_way_to_each_context() {
+        // a(0) -> b(1) -> a(2) -> a(3); a(0) -> a(4); b(5) -> a(6)
+        let nodes = [
+            (None, 7),
+            (Some(0), 8),
+            (Some(1), 7),
+            (Some(2), 7),
+            (Some(0), 7),
+            (None, 8),
+            (Some(5), 7),
+        ];
+        let mut above = Above::default();
+        let found: Vec<u32> = (0..)
+            .zip(nodes)
+            .map(|(place, (parent, function))| above.enter(parent, place, function))
+            .collect();
+        assert_eq!(found, [0, 0, 1, 2, 1, 0, 0]);
     }
 }

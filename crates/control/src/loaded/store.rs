@@ -107,7 +107,7 @@ impl Store {
 
     fn take(&mut self, shared: &Shared, bytes: u64) -> Result<u64> {
         let bytes = page_up(bytes);
-        if self.used + bytes > self.len {
+        if self.used.saturating_add(bytes) > self.len {
             return Err(Error::Other(
                 "no room for what more modules need to be described".into(),
             ));
@@ -126,10 +126,53 @@ fn entry_offset(entry: usize) -> u64 {
 
 /// The entries of the table of loaded modules that a target carries.
 fn entries(shared: &Shared, header: &shm::Header) -> Result<Vec<shm::Loaded>> {
-    let count = (header.loaded as usize).min(shm::MAX_LOADED);
-    (0..count)
+    let count = header.loaded as usize;
+    let entries: Result<Vec<shm::Loaded>> = (0..count)
         .map(|entry| shared.read(entry_offset(entry)))
-        .collect()
+        .collect();
+    let entries = entries?;
+    if !have_places_of_their_own(&entries) {
+        return Err(damaged());
+    }
+    Ok(entries)
+}
+
+fn damaged() -> Error {
+    Error::Other("what the target carries of loaded modules is damaged".into())
+}
+
+/// Of all modules together. Those of a program with 0.4 million functions have some 60 MB.
+const MAX_NAME_BYTES: usize = 1 << 30;
+
+/// About how much memory the names take.
+fn name_bytes(catalog: &model::Profile) -> usize {
+    const EACH: usize = 100;
+    let functions = catalog.functions.iter().map(|one| one.name.len() + EACH);
+    let skipped = catalog.skipped.iter();
+    let skipped = skipped.map(|one| one.name.len() + one.module.len() + one.reason.len() + EACH);
+    let notes = catalog.notes.iter().map(|note| note.len() + EACH);
+    let modules = catalog.modules.iter();
+    let modules = modules.map(|one| one.name.len() + one.path.len() + one.build_id.len() + EACH);
+    functions.chain(skipped).chain(notes).chain(modules).sum()
+}
+
+/// Whether no two entries speak of the same bytes: all of them together are no larger than the memory.
+fn have_places_of_their_own(entries: &[shm::Loaded]) -> bool {
+    let in_use = entries.iter().filter(|one| one.state != shm::LOADED_NONE);
+    let mut spans: Vec<(u64, u64)> = in_use
+        .flat_map(|one| {
+            let catalog = (one.catalog_offset, one.catalog_len);
+            [catalog, (one.ledger_offset, one.ledger_len)]
+        })
+        .filter(|(_, len)| *len > 0)
+        .collect();
+    spans.sort_unstable();
+    let mut free_from = 0;
+    spans.into_iter().all(|(start, len)| {
+        let is_free = start >= free_from;
+        free_from = start.saturating_add(len);
+        is_free
+    })
 }
 
 /// Adds the names of modules that were loaded later to those that were there at attach.
@@ -138,6 +181,7 @@ pub(crate) fn add_catalogs(
     shared: &Shared,
     header: &shm::Header,
 ) -> Result<()> {
+    let mut names = name_bytes(profile);
     for loaded in entries(shared, header)? {
         if loaded.catalog_len == 0 || loaded.state == shm::LOADED_NONE {
             continue;
@@ -145,6 +189,11 @@ pub(crate) fn add_catalogs(
         let bytes = shared.read_vec(loaded.catalog_offset, loaded.catalog_len)?;
         let more = model::read(&mut &*bytes)
             .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+        // Blobs unpack to more than they are, each a little: together they stay bounded, too.
+        names += name_bytes(&more);
+        if names > MAX_NAME_BYTES {
+            return Err(damaged());
+        }
         let modules = profile.modules.len() as u32;
         profile.modules.extend(more.modules);
         profile.skipped.extend(more.skipped);
@@ -194,4 +243,28 @@ pub fn uncounted(pid: Pid, shared: &Shared, header: &shm::Header) -> Result<Vec<
     names.sort();
     names.dedup();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_blob_is_not_read_as_that_of_many_modules() {
+        let entry = |catalog: (u64, u64), ledger: (u64, u64)| {
+            let mut loaded: shm::Loaded = zeroed();
+            loaded.state = shm::LOADED_LIVE;
+            (loaded.catalog_offset, loaded.catalog_len) = catalog;
+            (loaded.ledger_offset, loaded.ledger_len) = ledger;
+            loaded
+        };
+        let first = entry((4096, 100), (8192, 50));
+        // A module that came again has a ledger but no names.
+        let again = entry((0, 0), (12288, 50));
+        assert!(have_places_of_their_own(&[first, again]));
+        assert!(!have_places_of_their_own(&[first, first]));
+        let across = entry((8200, 10), (0, 0));
+        assert!(!have_places_of_their_own(&[first, across]));
+        assert!(!have_places_of_their_own(&[entry((9, u64::MAX), (10, 1))]));
+    }
 }

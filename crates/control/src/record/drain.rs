@@ -52,6 +52,35 @@ struct Ring {
     unfinished: Option<(u64, Instant)>,
 }
 
+/// Where the records of a thread begin and end, in words since its first. Nothing is believed that is not in order.
+struct Indices {
+    oldest: u64,
+    read: u64,
+    head: u64,
+}
+
+impl Indices {
+    /// `None`: the target has written over them. The head comes last: it only grows, so that it is behind the others.
+    fn read(shared: &Shared, slot: u64) -> Result<Option<Indices>> {
+        let word = |field: usize| -> Result<u64> {
+            let mut bytes = [0; 8];
+            shared.read_bytes(state_offset(slot) + field as u64, &mut bytes)?;
+            Ok(u64::from_le_bytes(bytes))
+        };
+        let indices = Indices {
+            oldest: word(offset_of!(area::State, oldest))?,
+            read: word(offset_of!(area::State, read))?,
+            head: word(offset_of!(area::State, head))?,
+        };
+        let in_order = indices.oldest <= indices.head && indices.read <= indices.head;
+        Ok(Some(indices).filter(|_| in_order))
+    }
+}
+
+fn state_offset(slot: u64) -> u64 {
+    shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET
+}
+
 impl Drain {
     /// For the one who keeps what is read: at most so many calls, callers included.
     pub fn owner(most: usize) -> Drain {
@@ -73,7 +102,7 @@ impl Drain {
             return Ok(self.calls.len());
         }
         self.oldest_go = head.overwrite != 0;
-        for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+        for slot in 0..u64::from(header.next_slot) {
             let ring = self.rings.entry(slot).or_default();
             ring.walk.limit = self.most.filter(|_| !self.oldest_go);
             self.take_slot(shared, header, slot, words)?;
@@ -90,11 +119,14 @@ impl Drain {
     }
 
     fn keep_to(&mut self, limit: impl FnOnce(usize) -> usize) {
-        if let Some(most) = self.most
-            && self.oldest_go
-            && self.calls.len() > limit(most)
-        {
-            self.forget(self.calls.len() - most);
+        let Some(most) = self.most.filter(|_| self.oldest_go) else {
+            return;
+        };
+        let len = self.calls.len();
+        if len > limit(most) {
+            self.forget(len - most);
+        } else if self.calls.is_full() {
+            self.forget(len / 2);
         }
     }
 
@@ -143,32 +175,27 @@ impl Drain {
         slot: u64,
         words: u64,
     ) -> Result<()> {
-        let state_at = shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET;
-        let word = |field: usize| -> Result<u64> {
-            let mut bytes = [0; 8];
-            shared.read_bytes(state_at + field as u64, &mut bytes)?;
-            Ok(u64::from_le_bytes(bytes))
+        let Some(indices) = Indices::read(shared, slot)? else {
+            return Ok(());
         };
-        let to = word(offset_of!(area::State, head))?;
+        let (to, oldest) = (indices.head, indices.oldest);
         let ring = self.rings.entry(slot).or_default();
         if to <= ring.position {
             return Ok(());
         }
         // What was read by its owner stays where it is until it is overwritten: one who only looks goes on behind that.
-        let read = word(offset_of!(area::State, read))?;
-        self.others_read |= !self.owns && read > 0;
+        self.others_read |= !self.owns && indices.read > 0;
         let mut from = match self.owns || ring.position == 0 {
-            true => ring.position.max(read),
+            true => ring.position.max(indices.read),
             false => ring.position,
         };
-        let oldest = word(offset_of!(area::State, oldest))?;
         if oldest > from {
             from = oldest;
             self.overrun += 1;
         }
         if to - from > words {
             // One who only looks was too slow; or the target writes to its own data.
-            ring.position = read.clamp(oldest, to);
+            ring.position = indices.read.max(oldest);
             self.overrun += 1;
             return Ok(());
         }
@@ -182,12 +209,13 @@ impl Drain {
             shared.read_bytes(start, rest)?;
         }
         // What was overwritten meanwhile is not believed.
-        if word(offset_of!(area::State, head))?.saturating_sub(from) > words {
+        let Some(now) =
+            Indices::read(shared, slot)?.filter(|now| now.head.wrapping_sub(from) <= words)
+        else {
             ring.position = from;
             return Ok(());
-        }
-        let oldest = word(offset_of!(area::State, oldest))?;
-        let gone = oldest.saturating_sub(from).min(to - from);
+        };
+        let gone = now.oldest.saturating_sub(from).min(to - from);
         if gone > 0 {
             self.overrun += 1;
         }
@@ -201,7 +229,7 @@ impl Drain {
             None => position,
             Some(stop) => match ring.unfinished {
                 Some((at, since)) if at == position && since.elapsed() > ABANDONED => match stop {
-                    Stop::Unfinished { words } => position + words,
+                    Stop::Unfinished { words } => position.saturating_add(words).min(to),
                     Stop::Damaged => to,
                 },
                 Some((at, _)) if at == position => position,
@@ -212,7 +240,7 @@ impl Drain {
             },
         };
         if self.owns {
-            let read = state_at + offset_of!(area::State, read) as u64;
+            let read = state_offset(slot) + offset_of!(area::State, read) as u64;
             shared.write(read, &ring.position.to_le_bytes())?;
         }
         Ok(())
@@ -255,11 +283,12 @@ impl Drain {
     fn finish(&self, making: Making) -> model::Recorded {
         let mut recorded = making.finish();
         let left_out: u64 = self.rings.values().map(|ring| ring.walk.left_out).sum();
-        recorded.dropped += left_out + self.forgotten;
+        recorded.dropped = recorded.dropped.saturating_add(left_out + self.forgotten);
         // What was overwritten is counted nowhere, but the rules count all that they choose.
         if self.oldest_go && !self.others_read {
             let chosen = recorded.calls.iter().filter(|call| call.rule.is_some());
-            let kept: u64 = recorded.rules.iter().map(|rule| rule.kept).sum();
+            let kept = recorded.rules.iter().map(|rule| rule.kept);
+            let kept = kept.fold(0, u64::saturating_add);
             let missing = kept.saturating_sub(chosen.count() as u64);
             recorded.dropped = recorded.dropped.max(missing);
         }
@@ -278,4 +307,63 @@ pub fn recorded(
     let mut drain = Drain::default();
     drain.take(shared, header)?;
     drain.recorded(shared, header, witness, hz, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::zeroed;
+    use std::fs::File;
+    use std::os::fd::FromRawFd;
+
+    const WORDS: u64 = 1024;
+
+    /// A region with one thread, which has recorded nothing.
+    fn region() -> (Shared, shm::Header) {
+        // SAFETY: a descriptor of our own, or -1.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"region".as_ptr(), 0)) };
+        let mut header: shm::Header = zeroed();
+        header.flags = shm::HEADER_RECORDS;
+        header.next_slot = 1;
+        header.frames_offset = shm::TABLE_OFFSET;
+        header.rules_offset = header.frames_offset + shm::FRAMES_STRIDE;
+        let len = header.rules_offset + rules::len(0);
+        file.set_len(len).expect("a file in memory");
+        let shared = Shared::File { file, len };
+        let words = header.rules_offset + offset_of!(rules::Head, area_words) as u64;
+        let size = WORDS.to_le_bytes();
+        shared.write(words, &size).expect("room");
+        (shared, header)
+    }
+
+    #[test]
+    fn indices_in_any_order_are_survived_and_positions_never_pass_the_head() {
+        let (shared, header) = region();
+        let edges = [0, 1, 7, WORDS, WORDS + 1, 1 << 40, u64::MAX - 1, u64::MAX];
+        let put = |field: usize, value: u64| {
+            let at = state_offset(0) + field as u64;
+            shared.write(at, &value.to_le_bytes()).expect("room");
+        };
+        for owns in [false, true] {
+            let mut drain = match owns {
+                true => Drain::owner(100),
+                false => Drain::default(),
+            };
+            for (head, read, oldest) in edges.iter().flat_map(|head| {
+                let rest = edges
+                    .iter()
+                    .flat_map(|read| edges.iter().map(move |o| (read, o)));
+                rest.map(move |(read, oldest)| (*head, *read, *oldest))
+            }) {
+                put(offset_of!(area::State, head), head);
+                put(offset_of!(area::State, read), read);
+                put(offset_of!(area::State, oldest), oldest);
+                // As if it had come so far in a target that was unharmed until then.
+                drain.rings.entry(0).or_default().position = read.min(head);
+                drain.take(&shared, &header).expect("all is inside");
+                assert!(drain.rings[&0].position <= head, "{head} {read} {oldest}");
+                assert_eq!(drain.calls.len(), 0);
+            }
+        }
+    }
 }

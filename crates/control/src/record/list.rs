@@ -7,10 +7,15 @@ use super::walk::Call;
 /// Large enough for the allocator to take each part from the system, and to give it back.
 const PART: usize = 400_000;
 
+/// How much may have been read of all calls together. A target that says more and more of itself fills no memory but its own.
+const MAX_READ_BYTES: usize = 2 << 30;
+
 /// Calls in the order in which they were opened.
 #[derive(Clone, Debug, Default)]
 pub struct CallList {
     parts: Vec<Part>,
+    /// What the parts have of it.
+    read_bytes: usize,
     /// Those that several threads have to do with.
     pub(super) moving: Moving,
 }
@@ -104,9 +109,18 @@ impl CallList {
         }
     }
 
+    /// There is no room for what rules read of more calls.
+    pub fn is_full(&self) -> bool {
+        self.read_bytes >= MAX_READ_BYTES
+    }
+
     /// What was read of the call at `index`.
     pub fn set_read(&mut self, index: usize, values: &[u8], thrown: &[u8]) {
+        if self.is_full() {
+            return;
+        }
         if let Some(part) = self.parts.get_mut(index / PART) {
+            self.read_bytes += values.len() + thrown.len();
             part.add_read(index % PART, values, thrown);
         }
     }
@@ -152,6 +166,7 @@ impl CallList {
             }
         }
         self.parts = kept.parts;
+        self.read_bytes = kept.read_bytes;
         self.moving.renumber(places);
     }
 }

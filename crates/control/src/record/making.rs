@@ -70,11 +70,12 @@ impl Making<'_> {
             rules: rules_of(shared, header, &about)?,
             ..model::Recorded::default()
         };
-        for slot in 0..u64::from(header.next_slot).min(shm::SLOTS) {
+        for slot in 0..u64::from(header.next_slot) {
             let at = shm::SLOTS_OFFSET + slot * shm::PAGE + area::STATE_OFFSET;
             let mut bytes = [0; 8];
             shared.read_bytes(at + offset_of!(area::State, dropped) as u64, &mut bytes)?;
-            recorded.dropped += u64::from_le_bytes(bytes);
+            let dropped = u64::from_le_bytes(bytes);
+            recorded.dropped = recorded.dropped.saturating_add(dropped);
         }
         // Callers whose callees are trees of their own have nothing left to show.
         let mut wanted = vec![false; calls.len()];

@@ -19,6 +19,10 @@ pub struct Name {
 /// How often all rings are read before what has ended is forgotten: once would do if no record were ever met half written.
 const PASSES: u64 = 4;
 
+/// How many are remembered at a time; more goroutines' calls than this are open in no honest target. What is beyond is told
+/// as the calls of several threads.
+const MAX_MOVING: usize = 4 << 20;
+
 /// An exit record whose mark was not read yet.
 #[derive(Clone, Debug)]
 pub struct Early {
@@ -48,7 +52,9 @@ impl Moving {
     }
 
     pub fn add(&mut self, name: Name, call: Option<u32>) {
-        self.calls.insert(name, Known { call, ended: None });
+        if self.calls.len() < MAX_MOVING {
+            self.calls.insert(name, Known { call, ended: None });
+        }
     }
 
     pub fn end(&mut self, name: Name) {

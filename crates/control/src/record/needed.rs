@@ -32,12 +32,17 @@ pub(crate) fn needed(shared: &Shared, header: &shm::Header) -> Result<HashSet<u3
     let sets = head.sets.min(MOST_SETS) * 16;
     let sets = shared.read_vec(programs.saturating_add(head.sets_offset), sets)?;
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    // All sets lie among the programs, each at its own place.
+    let mut left = rules::PROGRAMS_LEN;
     for set in sets.chunks_exact(16) {
         let (at, len) = (word(&set[..8]), word(&set[8..]));
-        let bits = shared.read_vec(programs.saturating_add(at), len.min(rules::PROGRAMS_LEN))?;
+        let fits = left.checked_sub(len);
+        left = fits.ok_or_else(|| Error::Other("the target's rules are damaged".into()))?;
+        let bits = shared.read_vec(programs.saturating_add(at), len)?;
         for (byte, first) in bits.iter().zip((0u32..).step_by(8)) {
             let all = (0..8).filter(|bit| byte >> bit & 1 != 0);
-            needed.extend(all.map(|bit| first + bit));
+            let known = all.map(|bit| first + bit);
+            needed.extend(known.filter(|function| *function < header.functions));
         }
     }
     Ok(needed)

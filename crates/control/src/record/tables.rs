@@ -342,7 +342,7 @@ impl Tables {
             }
         }
         word(offset_of!(rules::Head, least), least)?;
-        for slot in 0..u64::from(shared.header()?.next_slot).min(shm::SLOTS) {
+        for slot in 0..u64::from(shared.header()?.next_slot) {
             shared.write(threshold_offset(slot), &least.to_le_bytes())?;
         }
         Ok(())

@@ -289,7 +289,7 @@ impl Walk {
             });
         }
         let parent = self.open.last().and_then(|above| above.call);
-        let has_room = self.limit.is_none_or(|limit| calls.len() < limit);
+        let has_room = !calls.is_full() && self.limit.is_none_or(|limit| calls.len() < limit);
         // A request is a tree of its own, whoever serves it.
         let same = |parent: &u32| {
             let above = calls.get(*parent as usize);
