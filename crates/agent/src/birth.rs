@@ -5,11 +5,9 @@
 
 use crate::claim::{self, Creator};
 use crate::memory::{Slot, atomic64, header, region, ticks};
-use crate::slow;
+use crate::{limits, slow};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
-
-const CLONE_SETTLS: u64 = 0x80000;
 
 /// A thread is about to be made; `args` are those of `clone` or `clone3`, whose return address is at `sp`.
 ///
@@ -29,7 +27,11 @@ pub unsafe fn note(kind: u32, args: &[u64; 6], sp: u64) {
         } else {
             (args[2], args[5])
         };
-        if flags & CLONE_SETTLS == 0 || child <= shm::BIRTH_BUSY {
+        if flags & limits::CLONE_SETTLS == 0 {
+            return;
+        }
+        limits::before_thread(child);
+        if child <= shm::BIRTH_BUSY {
             return;
         }
         let Some(slot) = claim::current(sp) else {

@@ -9,7 +9,7 @@ use crate::memory::{
     thread_name, thread_pointer, ticks, undisturbed,
 };
 use crate::tree::{Callee, Room};
-use crate::{birth, clock, record, reuse, tree};
+use crate::{birth, clock, limits, record, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_shm as shm;
@@ -106,6 +106,10 @@ pub struct Creator {
 pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
     // Once more: a handler may have claimed a slot before signals were blocked.
     let inherited = Slot(gs_base());
+    if limits::is_silent() {
+        // SAFETY: as in current.
+        return unsafe { claim_silently(owner, sp, inherited) };
+    }
     let (pid, tid) = (getpid(), gettid());
     // SAFETY: as in current.
     unsafe {
@@ -114,8 +118,7 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
         let is_mine = (*shared).tid == tid && (*shared).pid == pid;
         if recorded == owner && (is_mine || (*shared).pid != pid) {
             // A child that shares its parent's memory has its slot too: the parent waits for it meanwhile.
-            let (place, megabyte) = shm::stack_place(sp);
-            (*inherited.private()).stacks[place & (shm::KNOWN_STACKS - 1)] = megabyte;
+            remember_stack(inherited, sp);
             return Some(inherited);
         }
         if recorded != 0 && is_mine {
@@ -125,18 +128,7 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
         }
         let same_namespace = (*shared).pid == pid || getppid() == (*shared).pid;
         let forked = recorded == 0;
-        // Without a note the slot that it has inherited is its creator's, unless that has ended and left it to another.
-        let (creator, start) = match birth::of(owner) {
-            Some(noted) if !forked => noted,
-            _ => {
-                let creator = Creator {
-                    pid: (*shared).pid,
-                    tid: (*shared).tid,
-                    functions: [shm::NO_FUNCTION; shm::CREATORS],
-                };
-                (creator, ticks())
-            }
-        };
+        let (creator, start) = creator_of(owner, inherited, forked);
         let newcomer = Newcomer {
             owner,
             pid,
@@ -162,6 +154,66 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
         }
         Some(slot)
     }
+}
+
+/// The same where the kernel may not be asked who the thread is. One that has its creator's thread pointer is taken for it, and a
+/// fork child, whose number nobody knows, goes uncounted.
+///
+/// # Safety
+/// `inherited` must be the slot that the thread's GS base names.
+unsafe fn claim_silently(owner: u64, sp: u64, inherited: Slot) -> Option<Slot> {
+    // SAFETY: by the caller's promise; the header is mapped.
+    unsafe {
+        let recorded = (*inherited.private()).owner;
+        if recorded == owner {
+            remember_stack(inherited, sp);
+            return Some(inherited);
+        }
+        if recorded == 0 {
+            return go_uncounted();
+        }
+        let number = atomic32(&raw mut (*header()).unnumbered).fetch_add(1, Relaxed);
+        let (creator, start) = creator_of(owner, inherited, false);
+        let newcomer = Newcomer {
+            owner,
+            pid: (*inherited.shared()).pid,
+            tid: shm::MADE_UP_TID.wrapping_add(number),
+            sp,
+            namespace: (*inherited.shared()).namespace,
+            inherited,
+            creator,
+            start,
+            forked: false,
+        };
+        let Some(slot) = reuse::find(&newcomer) else {
+            return go_uncounted();
+        };
+        open(slot, &newcomer);
+        Some(slot)
+    }
+}
+
+/// Who made the thread, and when. Without a note the slot that it has inherited is its creator's, unless that has ended and left it
+/// to another.
+unsafe fn creator_of(owner: u64, inherited: Slot, forked: bool) -> (Creator, u64) {
+    if let Some(noted) = birth::of(owner).filter(|_| !forked) {
+        return noted;
+    }
+    // SAFETY: by the callers a slot.
+    let shared = unsafe { &*inherited.shared() };
+    let creator = Creator {
+        pid: shared.pid,
+        tid: shared.tid,
+        functions: [shm::NO_FUNCTION; shm::CREATORS],
+    };
+    (creator, ticks())
+}
+
+/// An event at `sp` is not asked about again.
+unsafe fn remember_stack(slot: Slot, sp: u64) {
+    let (place, megabyte) = shm::stack_place(sp);
+    // SAFETY: by the callers the running thread's slot.
+    unsafe { (*slot.private()).stacks[place & (shm::KNOWN_STACKS - 1)] = megabyte };
 }
 
 /// A fork child that nobody counts. Most of them are about to become another program; one that stays says so once.
@@ -201,6 +253,9 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*shared).dead_since = 0;
         if newcomer.forked {
             (*shared).flags |= shm::SLOT_FORKED;
+        }
+        if limits::is_frozen() {
+            (*shared).flags |= shm::SLOT_FROZEN;
         }
         let creator = &newcomer.creator;
         if (*shared).root != 0 {

@@ -13,7 +13,7 @@
 //! Everything that is measured with this clock is processor time: base, cum, min and max. Elapsed is that and the waits.
 
 use crate::memory::{Slot, atomic32, atomic64, flags, header, region, syscall, ticks};
-use crate::tree;
+use crate::{limits, tree};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_shm as shm;
 use thalweg_shm::{Frame, Node, calls};
@@ -29,6 +29,10 @@ const UNCHARGED: i64 = 8;
 pub unsafe fn event(slot: Slot, began: u64) -> u64 {
     if flags() & shm::HEADER_TIMED == 0 {
         return 0;
+    }
+    if limits::is_frozen() {
+        // SAFETY: by the caller's promise.
+        return unsafe { (*slot.shared()).last };
     }
     // SAFETY: by the caller's promise; there is at least the sentinel on the shadow stack.
     unsafe {
@@ -56,6 +60,9 @@ pub unsafe fn begin(slot: Slot) -> u64 {
     // SAFETY: by the caller's promise.
     unsafe {
         let shared = slot.shared();
+        if limits::is_frozen() {
+            return (*shared).last;
+        }
         let mut now = ticks().wrapping_sub((*shared).off);
         if now.wrapping_sub((*shared).last) as i64 > (*shared).gap {
             read(slot);
@@ -81,7 +88,7 @@ pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
 
 /// The same where what is waited is another context's, or nobody's.
 unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
-    if flags() & shm::HEADER_TIMED == 0 {
+    if flags() & shm::HEADER_TIMED == 0 || limits::is_frozen() {
         return;
     }
     // SAFETY: by the caller's promise.
@@ -128,7 +135,7 @@ pub unsafe fn skip(slot: Slot, began: u64) -> u64 {
     // SAFETY: by the caller's promise.
     unsafe {
         let shared = slot.shared();
-        let timed = flags() & shm::HEADER_TIMED != 0;
+        let timed = flags() & shm::HEADER_TIMED != 0 && !limits::is_frozen();
         if timed {
             read(slot);
         }
@@ -175,7 +182,7 @@ unsafe fn settle(slot: Slot, now: u64, gap: i64, node: *mut Node) -> u64 {
     unsafe {
         let shared = slot.shared();
         let mut at = now;
-        if gap > (*shared).gap {
+        if gap > (*shared).gap && !limits::is_frozen() {
             let began = now.wrapping_add((*shared).off);
             let waited = off_processor(slot, Some(gap), began);
             if waited > 0 {
@@ -262,10 +269,10 @@ pub unsafe fn open(slot: Slot) {
     }
 }
 
-/// From here on no thread asks the kernel for its time.
-pub fn stop_asking() {
-    // SAFETY: the header is mapped; every thread looks there before it asks.
-    unsafe { (&raw mut (*header()).gap_least).write_volatile(shm::NO_GAP) };
+/// Whether the call that `word` in its stub tells of is counted without its time.
+pub fn is_untimed(word: u32) -> bool {
+    let stopped = || flags() & shm::HEADER_TIMED != 0 && limits::is_frozen();
+    word & shm::MODE_UNTIMED != 0 || stopped()
 }
 
 /// What was off the processor until now is nobody's.

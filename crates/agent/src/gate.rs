@@ -7,23 +7,24 @@
 //! FREE
 //! ```
 //!
-//! Nobody is waited for who does not serve: without `gate_server`, without a free entry, or when the heartbeat has stood
-//! still (then until the controller is back), the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
+//! Nobody is waited for who does not serve: without `gate_server`, without a free entry, when the heartbeat has stood
+//! still (then until the controller is back), or where the agent is silent (limits.rs), the thread goes on. Raw system calls only; works in fork and vfork children too, whose memory is the same.
 
 use crate::memory::{
     Slot, atomic32, getpid, gettid, gs_base, header, region, syscall, thread_pointer, ticks,
 };
-use crate::{birth, clock, record, sweep};
+use crate::{birth, clock, limits};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_shm as shm;
+use thalweg_shm::calls;
 
 /// `what`: kind and function of the gate; `args`: the six argument registers; `sp`: address of the return address.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
     let kind = what >> shm::GATE_KIND_SHIFT;
-    if kind == shm::GATE_KIND_PRCTL || kind == shm::GATE_KIND_SYSCALL {
-        // SAFETY: `args` is on this thread's stack.
-        return unsafe { confine(kind, &*args) };
+    // SAFETY: `args` is on this thread's stack.
+    if unsafe { watch(kind, &*args) } {
+        return;
     }
     let began = ticks();
     let slot = Slot(gs_base());
@@ -38,20 +39,17 @@ pub extern "C" fn tw_slow_gate(what: u32, args: *const [u64; 6], sp: u64) {
     }
 }
 
-/// Before a filter for system calls is set none is made any more that can be done without.
-fn confine(kind: u32, args: &[u64; 6]) {
-    const PR_SET_SECCOMP: u64 = 22;
-    const PRCTL: u64 = 157;
-    const SECCOMP: u64 = 317;
-    let (call, operation) = match kind {
-        shm::GATE_KIND_PRCTL => (PRCTL, args[0]),
-        _ => (args[0], args[1]),
-    };
-    if call == SECCOMP || call == PRCTL && operation == PR_SET_SECCOMP {
-        clock::stop_asking();
-        record::stop_reading();
-        sweep::stop(shm::PRUNING_CONFINED);
+/// The program may be about to limit itself: nobody is waited for. Says whether it was that kind of a gate.
+fn watch(kind: u32, args: &[u64; 6]) -> bool {
+    let [a, b, c, d, e, f] = *args;
+    match kind {
+        shm::GATE_KIND_PRCTL => limits::before(calls::PRCTL, &[a, b, c, d, e]),
+        shm::GATE_KIND_ARCH_PRCTL => limits::before(calls::ARCH_PRCTL, &[a, b, c, d, e]),
+        shm::GATE_KIND_SYSCALL => limits::before(a, &[b, c, d, e, f]),
+        shm::GATE_KIND_GS_BASE => limits::before_gs_base(),
+        _ => return false,
     }
+    true
 }
 
 unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
@@ -61,7 +59,7 @@ unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
         if kind == shm::GATE_KIND_CLONE || kind == shm::GATE_KIND_CLONE3 {
             return birth::note(kind, &*args, sp);
         }
-        if !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
+        if limits::is_silent() || !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
             return;
         }
         if kind == shm::GATE_KIND_CHECKPOINT && !is_checkpoint_mine() {
@@ -152,7 +150,7 @@ unsafe fn wait(word: *mut u32, posted: u32) {
         let heartbeat = atomic32(&raw mut (*header()).gate_heartbeat);
         let mut heard = heartbeat.load(Relaxed);
         let (mut silent, mut waits) = (0, 0);
-        while atomic32(word).load(Acquire) == posted && is_served() {
+        while atomic32(word).load(Acquire) == posted && is_served() && !limits::is_silent() {
             let pause: [u64; 2] = [0, shm::GATE_WAIT_NS];
             let result = futex(word, FUTEX_WAIT, u64::from(posted), &raw const pause as u64);
             waits += u32::from(result == ETIMEDOUT);
@@ -188,5 +186,5 @@ const ETIMEDOUT: u64 = (-110i64) as u64;
 /// `word` must be in the region, `pause` 0 or the address of a timespec.
 unsafe fn futex(word: *mut u32, operation: u64, value: u64, pause: u64) -> u64 {
     // SAFETY: by the caller's promise; futex touches nothing else.
-    unsafe { syscall(shm::calls::FUTEX, word as u64, operation, value, pause) }
+    unsafe { syscall(calls::FUTEX, word as u64, operation, value, pause) }
 }

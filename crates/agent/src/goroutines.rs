@@ -85,7 +85,7 @@ fn enter(word: u32, sp: u64, g: Goroutine, registers: Option<Registers>) {
         {
             record::began(slot, function, sp, &registers);
         }
-        if word & shm::MODE_UNTIMED != 0 && pushed {
+        if clock::is_untimed(word) && pushed {
             states::make_untimed(slot);
         }
         clock::resume(slot, now, false);

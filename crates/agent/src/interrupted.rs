@@ -17,10 +17,10 @@
 //!
 //! A probe that was interrupted when no activation was known holds a child of the root at most. Those are never cut.
 
-use crate::memory::{Slot, getpid, gettid, header, syscall};
+use crate::memory::{Slot, getpid, gettid, header, is_readable};
 use core::arch::asm;
 use thalweg_shm as shm;
-use thalweg_shm::{calls, frame_sp, is_goroutine};
+use thalweg_shm::{frame_sp, is_goroutine};
 
 /// No stack is searched further.
 const SEARCHED: u64 = 64 << 20;
@@ -105,14 +105,6 @@ fn is_clean(from: u64, to: u64) -> bool {
         }
     }
     true
-}
-
-/// Whether the word at `address` can be read: the kernel is given it as a set of signals, for a purpose that there is not.
-fn is_readable(address: u64) -> bool {
-    const EINVAL: i64 = 22;
-    // SAFETY: nothing is changed.
-    let result = unsafe { syscall(calls::RT_SIGPROCMASK, calls::NO_SIG_PURPOSE, address, 0, 8) };
-    result as i64 == -EINVAL
 }
 
 /// Whether it is the address of a stub or of the agent.

@@ -7,7 +7,7 @@
 //! clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
-//! controller. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
+//! controller, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
@@ -21,6 +21,7 @@ mod gate;
 mod goroutines;
 mod interrupted;
 mod kernel;
+mod limits;
 mod memory;
 mod moved;
 mod own;

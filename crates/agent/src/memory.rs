@@ -1,5 +1,6 @@
 //! The one way to the region: raw addresses in, references to the shared structures out.
 
+use crate::limits;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use thalweg_shm as shm;
@@ -30,8 +31,12 @@ pub fn thread_pointer() -> u64 {
 }
 
 pub fn ticks() -> u64 {
-    // SAFETY: has no requirement; the controller has checked that the counter may be read.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    match limits::frozen_at() {
+        // SAFETY: has no requirement; the controller has checked that the counter may be read, and limits.rs sees to it that
+        // nobody comes here once it may not.
+        0 => unsafe { core::arch::x86_64::_rdtsc() },
+        stopped => stopped,
+    }
 }
 
 pub fn flags() -> u32 {
@@ -153,9 +158,24 @@ pub fn set_gs_base(base: u64) {
     unsafe { syscall(calls::ARCH_PRCTL, calls::ARCH_SET_GS, base, 0, 0) };
 }
 
+/// What a system call answers that was not made.
+const NOT_MADE: u64 = (-38i64) as u64;
+
 /// # Safety
 /// As the system call has it.
 pub unsafe fn syscall(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
+    match limits::is_silent() {
+        true => NOT_MADE,
+        // SAFETY: by the caller's promise.
+        false => unsafe { raw(number, [a, b, c, d]) },
+    }
+}
+
+/// A system call that is made even if the agent is to be silent.
+///
+/// # Safety
+/// As the system call has it; only before the program makes it impossible.
+pub unsafe fn raw(number: u64, [a, b, c, d]: [u64; 4]) -> u64 {
     let result: u64;
     // SAFETY: by the caller's promise.
     unsafe {
@@ -168,6 +188,9 @@ pub unsafe fn syscall(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
 /// # Safety
 /// As the system call has it.
 pub unsafe fn syscall6(number: u64, [a, b, c, d, e, f]: [u64; 6]) -> u64 {
+    if limits::is_silent() {
+        return NOT_MADE;
+    }
     let result: u64;
     // SAFETY: by the caller's promise.
     unsafe {
@@ -192,11 +215,31 @@ pub fn getppid() -> u32 {
     unsafe { syscall(calls::GETPPID, 0, 0, 0, 0) as u32 }
 }
 
+/// Whether the word at `address` can be read: the kernel is given it as a set of signals, for a purpose that there is not.
+/// Where the agent is silent nothing is known to be readable.
+pub fn is_readable(address: u64) -> bool {
+    // SAFETY: the call is made only where calls are.
+    !limits::is_silent() && unsafe { asked_readable(address) }
+}
+
+/// The same, asked in any case.
+///
+/// # Safety
+/// As for `raw`.
+pub unsafe fn asked_readable(address: u64) -> bool {
+    const EINVAL: i64 = 22;
+    // SAFETY: nothing is changed.
+    let result = unsafe { raw(calls::RT_SIGPROCMASK, [calls::NO_SIG_PURPOSE, address, 0, 8]) };
+    result as i64 == -EINVAL
+}
+
 /// Whether there is no such thread any more. The numbers must be those of this process's PID namespace.
 pub fn has_ended(pid: u32, tid: u32) -> bool {
     const ESRCH: i64 = 3;
+    // A number that is made up tells nothing.
     // SAFETY: signal 0 is not sent.
-    unsafe { syscall(calls::TGKILL, pid.into(), tid.into(), 0, 0) as i64 == -ESRCH }
+    tid < shm::MADE_UP_TID
+        && unsafe { syscall(calls::TGKILL, pid.into(), tid.into(), 0, 0) as i64 == -ESRCH }
 }
 
 /// The running thread's name, as the kernel has it.

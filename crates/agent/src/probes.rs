@@ -17,13 +17,18 @@
 //!            leaves its thread: call tw_go_leave_*; where it gets one: call tw_go_arrive
 //! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
 //! kernel:    displaced instructions; call tw_kernel; nop dword [rax+FUNCTION]; jmp to the `syscall` instruction, which stays: one more of the number in eax
+//! watched:   the same with call tw_watch, where the number may be that of a call which no probe would survive (limits.rs)
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
 //! ```
 //!
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, unless two bits of the function's
 //! number say otherwise (`shm::MODE_UNTIMED`; not with an `r`), `c` only counts, `l` is for functions that jump back to their own
 //! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
-//! address is part of what a callee is looked for by. Whatever is not the plain case goes to the slow path in Rust.
+//! address is part of what a callee is looked for by. Those with an `x` take the place of all with a `t` when the clock may not be
+//! read any more. Whatever is not the plain case goes to the slow path in Rust.
+//!
+//! limits.rs rewrites the probes' first instruction, which is one of five bytes in an aligned word, or its first byte: a probe that
+//! begins with another instruction must be as easy to replace.
 //!
 //! The variants with an `r` are for recordings of single calls: an entry looks up whether a rule wants to hear of the function, with these arguments or
 //! of its end, saves what it is called with where only the end will tell, and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for, and its results
@@ -99,6 +104,12 @@ global_asm!(
     CLAIM_LOCK = const shm::CLAIM_LOCK,
     CLAIM_STACK_END = const shm::CLAIM_STACK_END,
     SCHED_YIELD = const shm::calls::SCHED_YIELD,
+    PRCTL = const shm::calls::PRCTL,
+    ARCH_PRCTL = const shm::calls::ARCH_PRCTL,
+    SECCOMP = const shm::calls::SECCOMP,
+    CLONE = const shm::calls::CLONE,
+    CLONE3 = const shm::calls::CLONE3,
+    WATCHED_CALL = const (shm::GATE_KIND_SYSCALL << shm::GATE_KIND_SHIFT | shm::GATE_NO_FUNCTION) as i32,
     WINDOW = const shm::WINDOW,
     KEY = const shm::FRAME_KEY,
     FNODE = const shm::FRAME_NODE,

@@ -5,7 +5,7 @@
 //! Times are counter values: a recorded call has the moments at which it began and ended, waits included.
 
 use crate::memory::{Slot, atomic64, flags, header, region};
-use crate::moved;
+use crate::{limits, moved};
 pub use crate::registers::Registers;
 use crate::slow::function_of;
 use crate::values::{self, Asked, Found, Over, Values};
@@ -32,7 +32,7 @@ pub struct Saved {
 pub type Vectors = [[u64; 2]; 16];
 
 fn is_on() -> bool {
-    flags() & shm::HEADER_RECORDS != 0
+    flags() & shm::HEADER_RECORDS != 0 && !limits::is_frozen()
 }
 
 pub fn rules() -> u64 {
@@ -64,14 +64,6 @@ unsafe fn area(slot: Slot) -> Area<'static> {
             words: core::slice::from_raw_parts(words, count as usize),
             overwrite: (*rules_head()).overwrite != 0,
         }
-    }
-}
-
-/// A filter that is about to be set may forbid it: from here on what pointers point to is unreadable.
-pub fn stop_reading() {
-    if is_on() {
-        // SAFETY: the rules are mapped; every thread may clear the word.
-        unsafe { (&raw mut (*rules_head()).may_read).write_volatile(0) };
     }
 }
 

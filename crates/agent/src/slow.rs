@@ -82,7 +82,7 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
         {
             record::began(slot, function, sp, &registers);
         }
-        if word & shm::MODE_UNTIMED != 0 && pushed {
+        if clock::is_untimed(word) && pushed {
             states::make_untimed(slot);
         }
         clock::resume(slot, now, false);

@@ -35,7 +35,7 @@ pub struct Encoder<'a> {
     pub allocators: &'a [(usize, u32)],
 }
 
-/// The same for functions that are not counted: a gate at the entry, nothing else.
+/// The same for functions that are not counted: a gate at the entry or at system calls, nothing else.
 pub struct GateEncoder<'a> {
     pub agent: u64,
     pub gates: &'a [(usize, gate::Kind)],
@@ -50,9 +50,20 @@ impl ProbeEncoder for GateEncoder<'_> {
                 loops: false,
             } => put_gate(self.agent, self.gates, function, None, at, out),
             Probe::Return => out.push(0xc3),
+            Probe::Watch => put_watch(self.agent, at, out),
             _ => {}
         }
     }
+}
+
+/// The call of the probe that looks at the system call which follows; what lives in the red zone is left alone.
+fn put_watch(agent: u64, at: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&LOWER_STACK);
+    let behind = at + LOWER_STACK.len() as u64 + 5;
+    let displacement = (agent + symbol::TW_WATCH).wrapping_sub(behind) as u32;
+    out.push(CALL);
+    out.extend_from_slice(&displacement.to_le_bytes());
+    out.extend_from_slice(&RAISE_STACK);
 }
 
 /// The call of the gate, if `function` has one.
@@ -140,6 +151,7 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::TailUnknown, true) => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
             (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
             (Probe::Kernel { .. }, _) => (CALL, tail(TW_KERNEL_S, TW_KERNEL)),
+            (Probe::Watch, _) => return put_watch(self.agent, at, out),
             (Probe::GoEntry { .. }, _) if records && sites => (CALL, TW_GO_ENTRY_TSR),
             (Probe::GoEntry { .. }, _) if records => (CALL, TW_GO_ENTRY_TR),
             (Probe::GoReturn, _) if records => (JMP, TW_GO_RETURN_TR),
@@ -167,7 +179,7 @@ impl ProbeEncoder for Encoder<'_> {
             Probe::Entry { loops: true, .. } | Probe::Switch { .. } | Probe::Kernel { .. }
         );
         let at = if below_red_zone {
-            out.extend_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+            out.extend_from_slice(&LOWER_STACK);
             at + 5
         } else {
             at
@@ -200,7 +212,7 @@ impl ProbeEncoder for Encoder<'_> {
             out.extend_from_slice(&number.to_le_bytes());
         }
         if below_red_zone {
-            out.extend_from_slice(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
+            out.extend_from_slice(&RAISE_STACK);
         }
         if let Probe::Entry {
             function,
@@ -219,4 +231,8 @@ impl ProbeEncoder for Encoder<'_> {
 }
 
 const CALL: u8 = 0xe8;
+/// lea rsp, [rsp - 128]
+const LOWER_STACK: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+/// lea rsp, [rsp + 128]
+const RAISE_STACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 const JMP: u8 = 0xe9;

@@ -337,6 +337,7 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
 
 fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
     stopped.check_system_calls()?;
+    stopped.check_limits()?;
     for tid in stopped.threads() {
         if proc::status(pid, *tid)?.shadow_stack {
             return Err(Error::ShadowStack { pid });
@@ -362,6 +363,9 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     }
     if !stopped.may_ask_what_is_readable() {
         header.prune.off |= shm::PRUNING_CONFINED;
+    }
+    if stopped.may_rewrite_probes() {
+        header.flags |= shm::HEADER_REWRITES;
     }
     let shared = map_memory(build, stopped, &header)?;
     Ok((shared, header))

@@ -65,6 +65,14 @@ pub enum Error {
         "thread {tid} of process {pid} runs under a seccomp filter that does not allow {call}, which profiling needs: it was left alone"
     )]
     SeccompForbids { pid: Pid, tid: Tid, call: String },
+    #[error(
+        "thread {tid} of process {pid} may not read the time-stamp counter (prctl PR_SET_TSC), which every probe does: it was left alone"
+    )]
+    NoCounter { pid: Pid, tid: Tid },
+    #[error(
+        "thread {tid} of process {pid} handles its system calls itself (syscall user dispatch), and would get those that profiling needs: it was left alone"
+    )]
+    Dispatched { pid: Pid, tid: Tid },
     /// CET.
     #[error(
         "process {pid} runs with a shadow stack (CET), with which moved calls would fault: it was left alone; start it without (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK)"

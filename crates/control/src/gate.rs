@@ -34,9 +34,12 @@ pub enum Kind {
     Checkpoint,
     /// A thread is made. The agent notes it by itself: nobody waits.
     NewThread(Maker),
-    /// `prctl`, `syscall`: system calls may be about to be filtered. The agent looks by itself.
+    /// `prctl`, `syscall`, `arch_prctl`, and functions with an instruction that sets the GS base: the program may be about to limit
+    /// itself so that probes would kill it. The agent looks by itself.
     Prctl,
     Syscall,
+    ArchPrctl,
+    GsBase,
     /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
     /// children are not counted: one that has lived for a while, and is to be left clean.
     Birth,
@@ -54,6 +57,8 @@ impl Kind {
             Kind::NewThread(Maker::Clone3) => shm::GATE_KIND_CLONE3,
             Kind::Prctl => shm::GATE_KIND_PRCTL,
             Kind::Syscall => shm::GATE_KIND_SYSCALL,
+            Kind::ArchPrctl => shm::GATE_KIND_ARCH_PRCTL,
+            Kind::GsBase => shm::GATE_KIND_GS_BASE,
             Kind::Birth => shm::GATE_KIND_BIRTH,
         }
     }
@@ -78,6 +83,7 @@ fn kind_of(function: &Function) -> Option<Kind> {
         "fexecve" | "__fexecve" => Some(Kind::ExecFile),
         "prctl" | "__prctl" => Some(Kind::Prctl),
         "syscall" => Some(Kind::Syscall),
+        "arch_prctl" | "__arch_prctl" => Some(Kind::ArchPrctl),
         _ => None,
     }
 }
@@ -97,12 +103,16 @@ pub fn gated(module: &Module, filter: &Filter) -> Vec<(usize, Kind)> {
     let new_threads = thalweg_patch::makers(module)
         .into_iter()
         .map(|(index, maker)| (index, Kind::NewThread(maker)));
+    let gs_bases = thalweg_patch::set_gs_base(module)
+        .into_iter()
+        .map(|index| (index, Kind::GsBase));
     module
         .functions
         .iter()
         .enumerate()
         .filter_map(|(index, function)| Some((index, kind(function)?)))
         .chain(new_threads)
+        .chain(gs_bases)
         .collect()
 }
 

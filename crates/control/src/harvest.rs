@@ -196,10 +196,26 @@ fn switched(states: &[shm::ProbeState], end: u64, clock: &Clock) -> Vec<model::S
 }
 
 fn add_notes(profile: &mut model::Profile, header: &shm::Header) {
-    if header.flags & shm::HEADER_TIMED != 0 && header.gap_least == shm::NO_GAP {
+    let timed = header.flags & shm::HEADER_TIMED != 0;
+    let has = |limit: u32| header.limits & limit != 0;
+    if timed && (header.gap_least == shm::NO_GAP || has(shm::LIMIT_SILENT)) {
         profile.notes.push(
-            "the target filters its system calls (seccomp): its threads did not ask for their processor time, so that from \
-             then on waiting counts as working"
+            "the target filters its system calls (seccomp, syscall user dispatch): its threads did not ask for their processor \
+             time, so that from then on waiting counts as working"
+                .into(),
+        );
+    }
+    if timed && has(shm::LIMIT_FROZEN) {
+        profile.notes.push(
+            "the target has forbidden itself to read the time-stamp counter (PR_SET_TSC or strict seccomp): from then on its \
+             calls were counted, not timed, and no single call was recorded"
+                .into(),
+        );
+    }
+    if has(shm::LIMIT_RETIRED) {
+        profile.notes.push(
+            "the target has set its GS segment base or made a thread without a thread pointer: from then on nothing was \
+             counted in that process"
                 .into(),
         );
     }

@@ -26,6 +26,7 @@ pub mod harvest;
 mod kernel;
 pub mod launch;
 pub mod ledger;
+mod limits;
 pub mod lines;
 pub mod loaded;
 pub mod memory;

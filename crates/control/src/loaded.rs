@@ -245,6 +245,10 @@ impl Modules {
         file: &MappedFile,
         maps: &[Mapping],
     ) -> Result<Option<Fresh>> {
+        // Its probes would not be those that the others have become.
+        if shared.header()?.limits & (shm::LIMIT_FROZEN | shm::LIMIT_RETIRED) != 0 {
+            return Ok(None);
+        }
         let Some(surveyed) = self.analyse(shared, pid, file)? else {
             return Ok(None);
         };

@@ -12,6 +12,7 @@ use crate::agent;
 use crate::error::{Error, Result};
 use crate::launch::list_state;
 use crate::ledger::{Home, Ledger, Switches};
+use crate::limits;
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -123,6 +124,7 @@ impl Build {
                 );
             }
         }
+        limits::check(&survey)?;
         let functions = survey.planned();
         let leads_on = measure.gates_suffice && survey.has_gates();
         if functions == 0 && !leads_on {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use thalweg_model as model;
-use thalweg_patch::{EntersKernel, GoPlan, ModulePlan};
+use thalweg_patch::{EntersKernel, GoPlan, ModulePlan, Watched};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::alloc;
@@ -17,6 +17,7 @@ use crate::filter::Filter;
 use crate::gate;
 use crate::kernel;
 use crate::ledger::Text;
+use crate::limits;
 use crate::proc::{self, Mapping, Pid};
 
 /// One module of the target, analysed and planned.
@@ -31,6 +32,8 @@ pub struct Surveyed {
     pub allocators: Vec<(usize, u32)>,
     /// Functions that make system calls themselves, if those are counted; in the order of the functions.
     pub enters_kernel: Vec<EntersKernel>,
+    /// Functions with system calls by which the program may limit itself.
+    pub watched: Vec<Watched>,
     pub path: PathBuf,
     /// What the loader added to the module's addresses.
     pub bias: u64,
@@ -459,8 +462,11 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     for (selected, function) in selected.iter_mut().zip(&module.functions) {
         *selected &= !is_go(function);
     }
-    let plan_all =
-        |selected: &[bool]| thalweg_patch::plan_entering(&module, selected, &enters_kernel);
+    let gates = gate::gated(&module, filter);
+    let watched = limits::watched(&module, left_alone, &gates);
+    let plan_all = |selected: &[bool]| {
+        thalweg_patch::plan_watching(&module, selected, &enters_kernel, &watched)
+    };
     let mut plan = if selected.contains(&true) {
         plan_all(&selected)
     } else {
@@ -474,7 +480,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     }
     let paced = go_plan.is_paced();
     plan.add(go_plan.plan);
-    let mut gates = gate::gated(&module, filter);
+    let mut gates = gates;
     gates.retain(|(function, _)| !is_go(&module.functions[*function]));
     let mut uncounted = vec![false; module.functions.len()];
     let mut makers = Vec::new();
@@ -485,11 +491,16 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         }
     }
     let mut gate_plan = if uncounted.contains(&true) {
-        thalweg_patch::plan(&module, &uncounted)
+        thalweg_patch::plan_watching(&module, &uncounted, &[], &watched)
     } else {
         ModulePlan::default()
     };
     gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
+    gate_plan.add(limits::plan_unwatched(
+        &module,
+        &watched,
+        [&plan, &gate_plan],
+    ));
     let mut allocators = alloc::asking(&module);
     if filter.wants_allocators() && alloc::serves_programs(&module) {
         allocators.extend(alloc::allocators(&module));
@@ -503,6 +514,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         gate_plan,
         allocators,
         enters_kernel,
+        watched,
         path,
         bias,
         low,

@@ -25,6 +25,7 @@
 
 mod cave;
 mod exec;
+mod limits;
 mod own_thread;
 mod reaper;
 mod remote;

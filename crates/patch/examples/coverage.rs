@@ -24,6 +24,7 @@ impl ProbeEncoder for Sample {
             Probe::TailUnknown => out.extend([0xe8, 3, 0, 0, 0]),
             Probe::Switch { .. } => out.extend([0xe8, 4, 0, 0, 0]),
             Probe::Kernel { .. } => out.extend([0xe8, 5, 0, 0, 0]),
+            Probe::Watch => out.extend([0xe8, 6, 0, 0, 0]),
             Probe::GoEntry { .. } | Probe::GoReturn | Probe::GoLeave { .. } | Probe::GoArrive => {}
         }
     }

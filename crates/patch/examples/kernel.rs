@@ -1,6 +1,6 @@
 //! Which functions of files enter the kernel, how often each call of them does, and which are counted at their system calls.
 
-use thalweg_patch::{enters_kernel, plan_entering};
+use thalweg_patch::{enters_kernel, plan_entering, plan_sites, plan_watching, watched};
 use thalweg_symbols::Module;
 
 fn main() {
@@ -21,6 +21,16 @@ fn main() {
             };
             let name = &module.functions[one.function].name;
             println!("{name}: {:?}{how}", one.made);
+        }
+        let watched = watched(&module);
+        let counted = plan_watching(&module, &vec![true; module.functions.len()], &[], &watched);
+        let bare = plan_sites(&module, &watched);
+        for one in watched {
+            let name = &module.functions[one.function].name;
+            for site in one.sites {
+                let [with, without] = [&counted, &bare].map(|plan| plan.watching.contains(&site));
+                println!("watched {name} at {site:x}: counted {with}, not counted {without}");
+            }
         }
     }
 }

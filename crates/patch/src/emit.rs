@@ -183,7 +183,7 @@ impl Emitter<'_, '_> {
                     .map_or(at, |p| p.1);
             }
         }
-        if let Some(event) = events.next_if(|e| e.at == window.end) {
+        while let Some(event) = events.next_if(|e| e.at == window.end) {
             self.map_back(window.end);
             self.tail_probe(event.probe, keep_flags, window.end);
         }

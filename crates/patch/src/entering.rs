@@ -9,12 +9,14 @@
 //!
 //! The instruction itself stays, so that the kernel can restart it, which is not counted again. What is displaced are plain
 //! instructions right before it that nobody has asked for by then and nobody jumps into; and nobody may jump to the instruction
-//! itself, past the probe. A function gets all of its probes or none.
+//! itself, past the probe. A function gets all of its probes or none; those that only watch for calls by which the program limits
+//! itself (limiting.rs) stand each for itself.
 
 use crate::flow::Body;
 use crate::insn::{Flow, Insn};
 use crate::interface::{MAX_PROBE_BYTES, PatchForm, Window};
 use crate::kernel::EntersKernel;
+use crate::limiting::{Watched, is_known};
 use crate::plan::{Planner, State, stub_bytes};
 use crate::solve::{Draft, QUICK, Solver};
 use crate::space::{Byte, JUMP, in_one_page};
@@ -49,11 +51,42 @@ impl Planner<'_, '_> {
             let sites = one.sites.iter();
             let places: Option<Vec<_>> = sites.map(|&site| self.place_before(site)).collect();
             if let Some(places) = places {
-                places.into_iter().for_each(|place| self.take(place));
+                for place in places {
+                    let (owner, site) = (place.owner, place.site);
+                    self.take(place);
+                    if let State::Planned(planned) = &mut self.states[owner]
+                        && !planned.enters.contains(&site)
+                    {
+                        planned.enters.push(site);
+                        planned.stub_bytes += MAX_PROBE_BYTES;
+                    }
+                }
                 entering.push(one.function);
             }
         }
         entering
+    }
+
+    /// Those of the system calls in `watched` that have got a probe. Where there is no room, or the address is known to the program,
+    /// there is none.
+    pub(crate) fn watch_calls(&mut self, watched: &[Watched]) -> Vec<u64> {
+        let mut watching = Vec::new();
+        for &site in watched.iter().flat_map(|one| &one.sites) {
+            if is_known(&self.targets, site) {
+                continue;
+            }
+            let Some(place) = self.place_before(site) else {
+                continue;
+            };
+            let owner = place.owner;
+            self.take(place);
+            if let State::Planned(planned) = &mut self.states[owner] {
+                planned.watches.push(site);
+                planned.stub_bytes += MAX_PROBE_BYTES;
+                watching.push(site);
+            }
+        }
+        watching
     }
 
     fn place_before(&mut self, site: u64) -> Option<Place> {
@@ -128,11 +161,9 @@ impl Planner<'_, '_> {
         let State::Planned(planned) = &mut self.states[owner] else {
             return;
         };
-        if planned.enters.contains(&site) {
+        if planned.enters.contains(&site) || planned.watches.contains(&site) {
             return;
         }
-        planned.enters.push(site);
-        planned.stub_bytes += MAX_PROBE_BYTES;
         if place.first <= place.last {
             let from = place.body.insns[place.first].addr;
             planned.stub_bytes += stub_bytes(

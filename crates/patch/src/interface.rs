@@ -13,6 +13,8 @@ pub struct ModulePlan {
     pub skipped: Vec<Skipped>,
     /// Functions with a probe before each of their system calls. Indices in `module.functions`, sorted.
     pub entering: Vec<usize>,
+    /// System calls with a probe that looks whether the program limits itself.
+    pub watching: Vec<u64>,
     pub(crate) stub_bytes: u64,
     /// Stubs of functions in this range are as far from the first stub, at least, as the functions are from its start: so the
     /// distance between a function and its stub is about the same for all of them.
@@ -32,6 +34,7 @@ impl ModulePlan {
         self.fragments.extend(other.fragments);
         self.skipped.extend(other.skipped);
         self.entering.extend(other.entering);
+        self.watching.extend(other.watching);
         self.stub_bytes += other.stub_bytes;
         self.paced = self.paced.or(other.paced);
     }
@@ -186,6 +189,8 @@ pub enum Probe {
     Kernel {
         function: Option<usize>,
     },
+    /// At the same place: the call may be one by which the program limits itself. The same holds.
+    Watch,
     /// As `Entry` and `Return`, in Go code: r14 is the goroutine, whose stack may be small and may be moved.
     GoEntry {
         function: usize,

@@ -74,19 +74,7 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
     let mut passed = HashSet::new();
     let mut found = Vec::new();
     for &function in candidates.iter().filter(|f| !image.is_fragment(**f)) {
-        let mut walk = Walk {
-            image: &image,
-            targets: &targets,
-            function,
-            seen: HashMap::new(),
-            passed: BTreeMap::new(),
-            ends: BTreeSet::new(),
-            endless: false,
-            calls: false,
-            gone: false,
-            refuses: false,
-            info: InstructionInfoFactory::new(),
-        };
+        let mut walk = Walk::new(&image, &targets, function);
         let made = walk.made();
         passed.extend(walk.passed.keys().copied());
         if made != Made::Each(Vec::new()) {
@@ -110,6 +98,18 @@ pub fn enters_kernel(module: &Module) -> Vec<EntersKernel> {
     }
     found.sort_by_key(|one| one.function);
     found
+}
+
+/// The system calls of a function, each with the numbers that it may have, `None` for one that is no constant. `None` where not all
+/// ways could be followed.
+pub(crate) fn numbers(
+    image: &Image,
+    targets: &OnceCell<Targets>,
+    function: usize,
+) -> Option<BTreeMap<u64, BTreeSet<Option<u32>>>> {
+    let mut walk = Walk::new(image, targets, function);
+    let made = walk.made();
+    (made != Made::Unknown && !walk.given_up).then_some(walk.passed)
 }
 
 /// Functions that jump to somewhere inside of one of `with_calls` that is not its start.
@@ -176,6 +176,8 @@ struct Walk<'a, 'm> {
     ends: BTreeSet<Passed>,
     /// There are ways with more system calls than one looks at.
     endless: bool,
+    /// It is too long.
+    given_up: bool,
     /// It calls others; there are ways that end in the kernel.
     calls: bool,
     gone: bool,
@@ -190,6 +192,25 @@ enum To {
     Out,
 }
 
+impl<'a, 'm> Walk<'a, 'm> {
+    fn new(image: &'a Image<'m>, targets: &'a OnceCell<Targets>, function: usize) -> Walk<'a, 'm> {
+        Walk {
+            image,
+            targets,
+            function,
+            seen: HashMap::new(),
+            passed: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            endless: false,
+            given_up: false,
+            calls: false,
+            gone: false,
+            refuses: false,
+            info: InstructionInfoFactory::new(),
+        }
+    }
+}
+
 impl Walk<'_, '_> {
     fn made(&mut self) -> Made {
         let start = self.image.module.functions[self.function].start;
@@ -198,6 +219,7 @@ impl Walk<'_, '_> {
         while let Some((at, passed, known)) = work.pop() {
             steps += 1;
             if steps > LIMIT {
+                self.given_up = true;
                 return Made::Between(0, None);
             }
             if passed.values().sum::<u32>() > MOST_ON_A_WAY {

@@ -25,6 +25,7 @@ mod image;
 mod insn;
 mod interface;
 mod kernel;
+mod limiting;
 mod makers;
 mod plan;
 mod pun;
@@ -43,6 +44,7 @@ pub use interface::{
     Window,
 };
 pub use kernel::{EntersKernel, Made, enters_kernel};
+pub use limiting::{Watched, set_gs_base, watched};
 pub use makers::{Maker, makers, plan_makers};
-pub use plan::{plan, plan_entering};
+pub use plan::{plan, plan_entering, plan_sites, plan_watching};
 pub use verify::verify;

@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::insn::{Flow, Insn};
 use crate::interface::{MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, SkipReason, Window};
 use crate::kernel::EntersKernel;
+use crate::limiting::Watched;
 use crate::pun::prefix_behind;
 use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
 use crate::space::{Byte, JUMP, Space};
@@ -36,10 +37,12 @@ pub(crate) struct Planned {
     needs: Vec<(usize, Need)>,
     loops: bool,
     leaves_for: LeavesFor,
-    /// Where the entry probe stands.
-    entered: u64,
+    /// Where the entry probe stands; `None` where nothing but its system calls has a probe.
+    entered: Option<u64>,
     /// System calls with a probe at the end of the window before them.
     pub enters: Vec<u64>,
+    /// The same with a probe that looks whether the program limits itself.
+    pub watches: Vec<u64>,
     method: Method,
     pub stub_bytes: u64,
 }
@@ -101,12 +104,17 @@ pub fn plan(module: &Module, selected: &[bool]) -> ModulePlan {
 
 /// The same, with a probe before each system call of those among `kernel` that are to have one, where there is room.
 pub fn plan_entering(module: &Module, selected: &[bool], kernel: &[EntersKernel]) -> ModulePlan {
+    plan_watching(module, selected, kernel, &[])
+}
+
+/// The same, with a probe before each of those in `watched`, too, where there is room.
+pub fn plan_watching(
+    module: &Module,
+    selected: &[bool],
+    kernel: &[EntersKernel],
+    watched: &[Watched],
+) -> ModulePlan {
     let image = Image::new(module);
-    let targets = collect(&image);
-    let mut space = Space::new(&image);
-    for &(start, end) in &targets.padding {
-        space.free(start, end);
-    }
     let states = module
         .functions
         .iter()
@@ -121,17 +129,66 @@ pub fn plan_entering(module: &Module, selected: &[bool], kernel: &[EntersKernel]
             FunctionKind::Untouchable(why) => State::Failed(SkipReason::Untouchable(why)),
         })
         .collect();
-    let mut planner = Planner {
-        image: &image,
-        targets,
-        space,
-        states,
-        rank: 0,
-        hosts: Vec::new(),
-        bodies: HashMap::new(),
-    };
+    let mut planner = Planner::new(&image, states);
     planner.run();
-    planner.finish(kernel)
+    planner.finish(kernel, watched)
+}
+
+/// Probes before the system calls in `watched`, where there is room, and nothing else.
+pub fn plan_sites(module: &Module, watched: &[Watched]) -> ModulePlan {
+    let image = Image::new(module);
+    let states = module.functions.iter().map(|_| State::Untouched).collect();
+    let mut planner = Planner::new(&image, states);
+    for &site in watched.iter().flat_map(|one| &one.sites) {
+        let owner = image.function_at(site);
+        if let Some(owner) =
+            owner.filter(|&owner| matches!(planner.states[owner], State::Untouched))
+        {
+            planner.states[owner] = State::Planned(Box::new(Planned::bare()));
+        }
+    }
+    let mut plan = planner.finish(&[], watched);
+    plan.functions.retain(|plan| !plan.windows.is_empty());
+    plan.fragments.retain(|plan| !plan.windows.is_empty());
+    plan
+}
+
+impl Planned {
+    /// Of a function that is not to be counted.
+    fn bare() -> Planned {
+        Planned {
+            windows: Vec::new(),
+            exits: Vec::new(),
+            spare: Vec::new(),
+            needs: Vec::new(),
+            loops: false,
+            leaves_for: LeavesFor::Caller,
+            entered: None,
+            enters: Vec::new(),
+            watches: Vec::new(),
+            method: Method::Direct,
+            stub_bytes: 0,
+        }
+    }
+}
+
+impl<'i, 'm> Planner<'i, 'm> {
+    fn new(image: &'i Image<'m>, states: Vec<State>) -> Planner<'i, 'm> {
+        let targets = collect(image);
+        let mut space = Space::new(image);
+        for &(start, end) in &targets.padding {
+            space.free(start, end);
+        }
+        Planner {
+            image,
+            targets,
+            space,
+            states,
+            rank: 0,
+            hosts: Vec::new(),
+            bodies: HashMap::new(),
+        }
+    }
 }
 
 impl Planner<'_, '_> {
@@ -403,8 +460,9 @@ impl Planner<'_, '_> {
             needs,
             loops: false,
             leaves_for: body.leaves_for,
-            entered: body.insns[body.entered].addr,
+            entered: Some(body.insns[body.entered].addr),
             enters: Vec::new(),
+            watches: Vec::new(),
             method: method(body, drafts, fragment),
             stub_bytes: 0,
         };

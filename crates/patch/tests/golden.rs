@@ -31,6 +31,7 @@ impl ProbeEncoder for Marker {
             Probe::GoLeave { .. } => 10,
             Probe::GoArrive => 11,
             Probe::Kernel { .. } => 12,
+            Probe::Watch => 13,
         };
         // prefetcht0 [0x70000000 + number]
         out.extend([0x0f, 0x18, 0x0c, 0x25, number, 0, 0, 0x70]);

@@ -14,6 +14,7 @@ pub const PR_GET_NAME: u64 = 16;
 /// Only where a program may not set its GS base by itself.
 pub const ARCH_PRCTL: u64 = 158;
 pub const ARCH_SET_GS: u64 = 0x1001;
+pub const ARCH_SET_FS: u64 = 0x1002;
 pub const ARCH_GET_GS: u64 = 0x1004;
 pub const GETTID: u64 = 186;
 pub const FUTEX: u64 = 202;
@@ -22,6 +23,14 @@ pub const TGKILL: u64 = 234;
 /// Can be done without: where a filter forbids it, waiting counts as working.
 pub const CLOCK_GETTIME: u64 = 228;
 pub const CLOCK_THREAD_CPUTIME_ID: u64 = 3;
+
+/// Once in a process's life, when it limits itself so that probes have to change (`Header::limits`). Can be done without.
+pub const MPROTECT: u64 = 10;
+
+/// Not made, but watched: see the agent's limits.rs.
+pub const CLONE: u64 = 56;
+pub const SECCOMP: u64 = 317;
+pub const CLONE3: u64 = 435;
 
 /// Can be done without: where a filter forbids it, rules that follow pointers are refused.
 pub const PROCESS_VM_READV: u64 = 310;

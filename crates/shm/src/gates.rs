@@ -50,6 +50,10 @@ pub const GATE_KIND_EXEC_FILE: u32 = 8;
 /// `prctl` and `syscall`: the thread may be about to confine itself to a few system calls. Nobody is waited for.
 pub const GATE_KIND_PRCTL: u32 = 9;
 pub const GATE_KIND_SYSCALL: u32 = 10;
+/// The same of `arch_prctl`, which sets the bases of segments.
+pub const GATE_KIND_ARCH_PRCTL: u32 = 11;
+/// A function with an instruction that sets the GS base: no probe runs after it.
+pub const GATE_KIND_GS_BASE: u32 = 12;
 
 /// A stub tells its gate kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;

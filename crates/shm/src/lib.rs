@@ -227,7 +227,25 @@ pub struct Header {
     /// System calls of contexts that were cut or found no room, and for which there was no room in the table of these either.
     pub lost_system_calls: u64,
     pub looks: Looks,
+    /// `LIMIT_` bits: how processes of the target have limited themselves. Written by the agent, atomically.
+    pub limits: u32,
+    /// The thread that rewrites probes; 0: nobody does.
+    pub rewriting: u32,
+    /// How many threads have got a number that is made up.
+    pub unnumbered: u32,
 }
+
+/// Thread numbers from here on are made up: the kernel, which has none so high, could not be asked.
+pub const MADE_UP_TID: u32 = 1 << 30;
+
+/// It filters or redirects its system calls: the agent makes none from then on.
+pub const LIMIT_SILENT: u32 = 1;
+/// It may not read the time-stamp counter: calls are counted without a clock from then on.
+pub const LIMIT_FROZEN: u32 = 2;
+/// It uses the GS base, or has threads without a thread pointer: nothing is counted from then on.
+pub const LIMIT_RETIRED: u32 = 4;
+/// It was not possible to rewrite the probes, so that the limit holds for all processes of this memory.
+pub const LIMIT_SILENT_ALL: u32 = 8;
 
 /// As a gap: one that is never exceeded.
 pub const NO_GAP: i64 = i64::MAX;
@@ -253,6 +271,9 @@ pub const HEADER_SITES: u32 = 256;
 
 /// Calls that rules choose are recorded one by one.
 pub const HEADER_RECORDS: u32 = 1 << 16;
+
+/// The agent may change the protection of its own code, for a moment, to rewrite its probes.
+pub const HEADER_REWRITES: u32 = 1 << 18;
 
 /// Allocations are counted.
 pub const HEADER_ALLOC: u32 = 1 << 17;

@@ -182,6 +182,8 @@ pub const SLOT_IGNORED: u32 = 2;
 pub const SLOT_AT_ATTACH: u32 = 4;
 /// `SharedSlot::flags`: the tree is handed on from ended threads to new ones.
 pub const SLOT_HANDED_ON: u32 = 8;
+/// Its clock has stopped: what was open then has had its time up to `last`.
+pub const SLOT_FROZEN: u32 = 16;
 
 /// The part of `SharedSlot::state` that is not a generation.
 pub const SLOT_STATE: u64 = 3;

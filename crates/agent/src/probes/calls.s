@@ -4,6 +4,20 @@
 .globl tw_base
 tw_base:
 .quad 0                         # address of the region, written by the controller
+tw_silent:
+.quad 0                         # limits.rs: 1: no system calls from here
+tw_frozen:
+.quad 0                         # the counter value at which the clock was stopped; 0: it runs
+
+# ---- each probe names itself in a table, with the one that takes its place when the clock may not be read any more (limits.rs)
+.section .rodata.tw_probes,"a",@progbits
+tw_probes:
+.macro PROBE name, frozen=tw_base
+.pushsection .rodata.tw_probes,"a",@progbits
+.long \name
+.long \frozen
+.popsection
+.endm
 
 .text
 # ---- vector registers, below a stack pointer that is a multiple of 16
@@ -105,8 +119,11 @@ mov eax, 1
 xchg [r11 + {CLAIM_LOCK}], eax
 test eax, eax
 jz 72f
+cmp qword ptr [rip + tw_silent], 0
+jne 73f
 mov eax, {SCHED_YIELD}
 syscall
+73:
 dec dword ptr [rsp - 72]
 jnz 71b
 jmp 79f

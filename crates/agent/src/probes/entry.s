@@ -2,7 +2,8 @@
 
 # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
 # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
-.macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0
+.macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0, stopped=0, frozen=tw_base
+PROBE \name, \frozen
 .globl \name
 .balign 64
 \name:
@@ -45,6 +46,9 @@ add rdx, [r14 + {STACK_END}]
 cmp rdx, {WINDOW}
 ja 7f
 mov rdx, gs:[rcx + {FNODE}]
+.if \stopped
+jmp 16f
+.else
 FIRST_PLACE \sites
 COMPARE \sites, 6f
 2:  mov rdx, rsi
@@ -81,6 +85,7 @@ mov gs:[{LAST}], rax
 cmp rdx, gs:[{GAP}]
 jg 14f
 .endif
+.endif
 3:  GIVE_FLAGS \flags, 40
 .if \sites
 mov rdi, [rsp - 48]
@@ -90,6 +95,7 @@ mov rcx, [rsp - 24]
 mov rdx, [rsp - 16]
 mov rax, [rsp - 8]
 ret
+.if \stopped == 0
 6:
 .if \clock * (1 - \rec)
 test esi, esi
@@ -100,6 +106,7 @@ REST_PLACES \sites, 5f, 9f
 jnc 2b
 and qword ptr gs:[rcx + {KEY}], -2
 jmp 2b
+.endif
 .if \go
 7:
 .else
@@ -133,9 +140,13 @@ je 13f
 xor edi, edi
 13:
 .endif
+.if \stopped
+jmp 16f
+.else
 FIRST_PLACE \sites
 COMPARE \sites, 6b
 jmp 5b
+.endif
 .endif
 9:  mov ecx, esi
 lea rsi, [rsp + 8]
@@ -162,7 +173,7 @@ mov edx, \loops
 SLOW_CALL tw_slow_entry
 .endif
 jmp 3b
-.if \clock
+.if \clock * (1 - \stopped)
 14: # long after the last event: the caller may have waited
 mov rcx, rax
 mov rsi, rdx
@@ -174,9 +185,10 @@ SLOW_CALL tw_slow_gap_entry
 jmp 3b
 .endif
 .if \clock * (1 - \rec)
-16: # a function whose calls are not timed, or one now and then
+16: # a function whose calls are not timed, or one now and then; without a clock (`stopped`) every call
 btr rsi, {UNTIMED_BIT}
 btr rsi, {SAMPLED_BIT}
+.if \stopped == 0
 jnc 17f
 dec qword ptr gs:[{COUNTDOWN}]
 jns 17f
@@ -189,6 +201,7 @@ mov gs:[{COUNTDOWN}], rax
 FIRST_PLACE \sites
 COMPARE \sites, 6b
 jmp 5b
+.endif
 17: FIRST_PLACE \sites
 COMPARE \sites, 18f
 jmp 19f

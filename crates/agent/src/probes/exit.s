@@ -52,8 +52,18 @@ jmp 27f
 .endif
 .endm
 
+# ---- the moment of an exit -> rax; without a clock that of the last event
 # ---- exit: \bias is key - rsp for a plain frame: -16 with rsp == sp, -8 when called
-.macro EXIT name, clock, flags, bias, go=0, rec=0, alloc=0
+.macro NOW stopped
+.if \stopped
+mov rax, gs:[{LAST}]
+.else
+TICKS
+.endif
+.endm
+
+.macro EXIT name, clock, flags, bias, go=0, rec=0, alloc=0, stopped=0, frozen=tw_base
+PROBE \name, \frozen
 .globl \name
 .balign 64
 \name:
@@ -93,7 +103,7 @@ sub rax, gs:[{OFF}]
 .if \rec == 0
 cmp qword ptr gs:[rcx + {START}], 0
 je 28f
-TICKS
+NOW \stopped
 .endif
 mov rdx, rax
 sub rdx, gs:[{LAST}]
@@ -119,7 +129,7 @@ cmp rdx, \bias + 2
 jne 9f
 .if \clock
 .if \rec == 0
-TICKS
+NOW \stopped
 .endif
 mov rdx, rax
 sub rdx, gs:[{LAST}]

@@ -2,6 +2,7 @@
 
 # ---- tail jump: rsp == sp - 8
 .macro TAIL name, flags, unknown, sites=0
+PROBE \name
 .globl \name
 .balign 64
 \name:
@@ -55,6 +56,7 @@ jmp 3b
 # ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's; and rax is the
 # closure that the scheduler will call (runtime.mcall).
 .macro LEAVE name, own
+PROBE \name
 .globl \name
 .balign 64
 \name:
@@ -83,6 +85,7 @@ mov rax, [rsp - 8]
 .endm
 
 # ---- the scheduler is about to run a goroutine (runtime.gogo): its return address is at rsp + 8, and then what tells whom
+PROBE tw_go_arrive
 .globl tw_go_arrive
 .balign 64
 tw_go_arrive:
@@ -103,6 +106,7 @@ ret
 # ---- gate: called before the entry probe of a few chosen functions, rsp == sp - 8, what it is behind the call. And
 # behind the entry probe of those that allocate. Nothing is in the red zone at an entry; the arguments go there.
 .macro GATE name, fn, flags
+PROBE \name
 .globl \name
 .balign 64
 \name:
@@ -132,6 +136,7 @@ ret
 
 # ---- a system call follows, its number in eax; rsp is 136 below what the instruction will find. The instruction overwrites rcx.
 .macro KERNEL name, sites
+PROBE \name
 .globl \name
 .balign 64
 \name:
@@ -185,8 +190,47 @@ SLOW_CALL tw_slow_kernel
 jmp 3b
 .endm
 
+# ---- a system call follows whose number, in eax, may be one that limits the thread (limits.rs); rsp as in KERNEL. The
+# slow path gets the number and the first five arguments as the function `syscall` would.
+PROBE tw_watch
+.globl tw_watch
+.balign 64
+tw_watch:
+mov [rsp - 8], rax
+KEEP_FLAGS 1, 40
+mov eax, [rsp - 8]
+cmp eax, {PRCTL}
+je 9f
+cmp eax, {ARCH_PRCTL}
+je 9f
+cmp eax, {SECCOMP}
+je 9f
+cmp eax, {CLONE}
+je 9f
+cmp eax, {CLONE3}
+je 9f
+3:  GIVE_FLAGS 1, 40
+mov rax, [rsp - 8]
+ret
+9:  mov [rsp - 16], rdx
+mov [rsp - 32], rsi
+mov [rsp - 88], rax
+mov [rsp - 80], rdi
+mov [rsp - 72], rsi
+mov [rsp - 64], rdx
+mov [rsp - 56], r10
+mov [rsp - 48], r8
+mov ecx, {WATCHED_CALL}
+lea rsi, [rsp - 88]
+lea rdx, [rsp + 128]
+SLOW_CALL tw_slow_gate
+mov rsi, [rsp - 32]
+mov rdx, [rsp - 16]
+jmp 3b
+
 # ---- exit to another stack or past callers: rsp is 136 below what the instruction that leaves will find, clear of
 # whatever lives in the red zone there.
+PROBE tw_switch
 .globl tw_switch
 .balign 64
 tw_switch:
@@ -206,74 +250,88 @@ mov rdx, [rsp - 16]
 mov rax, [rsp - 8]
 ret
 
-ENTRY tw_entry_t, 1, 0, 0
-EXIT tw_return_t, 1, 0, -16
+ENTRY tw_entry_t, 1, 0, 0, frozen=tw_entry_x
+EXIT tw_return_t, 1, 0, -16, frozen=tw_return_x
 ENTRY tw_entry_c, 0, 0, 0
 EXIT tw_return_c, 0, 0, -16
-EXIT tw_exit_t, 1, 0, -8
+EXIT tw_exit_t, 1, 0, -8, frozen=tw_exit_x
 EXIT tw_exit_c, 0, 0, -8
 TAIL tw_tail_mark, 0, 0
 TAIL tw_tail_unknown, 0, 1
-ENTRY tw_entry_tl, 1, 0, 1
+ENTRY tw_entry_tl, 1, 0, 1, frozen=tw_entry_xl
 ENTRY tw_entry_cl, 0, 0, 1
-ENTRY tw_entry_tf, 1, 1, 0
+ENTRY tw_entry_tf, 1, 1, 0, frozen=tw_entry_x
 ENTRY tw_entry_cf, 0, 1, 0
-ENTRY tw_entry_tfl, 1, 1, 1
+ENTRY tw_entry_tfl, 1, 1, 1, frozen=tw_entry_xl
 ENTRY tw_entry_cfl, 0, 1, 1
-EXIT tw_return_tf, 1, 1, -16
+EXIT tw_return_tf, 1, 1, -16, frozen=tw_return_x
 EXIT tw_return_cf, 0, 1, -16
-EXIT tw_exit_tf, 1, 1, -8
+EXIT tw_exit_tf, 1, 1, -8, frozen=tw_exit_x
 EXIT tw_exit_cf, 0, 1, -8
 TAIL tw_tail_mark_f, 1, 0
 TAIL tw_tail_unknown_f, 1, 1
-ENTRY tw_entry_ts, 1, 0, 0, 1
+ENTRY tw_entry_ts, 1, 0, 0, 1, frozen=tw_entry_xs
 ENTRY tw_entry_cs, 0, 0, 0, 1
-ENTRY tw_entry_tls, 1, 0, 1, 1
+ENTRY tw_entry_tls, 1, 0, 1, 1, frozen=tw_entry_xls
 ENTRY tw_entry_cls, 0, 0, 1, 1
-ENTRY tw_entry_tfs, 1, 1, 0, 1
+ENTRY tw_entry_tfs, 1, 1, 0, 1, frozen=tw_entry_xs
 ENTRY tw_entry_cfs, 0, 1, 0, 1
-ENTRY tw_entry_tfls, 1, 1, 1, 1
+ENTRY tw_entry_tfls, 1, 1, 1, 1, frozen=tw_entry_xls
 ENTRY tw_entry_cfls, 0, 1, 1, 1
-ENTRY tw_entry_tr, 1, 0, 0, 0, 0, 1
-EXIT tw_return_tr, 1, 0, -16, 0, 1
-EXIT tw_exit_tr, 1, 0, -8, 0, 1
-ENTRY tw_entry_tlr, 1, 0, 1, 0, 0, 1
-ENTRY tw_entry_tfr, 1, 1, 0, 0, 0, 1
-ENTRY tw_entry_tflr, 1, 1, 1, 0, 0, 1
-EXIT tw_return_tfr, 1, 1, -16, 0, 1
-EXIT tw_exit_tfr, 1, 1, -8, 0, 1
-ENTRY tw_entry_tsr, 1, 0, 0, 1, 0, 1
-ENTRY tw_entry_tlsr, 1, 0, 1, 1, 0, 1
-ENTRY tw_entry_tfsr, 1, 1, 0, 1, 0, 1
-ENTRY tw_entry_tflsr, 1, 1, 1, 1, 0, 1
+ENTRY tw_entry_tr, 1, 0, 0, 0, 0, 1, frozen=tw_entry_x
+EXIT tw_return_tr, 1, 0, -16, 0, 1, frozen=tw_return_x
+EXIT tw_exit_tr, 1, 0, -8, 0, 1, frozen=tw_exit_x
+ENTRY tw_entry_tlr, 1, 0, 1, 0, 0, 1, frozen=tw_entry_xl
+ENTRY tw_entry_tfr, 1, 1, 0, 0, 0, 1, frozen=tw_entry_x
+ENTRY tw_entry_tflr, 1, 1, 1, 0, 0, 1, frozen=tw_entry_xl
+EXIT tw_return_tfr, 1, 1, -16, 0, 1, frozen=tw_return_x
+EXIT tw_exit_tfr, 1, 1, -8, 0, 1, frozen=tw_exit_x
+ENTRY tw_entry_tsr, 1, 0, 0, 1, 0, 1, frozen=tw_entry_xs
+ENTRY tw_entry_tlsr, 1, 0, 1, 1, 0, 1, frozen=tw_entry_xls
+ENTRY tw_entry_tfsr, 1, 1, 0, 1, 0, 1, frozen=tw_entry_xs
+ENTRY tw_entry_tflsr, 1, 1, 1, 1, 0, 1, frozen=tw_entry_xls
 TAIL tw_tail_mark_s, 0, 0, 1
 TAIL tw_tail_unknown_s, 0, 1, 1
 TAIL tw_tail_mark_fs, 1, 0, 1
 TAIL tw_tail_unknown_fs, 1, 1, 1
-ENTRY tw_go_entry_t, 1, 0, 0, 0, 1
-ENTRY tw_go_entry_ts, 1, 0, 0, 1, 1
-EXIT tw_go_return_t, 1, 0, -16, 1
+ENTRY tw_go_entry_t, 1, 0, 0, 0, 1, frozen=tw_go_entry_x
+ENTRY tw_go_entry_ts, 1, 0, 0, 1, 1, frozen=tw_go_entry_xs
+EXIT tw_go_return_t, 1, 0, -16, 1, frozen=tw_go_return_x
 ENTRY tw_go_entry_c, 0, 0, 0, 0, 1
 ENTRY tw_go_entry_cs, 0, 0, 0, 1, 1
 EXIT tw_go_return_c, 0, 0, -16, 1
-ENTRY tw_go_entry_tr, 1, 0, 0, 0, 1, 1
-ENTRY tw_go_entry_tsr, 1, 0, 0, 1, 1, 1
-EXIT tw_go_return_tr, 1, 0, -16, 1, 1
+ENTRY tw_go_entry_tr, 1, 0, 0, 0, 1, 1, frozen=tw_go_entry_x
+ENTRY tw_go_entry_tsr, 1, 0, 0, 1, 1, 1, frozen=tw_go_entry_xs
+EXIT tw_go_return_tr, 1, 0, -16, 1, 1, frozen=tw_go_return_x
 GATE tw_gate, tw_slow_gate, 0
 GATE tw_alloc, tw_slow_alloc, 1
-EXIT tw_return_ta, 1, 0, -16, 0, 0, 1
+EXIT tw_return_ta, 1, 0, -16, 0, 0, 1, frozen=tw_return_x
 EXIT tw_return_ca, 0, 0, -16, 0, 0, 1
-EXIT tw_return_tfa, 1, 1, -16, 0, 0, 1
+EXIT tw_return_tfa, 1, 1, -16, 0, 0, 1, frozen=tw_return_x
 EXIT tw_return_cfa, 0, 1, -16, 0, 0, 1
-EXIT tw_exit_ta, 1, 0, -8, 0, 0, 1
+EXIT tw_exit_ta, 1, 0, -8, 0, 0, 1, frozen=tw_exit_x
 EXIT tw_exit_ca, 0, 0, -8, 0, 0, 1
-EXIT tw_exit_tfa, 1, 1, -8, 0, 0, 1
+EXIT tw_exit_tfa, 1, 1, -8, 0, 0, 1, frozen=tw_exit_x
 EXIT tw_exit_cfa, 0, 1, -8, 0, 0, 1
-EXIT tw_return_tra, 1, 0, -16, 0, 1, 1
-EXIT tw_return_tfra, 1, 1, -16, 0, 1, 1
-EXIT tw_exit_tra, 1, 0, -8, 0, 1, 1
-EXIT tw_exit_tfra, 1, 1, -8, 0, 1, 1
+EXIT tw_return_tra, 1, 0, -16, 0, 1, 1, frozen=tw_return_x
+EXIT tw_return_tfra, 1, 1, -16, 0, 1, 1, frozen=tw_return_x
+EXIT tw_exit_tra, 1, 0, -8, 0, 1, 1, frozen=tw_exit_x
+EXIT tw_exit_tfra, 1, 1, -8, 0, 1, 1, frozen=tw_exit_x
 KERNEL tw_kernel, 0
 KERNEL tw_kernel_s, 1
 LEAVE tw_go_leave_own, 1
 LEAVE tw_go_leave_any, 0
+# Without a clock: what the timed ones become when it may not be read any more.
+ENTRY tw_entry_x, 1, 1, 0, stopped=1
+ENTRY tw_entry_xl, 1, 1, 1, stopped=1
+ENTRY tw_entry_xs, 1, 1, 0, 1, stopped=1
+ENTRY tw_entry_xls, 1, 1, 1, 1, stopped=1
+EXIT tw_return_x, 1, 1, -16, alloc=1, stopped=1
+EXIT tw_exit_x, 1, 1, -8, alloc=1, stopped=1
+ENTRY tw_go_entry_x, 1, 0, 0, 0, 1, stopped=1
+ENTRY tw_go_entry_xs, 1, 0, 0, 1, 1, stopped=1
+EXIT tw_go_return_x, 1, 0, -16, 1, stopped=1
+
+.section .rodata.tw_probes,"a",@progbits
+.quad 0                         # the end of the table
+.text

@@ -203,7 +203,11 @@ impl Region<'_> {
                 Kind::ExecAt => self.exec(&posted, Call::Execveat),
                 Kind::ExecFile => self.exec(&posted, Call::Fexecve),
                 Kind::Checkpoint => self.reached(&posted),
-                Kind::NewThread(_) | Kind::Prctl | Kind::Syscall => {}
+                Kind::NewThread(_)
+                | Kind::Prctl
+                | Kind::Syscall
+                | Kind::ArchPrctl
+                | Kind::GsBase => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);

@@ -68,13 +68,17 @@ impl Reader<'_> {
         let end = self.end_of(account, pid, tid);
         let open = match (account.slot, &account.clock) {
             (Some(index), Some(clock)) => {
-                let pending = self.pending_wait(clock, pid, tid, end);
+                let frozen = account.flags & shm::SLOT_FROZEN != 0;
+                let (until, pending) = match frozen {
+                    true => (end.min(clock.off.saturating_add(clock.last)), 0),
+                    false => (end, self.pending_wait(clock, pid, tid, end)),
+                };
                 let charged = match self.witness.end(pid) {
                     // When exactly it ended nobody saw.
                     Some(_) if self.clock.ns(pending) < UNSEEN_END_NS => 0,
                     _ => pending,
                 };
-                self.open_frames(index, end, clock, (pending, charged))?
+                self.open_frames(index, until, clock, (pending, charged))?
             }
             _ => HashMap::new(),
         };

@@ -75,6 +75,7 @@ impl Switches {
         held.extend(surveyed.gates.iter().map(|(function, _)| *function));
         held.extend(surveyed.allocators.iter().map(|(function, _)| *function));
         held.extend(surveyed.enters_kernel.iter().map(|one| one.function));
+        held.extend(surveyed.watched.iter().map(|one| one.function));
         // By its first patch a module is known to be instrumented.
         held.extend(emitted.owners.first());
         let mut switchable: Vec<Switchable> = Vec::new();

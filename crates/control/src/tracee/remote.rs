@@ -51,6 +51,29 @@ impl Stopped {
         self.syscall(nr, args)
     }
 
+    /// A system call by `tid` that writes a number to where its second argument points, and that number; `None` where the thread has
+    /// no room for it. It is written below the thread's stack, where nothing lives, and what was there is put back.
+    pub(super) fn ask_number(&mut self, tid: Tid, nr: i64, first: u64) -> Result<Option<i32>> {
+        const BELOW: u64 = 64;
+        self.borrow(Some(tid))?;
+        let Some(remote) = &self.remote else {
+            return Ok(None);
+        };
+        let place = RemoteAddr(remote.foreign.rsp.wrapping_sub(BELOW));
+        let mut before = [0; 4];
+        if self.read(place, &mut before).is_err() {
+            return Ok(None);
+        }
+        let result = self.run_syscall(nr, [first, place.0, 0, 0, 0, 0])?;
+        let mut answer = [0; 4];
+        self.read(place, &mut answer)?;
+        if result != 0 {
+            return Ok(None);
+        }
+        self.write(place, &before)?;
+        Ok(Some(i32::from_le_bytes(answer)))
+    }
+
     /// Borrows a thread, unless one that will do is borrowed already.
     fn borrow(&mut self, wanted: Option<Tid>) -> Result<()> {
         match (&self.remote, wanted) {

@@ -88,6 +88,17 @@ impl Stopped {
         })
     }
 
+    /// Whether all threads may make the agent's code writable for a moment, without which its probes cannot be changed before the
+    /// program limits itself.
+    pub fn may_rewrite_probes(&mut self) -> bool {
+        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let open = [0, 4096, all as u64, 0, 0, 0];
+        self.threads.clone().into_iter().all(|tid| {
+            self.check_system_call(tid, shm::calls::MPROTECT as i64, open)
+                .is_ok()
+        })
+    }
+
     /// Whether all threads may read their own memory through the kernel, without which no rule may follow a pointer.
     pub fn may_read_own_memory(&mut self) -> bool {
         let itself = [self.pid.0 as u64, 0, 1, 0, 1, 0];

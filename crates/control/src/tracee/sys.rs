@@ -47,6 +47,7 @@ const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const PTRACE_GET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4211;
 const PTRACE_EVENT_STOP: i32 = 128;
 
 /// SAFETY contract of every call below: `addr` and `data` are either plain numbers or point to live memory of the size
@@ -136,6 +137,25 @@ pub(crate) fn rseq(tid: Tid) -> Option<RseqConfiguration> {
     // SAFETY: the kernel writes at most `size` bytes.
     unsafe { request(PTRACE_GET_RSEQ_CONFIGURATION, "read rseq", tid, size, to) }.ok()?;
     (configuration.abi != 0).then_some(configuration)
+}
+
+/// Whether system calls of a stopped thread are handed back to its program (syscall user dispatch); kernels before 6.4 do not tell.
+pub(crate) fn dispatches_system_calls(tid: Tid) -> bool {
+    // struct ptrace_sud_config: mode, selector, offset, length.
+    let mut configuration = [0u64; 4];
+    let size = size_of_val(&configuration);
+    let to = configuration.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes `size` bytes.
+    let read = unsafe {
+        request(
+            PTRACE_GET_SYSCALL_USER_DISPATCH,
+            "read dispatch",
+            tid,
+            size,
+            to,
+        )
+    };
+    read.is_ok() && configuration[0] != 0
 }
 
 /// The `index`-th seccomp filter of a stopped thread, or the error number.

@@ -10,6 +10,7 @@ use crate::interface::{
     Event, FragmentPlan, FunctionPlan, ModulePlan, PatchForm, Probe, SkipReason, Skipped,
 };
 use crate::kernel::EntersKernel;
+use crate::limiting::Watched;
 use crate::space::JUMP;
 use std::collections::HashSet;
 
@@ -61,7 +62,10 @@ impl Planner<'_, '_> {
             let f = &self.image.module.functions[i];
             let fragment = self.image.is_fragment(i);
             if self.targets.flags_read_after.contains(&f.start)
-                || !fragment && read_before_set(self.image, planned.entered, f.end)
+                || !fragment
+                    && planned
+                        .entered
+                        .is_some_and(|at| read_before_set(self.image, at, f.end))
             {
                 keep.insert(i);
             }
@@ -122,10 +126,11 @@ impl Planner<'_, '_> {
         }
     }
 
-    pub(super) fn finish(mut self, kernel: &[EntersKernel]) -> ModulePlan {
+    pub(super) fn finish(mut self, kernel: &[EntersKernel], watched: &[Watched]) -> ModulePlan {
         self.settle();
         self.drop_spare();
         let entering = self.enter_kernel(kernel);
+        let watching = self.watch_calls(watched);
         let keep = self.keep_flags();
         let probed: Vec<bool> = self
             .states
@@ -135,6 +140,7 @@ impl Planner<'_, '_> {
             .collect();
         let mut plan = ModulePlan {
             entering,
+            watching,
             ..ModulePlan::default()
         };
         for (function, state) in self.states.into_iter().enumerate() {
@@ -192,15 +198,13 @@ impl Planner<'_, '_> {
 }
 
 fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Option<usize>) {
-    if let (Some(function), Some(window)) = (entry, planned.windows.first_mut()) {
+    let first = planned.windows.first_mut();
+    if let (Some(function), Some(entered), Some(window)) = (entry, planned.entered, first) {
         let probe = Probe::Entry {
             function,
             loops: planned.loops,
         };
-        window.events.push(Event {
-            at: planned.entered,
-            probe,
-        });
+        window.events.push(Event { at: entered, probe });
     }
     for &(at, kind) in &planned.exits {
         let elsewhere = entry.filter(|_| planned.leaves_for != LeavesFor::Caller);
@@ -224,9 +228,11 @@ fn place_events(image: &Image, planned: &mut Planned, probed: &[bool], entry: Op
             window.events.push(Event { at, probe });
         }
     }
-    for &at in &planned.enters {
+    let counted = planned.enters.iter();
+    let counted = counted.map(|&at| (at, Probe::Kernel { function: entry }));
+    let watched = planned.watches.iter().map(|&at| (at, Probe::Watch));
+    for (at, probe) in counted.chain(watched) {
         if let Some(window) = planned.windows.iter_mut().find(|w| w.end == at) {
-            let probe = Probe::Kernel { function: entry };
             window.events.push(Event { at, probe });
         }
     }

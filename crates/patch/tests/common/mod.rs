@@ -25,6 +25,7 @@ impl ProbeEncoder for Sample {
             Probe::TailUnknown => out.extend([0xe8, 3, 0, 0, 0]),
             Probe::Switch { .. } => out.extend([0xe8, 4, 0, 0, 0]),
             Probe::Kernel { .. } => out.extend([0xe8, 5, 0, 0, 0]),
+            Probe::Watch => out.extend([0xe8, 6, 0, 0, 0]),
             Probe::GoEntry { .. } | Probe::GoReturn | Probe::GoLeave { .. } | Probe::GoArrive => {}
         }
     }
@@ -35,7 +36,7 @@ pub struct Vandal;
 
 impl ProbeEncoder for Vandal {
     fn encode(&self, probe: Probe, keep_flags: bool, _at: u64, out: &mut Vec<u8>) {
-        if let Probe::Kernel { .. } = probe {
+        if let Probe::Kernel { .. } | Probe::Watch = probe {
             // mov rcx, -1; mov r11, -1: all that is its own.
             out.extend([0x48, 0xc7, 0xc1, 0xff, 0xff, 0xff, 0xff]);
             out.extend([0x49, 0xc7, 0xc3, 0xff, 0xff, 0xff, 0xff]);

@@ -53,6 +53,7 @@ pub struct Profile {
     pub functions: Vec<Function>,
     pub threads: Vec<Thread>,
     pub skipped: Vec<Skipped>,
+    pub notes: Vec<String>,
     pub memory_bytes: u64,
     pub pruned_contexts: u64,
     pub pruned_calls: u64,
@@ -88,6 +89,10 @@ impl Profile {
             functions,
             threads,
             skipped,
+            notes: list(&json["notes"])
+                .iter()
+                .map(|note| note.to_string())
+                .collect(),
             memory_bytes: number(&json["meta"]["memory_bytes"]),
             pruned_contexts: number(&json["meta"]["pruned_contexts"]),
             pruned_calls: number(&json["meta"]["pruned_calls"]),
