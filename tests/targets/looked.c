@@ -1,4 +1,5 @@
-/* Programs whose stacks are worth looking at, and which know themselves where their time went. */
+/* Programs whose stacks are worth looking at, and which know themselves where their time went, and how sure that is: a timer
+ * that is late (the machine under a virtual one was away) comes once for all the times that it was due. */
 #define _GNU_SOURCE
 #include "target.h"
 #include <alloca.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,12 +25,70 @@ static double used(void)
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
-static void spin(double ms)
+/* What a thread did under one name: so many milliseconds on a processor, of which so many in steps that may have hidden a timer
+ * (no sampling here has a period as short as LATE); how often the thread was switched out meanwhile, and how often it began anew. */
+enum { NAMES = 4 };
+static const double LATE = 0.3;
+struct spell {
+    const char *name;
+    double ms, late;
+    long switches, times;
+};
+static __thread struct spell spells[NAMES];
+
+static long switches(void)
 {
-    for (double end = used() + ms; used() < end;)
-        for (int i = 0; i < 20000; i++)
-            sink += i;
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
 }
+
+static struct spell *spell(const char *name)
+{
+    int i = 0;
+    while (i < NAMES - 1 && spells[i].name != NULL && strcmp(spells[i].name, name))
+        i++;
+    spells[i].name = name;
+    return &spells[i];
+}
+
+static void add(const char *name, double began, double ended, double late, long switched)
+{
+    struct spell *one = spell(name);
+    one->ms += ended - began;
+    one->late += late;
+    one->switches += switched;
+    one->times++;
+}
+
+static void say(void)
+{
+    for (int i = 0; i < NAMES && spells[i].name != NULL; i++)
+        printf("%s %d %f %f %ld %ld\n", spells[i].name, gettid(), spells[i].ms, spells[i].late, spells[i].switches,
+               spells[i].times);
+    fflush(stdout);
+}
+
+/* Calls `step` until the thread has used so much more of a processor. */
+static void repeat(const char *name, double ms, void (*step)(void))
+{
+    long switched = switches();
+    double began = used(), last = began, late = 0;
+    while (last < began + ms) {
+        step();
+        double now = used();
+        late += now - last > LATE ? now - last : 0;
+        last = now;
+    }
+    add(name, began, last, late, switches() - switched);
+}
+
+static inline void few(void)
+{
+    for (int i = 0; i < 20000; i++)
+        sink += i;
+}
+static void spin(const char *name, double ms) { repeat(name, ms, few); }
 #define SPIN(n)                                                                                                            \
     for (unsigned long i = 0; i < (n); i++)                                                                                \
     sink += i
@@ -37,18 +97,25 @@ FN void six(unsigned long n) { SPIN(6 * n); }
 FN void three(unsigned long n) { SPIN(3 * n); }
 FN void one(unsigned long n) { SPIN(n); }
 
-/* Says how many milliseconds each of the three took. */
+/* Turns of chance length, so that no timer can be in step with them. */
 static void shares(unsigned long rounds)
 {
     void (*functions[3])(unsigned long) = {six, three, one};
-    double took[3] = {0};
+    const char *names[3] = {"six", "three", "one"};
+    unsigned long draw = 1;
+    long switched = switches();
+    double last = used();
     for (unsigned long r = 0; r < rounds; r++)
         for (int i = 0; i < 3; i++) {
-            double start = used();
-            functions[i](100000);
-            took[i] += used() - start;
+            draw = draw * 6364136223846793005 + 1442695040888963407;
+            functions[i](4000 + (draw >> 33) % 12000);
+            double now = used();
+            add(names[i], last, now, now - last > LATE ? now - last : 0, 0);
+            last = now;
         }
-    printf("six %f\nthree %f\none %f\n", took[0], took[1], took[2]);
+    switched = switches() - switched;
+    for (int i = 0; i < 3; i++)
+        spell(names[i])->switches = switched;
 }
 
 /* Functions so short that nearly all of them is displaced. */
@@ -72,7 +139,7 @@ static void tiny(unsigned long rounds)
 
 FN void bottom(double ms)
 {
-    spin(ms);
+    spin("bottom", ms);
     KEEP;
 }
 
@@ -90,13 +157,15 @@ FN long sink_down(long bytes, double ms)
 
 FN void *brief(void *ms)
 {
-    spin(*(double *)ms);
+    spin("brief", *(double *)ms);
+    say();
     return NULL;
 }
 
 FN void *lasting(void *ms)
 {
-    spin(*(double *)ms);
+    spin("lasting", *(double *)ms);
+    say();
     return NULL;
 }
 
@@ -115,7 +184,7 @@ static void threads(int count)
 
 FN void in_the_child(double ms)
 {
-    spin(ms);
+    spin("in_the_child", ms);
     KEEP;
 }
 
@@ -124,19 +193,24 @@ static void forks(void)
     pid_t child = fork();
     if (child == 0) {
         in_the_child(300);
+        say();
         _exit(0);
     }
     waitpid(child, NULL, 0);
 }
 
 /* Does next to nothing itself: the kernel fills the pages. */
-FN void in_the_kernel(double ms)
+static int zeros;
+static void read_zeros(void)
 {
     static char page[1 << 16];
-    int zeros = open("/dev/zero", O_RDONLY);
-    for (double end = used() + ms; used() < end;)
-        for (int i = 0; i < 20; i++)
-            CHECK(read(zeros, page, sizeof page) == sizeof page);
+    for (int i = 0; i < 10; i++)
+        CHECK(read(zeros, page, sizeof page) == sizeof page);
+}
+FN void in_the_kernel(double ms)
+{
+    zeros = open("/dev/zero", O_RDONLY);
+    repeat("in_the_kernel", ms, read_zeros);
     close(zeros);
 }
 
@@ -145,7 +219,7 @@ static volatile int handled;
 FN void handler(int signal)
 {
     (void)signal;
-    spin(3);
+    spin("handler", 3);
     handled++;
 }
 
@@ -175,13 +249,14 @@ FN void in_two_parts(unsigned long n, int really)
     KEEP;
 }
 
+static void (*plug)(volatile unsigned long *);
+static void work(void) { plug(&sink); }
 static void loads(const char *library, double ms)
 {
     void *opened = dlopen(library, RTLD_NOW);
     CHECK(opened != NULL);
-    void (*work)(volatile unsigned long *) = (void (*)(volatile unsigned long *))dlsym(opened, "looked_plug");
-    for (double end = used() + ms; used() < end;)
-        work(&sink);
+    plug = (void (*)(volatile unsigned long *))dlsym(opened, "looked_plug");
+    repeat("looked_plug", ms, work);
 }
 
 FN void *nothing(void *unused) { return unused; }
@@ -191,7 +266,7 @@ static pid_t number;
 FN void *earlier(void *ms)
 {
     number = gettid();
-    spin(*(double *)ms);
+    spin("earlier", *(double *)ms);
     return NULL;
 }
 
@@ -199,7 +274,7 @@ FN void *later(void *ms)
 {
     if (gettid() != number)
         return NULL;
-    spin(*(double *)ms);
+    spin("later", *(double *)ms);
     return ms;
 }
 
@@ -276,8 +351,10 @@ int main(int argc, char **argv)
         printf("ready\n");
         fflush(stdout);
         bottom(300);
+        say();
         raise(9);
     } else
         return 2;
+    say();
     return 0;
 }

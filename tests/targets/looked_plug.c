@@ -3,7 +3,7 @@
 
 FN void plug_deeper(volatile unsigned long *sink)
 {
-    for (int i = 0; i < 100000; i++)
+    for (int i = 0; i < 20000; i++)
         *sink += i;
 }
 

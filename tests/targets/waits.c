@@ -1,6 +1,6 @@
 /* Threads that compute, sleep, wait for a lock, a pipe, a poll, and are too many for the machine. Each says at its end how
- * long it was on a processor and how long it took: the kernel's word, against which the profile is held. With an argument:
- * waits for three lines of input instead. */
+ * long it was on a processor and how long it took, read before and after its function is called and once more inside of it: the kernel's
+ * word, against which the profile is held. With an argument: asks for three lines of input instead. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -23,6 +23,19 @@ static long long now(clockid_t clock) {
     return time.tv_sec * 1000000000ll + time.tv_nsec;
 }
 
+/* Of the running thread: on a processor, and by the wall. */
+static __thread long long inner_cpu, inner_wall;
+
+/* The wait between two readings is in neither of them: the inner ones leave it out, the outer ones have it. */
+static inline void begins(void) {
+    inner_cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    inner_wall = now(CLOCK_MONOTONIC);
+}
+static inline void ends(void) {
+    inner_wall = now(CLOCK_MONOTONIC) - inner_wall;
+    inner_cpu = now(CLOCK_THREAD_CPUTIME_ID) - inner_cpu;
+}
+
 NOINLINE void burn(long rounds) {
     for (long i = 0; i < rounds; i++)
         sink += i * i;
@@ -30,46 +43,58 @@ NOINLINE void burn(long rounds) {
 NOINLINE void tiny(long i) { sink += i; }
 
 NOINLINE void busy(void) {
+    begins();
     for (long i = 0; i < 3000000; i++) {
         tiny(i);
         if (i % 1024 == 0)
             burn(20000);
     }
+    ends();
 }
 NOINLINE void naps(void) {
+    begins();
     for (int i = 0; i < 40; i++) {
         usleep(5000);
         burn(1000000);
     }
+    ends();
 }
 NOINLINE void locks(void) {
+    begins();
     for (int i = 0; i < 100; i++) {
         pthread_mutex_lock(&mutex);
         burn(500000);
         pthread_mutex_unlock(&mutex);
         usleep(100);
     }
+    ends();
 }
 NOINLINE void asks(void) {
+    begins();
     char c = 0;
     for (int i = 0; i < 2000; i++) {
         if (write(there[1], &c, 1) != 1 || read(back[0], &c, 1) != 1)
             return;
     }
+    ends();
 }
 NOINLINE void answers(void) {
+    begins();
     char c = 0;
     for (int i = 0; i < 2000; i++) {
         if (read(there[0], &c, 1) != 1 || write(back[1], &c, 1) != 1)
             return;
     }
+    ends();
 }
 NOINLINE void polls(void) {
+    begins();
     struct pollfd fd = {never[0], POLLIN, 0};
     for (int i = 0; i < 20; i++) {
         poll(&fd, 1, 10);
         burn(1000000);
     }
+    ends();
 }
 
 struct kind {
@@ -79,12 +104,12 @@ struct kind {
 
 static void *thread(void *argument) {
     struct kind *kind = argument;
-    long long cpu = now(CLOCK_THREAD_CPUTIME_ID), wall = now(CLOCK_MONOTONIC);
+    long long wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
     kind->body();
     cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
     wall = now(CLOCK_MONOTONIC) - wall;
     pthread_mutex_lock(&printing);
-    printf("%s %ld %lld %lld\n", kind->name, (long)syscall(SYS_gettid), cpu, wall);
+    printf("%s %ld %lld %lld %lld %lld\n", kind->name, (long)syscall(SYS_gettid), cpu, wall, inner_cpu, inner_wall);
     pthread_mutex_unlock(&printing);
     return 0;
 }
@@ -99,6 +124,7 @@ NOINLINE long waits_itself(void) {
 
 NOINLINE long ask_person(void) {
     char line[64];
+    puts("line?");
     return read(0, line, sizeof line);
 }
 
@@ -109,6 +135,7 @@ int main(int count, char **arguments) {
         return 0;
     }
     if (count > 1) {
+        setvbuf(stdout, 0, _IOLBF, 0);
         for (int i = 0; i < 3; i++) {
             ask_person();
             burn(1000000);

@@ -86,46 +86,94 @@ pub fn looks_at(profile: &Profile, name: &str) -> u64 {
     with.map(|(_, looks)| looks).sum()
 }
 
+/// What a program says of one thread under one name (`looked.c`).
+#[derive(Clone, Debug)]
+pub struct Spell {
+    pub name: String,
+    pub tid: u32,
+    pub ms: f64,
+    /// In steps so long that a timer may have come once for several times that it was due.
+    late_ms: f64,
+    /// How often it was switched out or began anew.
+    stretches: f64,
+}
+
+pub fn spells(said: &str) -> Vec<Spell> {
+    let lines = said.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, tid, ms, late, switches, times] = words[..] else {
+            return None;
+        };
+        let number = |word: &str| word.parse::<f64>().expect("a number");
+        Some(Spell {
+            name: name.into(),
+            tid: number(tid) as u32,
+            ms: number(ms),
+            late_ms: number(late),
+            stretches: number(switches) + number(times),
+        })
+    });
+    lines.collect()
+}
+
+#[track_caller]
+pub fn spell(said: &str, name: &str) -> Spell {
+    let mut all = spells(said).into_iter();
+    all.find(|spell| spell.name == name)
+        .unwrap_or_else(|| panic!("{name} is not in {said}"))
+}
+
+/// So many samples are as many as were due, whatever else the machine did. A timer of processor time comes once in a period. In a
+/// stretch that begins anywhere within a period the number is one up or down, with a variance of a quarter at most; and
+/// samples that were lost, or found a probe, are not among those seen. Wrong once in some hundred thousand times.
+#[track_caller]
+pub fn assert_due(seen: u64, spell: &Spell, all: &Sampling) {
+    let due = |ms: f64| ms * 1e6 / all.period_ns as f64;
+    let chance = 1.0 + 4.5 * 0.5 * spell.stretches.sqrt();
+    let missing = (all.in_probes + all.lost + all.cut_short) as f64;
+    let least = due(spell.ms - spell.late_ms) - chance - missing;
+    let most = due(spell.ms) + chance;
+    let seen = seen as f64;
+    assert!(
+        least <= seen && seen <= most,
+        "{seen} samples where {least} to {most} are due: {spell:?} {all:?}"
+    );
+}
+
 /// Whether so many of `all` may be seen of something that has this share, but for one run in many thousands; the rest of the slack is for what
 /// the program's own clock cannot see.
-fn is_likely(seen: u64, all: u64, share: f64) -> bool {
+pub fn is_likely(seen: u64, all: u64, share: f64) -> bool {
     let (seen, all) = (seen as f64, all as f64);
     let deviation = (share * (1.0 - share) / all).sqrt();
     (seen / all - share).abs() < 4.5 * deviation + 0.015
 }
 
+/// Whether something is seen in one of several runs: what happens at all, but not before the sampler or the budget gets a processor.
+pub fn once(mut is_seen: impl FnMut() -> bool) -> bool {
+    const RUNS: u32 = 10;
+    (0..RUNS).any(|_| is_seen())
+}
+
 fn assert_shares(options: &[&str]) -> Profile {
-    let (said, profile) = record(options, &["shares", "600"]);
-    let mut took: BTreeMap<&str, f64> = BTreeMap::new();
-    for line in said.lines() {
-        let (name, ms) = line.split_once(' ').expect("a name and a number");
-        took.insert(name, ms.parse().expect("a number"));
-    }
-    let all_ms: f64 = took.values().sum();
-    let looks: u64 = took.keys().map(|name| looks_at(&profile, name)).sum();
-    assert!(looks > 200, "{:?}", profile.meta.sampling);
-    for (name, ms) in took {
-        let seen = looks_at(&profile, name);
+    let (said, profile) = record(options, &["shares", "3000"]);
+    let took = spells(&said);
+    assert_eq!(took.len(), 3, "{said}");
+    let all_ms: f64 = took.iter().map(|spell| spell.ms).sum();
+    let looks: u64 = took
+        .iter()
+        .map(|spell| looks_at(&profile, &spell.name))
+        .sum();
+    let all = sampling(&profile);
+    assert_eq!(all.cut_short, 0);
+    for spell in took {
+        let seen = looks_at(&profile, &spell.name);
         assert!(
-            is_likely(seen, looks, ms / all_ms),
-            "{name} took {ms} of {all_ms} ms and was seen by {seen} of {looks} looks"
+            is_likely(seen, looks, spell.ms / all_ms),
+            "{spell:?} of {all_ms} ms was seen by {seen} of {looks} samples"
         );
+        // As often as was asked for.
+        assert_due(seen, &spell, &all);
     }
-    let Sampling {
-        period_ns,
-        lost,
-        cut_short,
-        ..
-    } = sampling(&profile);
-    assert_eq!(cut_short, 0);
-    // As often as was asked for.
-    let seconds = all_ms / 1e3;
-    let expected = seconds * 1e9 / period_ns as f64;
-    let told = (looks + lost) as f64;
-    assert!(
-        (told - expected).abs() < 0.1 * expected,
-        "{told} looks in {seconds} s, {period_ns} ns apart"
-    );
     profile
 }
 
@@ -177,18 +225,18 @@ fn shown_ms(profile: &Profile, name: &str) -> f64 {
 #[test]
 fn what_is_not_counted_has_the_time_that_it_took() {
     let options = ["--samples", "2999", "-N", "^(six|three|one)$"];
-    let (said, mut profile) = record(&options, &["shares", "600"]);
+    let (said, mut profile) = record(&options, &["shares", "3000"]);
     assert_eq!(shown_ms(&profile, "six"), 0.0);
     let whole = shown_ms(&profile, "main");
+    let looks = looks_at(&profile, "main");
     assert!(thalweg_analysis::fill(&mut profile));
     assert!((shown_ms(&profile, "main") - whole).abs() < 0.001);
-    for line in said.lines() {
-        let (name, ms) = line.split_once(' ').expect("a name and a number");
-        let ms: f64 = ms.parse().expect("a number");
-        let shown = shown_ms(&profile, name);
+    for Spell { name, ms, .. } in spells(&said) {
+        let shown = shown_ms(&profile, &name);
+        let seen = (shown / whole * looks as f64) as u64;
         assert!(
-            (shown - ms).abs() < 0.06 * whole,
-            "{name} took {ms} ms and is shown with {shown} of {whole}"
+            is_likely(seen, looks, ms / whole),
+            "{name} took {ms} ms and is shown with {shown} of {whole}, by {looks} samples"
         );
     }
 }
@@ -224,14 +272,19 @@ fn what_a_budget_switched_off_has_its_time_back() {
 
 #[test]
 fn a_budget_has_looks_unless_the_user_says_no() {
-    let (_, profile) = record(&["--budget", "5%"], &["tiny", "60000000"]);
-    let usual = sampling(&profile);
-    assert_eq!(1_000_000_000 / usual.period_ns, 498);
-    assert!(usual.looks > 20, "{usual:?}");
-    // What was switched off is seen as such; whatever is counted was so when it was seen.
+    let mut profile = Profile::default();
+    // What was switched off is seen as such.
+    let seen_off = once(|| {
+        profile = record(&["--budget", "5%"], &["tiny", "60000000"]).1;
+        let off = off(&profile);
+        let mut nodes = threads(&profile).flat_map(|thread| &thread.samples);
+        nodes.any(|node| off.contains(&node.function) && !node.counted)
+    });
+    assert!(seen_off, "{:?}", profile.meta.sampling);
+    assert_eq!(1_000_000_000 / sampling(&profile).period_ns, 498);
+    // What is counted was so when it was seen.
     let off = off(&profile);
     let nodes = || threads(&profile).flat_map(|thread| &thread.samples);
-    assert!(nodes().any(|node| off.contains(&node.function) && !node.counted));
     let called: BTreeSet<u32> = threads(&profile)
         .flat_map(|t| &t.nodes)
         .map(|node| node.function)
@@ -256,8 +309,7 @@ fn a_budget_has_looks_unless_the_user_says_no() {
 fn looks_are_judged_by_what_held_when_they_were_made() {
     let options = ["--budget", "5%", "--samples", "10000"];
     // On a busy machine they may be off before anybody looks.
-    const TRIES: u32 = 5;
-    let seen_on = (0..TRIES).any(|_| {
+    let seen_on = once(|| {
         let (_, profile) = record(&options, &["tiny", "60000000"]);
         let went_off: BTreeSet<u32> = profile
             .switched
@@ -315,51 +367,46 @@ fn displaced_code_is_its_functions() {
 
 #[test]
 fn a_stack_that_is_too_deep_is_cut_short_and_nobodys() {
-    let (_, profile) = record(&["--samples", "999"], &["deep", "1000000"]);
-    let Sampling {
-        looks, cut_short, ..
-    } = sampling(&profile);
-    assert!(
-        cut_short > 200 && cut_short > looks * 9 / 10,
-        "{cut_short} of {looks}"
-    );
+    let (said, profile) = record(&["--samples", "999"], &["deep", "1000000"]);
+    let all = sampling(&profile);
+    let (looks, cut_short) = (all.looks, all.cut_short);
+    assert!(cut_short > looks * 9 / 10, "{cut_short} of {looks}");
     assert_eq!(looks_at(&profile, "bottom"), 0);
-    // More is copied where that helps.
-    let (_, profile) = record(&["--samples", "999"], &["deep", "30000"]);
-    let Sampling {
-        looks, cut_short, ..
-    } = sampling(&profile);
-    assert!(cut_short < looks / 2, "{cut_short} of {looks}");
-    let seen = all_stacks(&profile);
-    let at_the_bottom = seen.keys().filter(|stack| stack.contains(&"bottom"));
-    for stack in at_the_bottom {
-        let down = stack.iter().filter(|name| **name == "sink_down").count();
-        assert_eq!(down, 9, "30,000 bytes by steps of 4096: {stack:?}");
-    }
-    assert!(looks_at(&profile, "bottom") > 100);
+    let none = Sampling {
+        cut_short: 0,
+        ..all
+    };
+    assert_due(cut_short, &spell(&said, "bottom"), &none);
+    // More is copied where that helps, as soon as enough were too deep.
+    let seen_whole = once(|| {
+        let (_, profile) = record(&["--samples", "999"], &["deep", "30000"]);
+        let seen = all_stacks(&profile);
+        for stack in seen.keys().filter(|stack| stack.contains(&"bottom")) {
+            let down = stack.iter().filter(|name| **name == "sink_down").count();
+            assert_eq!(down, 9, "30,000 bytes by steps of 4096: {stack:?}");
+        }
+        looks_at(&profile, "bottom") > 0
+    });
+    assert!(seen_whole, "no more of a stack was ever copied");
 }
 
 #[test]
 fn threads_that_come_and_go_are_seen_from_beginning_to_end() {
-    let (_, profile) = record(&["--samples", "1999"], &["threads", "12"]);
-    let in_function = |name: &str| -> Vec<u64> {
-        let looks = threads(&profile).map(|thread| {
-            let all = stacks(&profile, thread);
-            let with = all.iter().filter(|(stack, _)| stack.contains(&name));
-            with.map(|(_, looks)| looks).sum()
-        });
-        looks.filter(|looks| *looks > 0).collect()
-    };
-    let brief = in_function("brief");
-    assert_eq!(brief.len(), 12, "each thread has looks of its own");
-    // 20 ms each, and their processor time is their own business.
-    assert!(
-        brief.iter().all(|looks| (30..=46).contains(looks)),
-        "{brief:?}"
-    );
-    let lasting = in_function("lasting");
-    assert_eq!(lasting.len(), 1);
-    assert!((400..=500).contains(&lasting[0]), "{lasting:?}");
+    let (said, profile) = record(&["--samples", "1999"], &["threads", "12"]);
+    let all = sampling(&profile);
+    let spells = spells(&said);
+    assert_eq!(spells.len(), 13, "{said}");
+    // Each thread has samples of its own, and nobody else's.
+    for spell in &spells {
+        let mut all_threads = threads(&profile);
+        let thread = all_threads.find(|thread| thread.tid == spell.tid);
+        let own = stacks(&profile, thread.expect("the thread"));
+        let with = own
+            .iter()
+            .filter(|(stack, _)| stack.contains(&spell.name.as_str()));
+        let seen = with.map(|(_, looks)| looks).sum();
+        assert_due(seen, spell, &all);
+    }
 }
 
 /// Numbers come again soon in a namespace of a program's own.
@@ -400,7 +447,7 @@ fn a_later_thread_with_the_same_number_has_looks_of_its_own() {
 
 #[test]
 fn fork_children_are_seen_and_a_killed_program_leaves_what_was() {
-    let (_, profile) = record(&["--samples", "999"], &["forks"]);
+    let (said, profile) = record(&["--samples", "999"], &["forks"]);
     let child = profile.processes.iter().find(|process| {
         let mut all = process
             .threads
@@ -410,10 +457,10 @@ fn fork_children_are_seen_and_a_killed_program_leaves_what_was() {
     });
     assert!(child.expect("the child").parent.is_some());
     let seen = looks_at(&profile, "in_the_child");
-    assert!((260..=340).contains(&seen), "{seen} looks at 300 ms");
-    let (_, profile) = record(&["--samples", "999"], &["killed"]);
+    assert_due(seen, &spell(&said, "in_the_child"), &sampling(&profile));
+    let (said, profile) = record(&["--samples", "999"], &["killed"]);
     let seen = looks_at(&profile, "bottom");
-    assert!((260..=340).contains(&seen), "{seen} looks at 300 ms");
+    assert_due(seen, &spell(&said, "bottom"), &sampling(&profile));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use crate::goroutines;
 use crate::looks::{
-    all_stacks, looked, looks_at, record, record_program, sampling, stacks, threads,
+    all_stacks, assert_due, is_likely, looked, looks_at, once, record, record_program, sampling,
+    spell, stacks, threads,
 };
 use crate::support::build::Build;
 use crate::support::live::Live;
@@ -12,34 +13,24 @@ use crate::support::thalweg::succeed;
 use std::path::Path;
 use thalweg_model::{Profile, SampleNode, read_file};
 
-/// That many looks, give or take what a busy machine does to the timer.
-#[track_caller]
-fn assert_about(seen: u64, expected: f64, what: &str) {
-    let off = (seen as f64 - expected).abs();
-    assert!(
-        off < 0.15 * expected,
-        "{what}: {seen} looks where {expected} are due"
-    );
-}
-
 fn function<'a>(profile: &'a Profile, node: &SampleNode) -> &'a str {
     &profile.functions[node.function as usize].name
 }
 
 #[test]
 fn time_in_the_kernel_is_its_callers() {
-    let (_, profile) = record(&["--samples", "1999"], &["kernel", "400"]);
+    let (said, profile) = record(&["--samples", "1999"], &["kernel", "400"]);
     let forbidden = |note: &String| note.contains("while threads were in the kernel");
     if profile.notes.iter().any(forbidden) {
         return;
     }
     let seen = looks_at(&profile, "in_the_kernel");
-    assert_about(seen, 0.4 * 1999.0, "reading");
+    assert_due(seen, &spell(&said, "in_the_kernel"), &sampling(&profile));
 }
 
 #[test]
 fn a_handlers_stack_goes_on_in_whom_the_signal_interrupted() {
-    let (_, profile) = record(&["--samples", "1999"], &["signals", "60"]);
+    let (said, profile) = record(&["--samples", "1999"], &["signals", "60"]);
     let mut handled = 0;
     for (stack, looks) in all_stacks(&profile) {
         if stack.contains(&"handler") {
@@ -50,8 +41,8 @@ fn a_handlers_stack_goes_on_in_whom_the_signal_interrupted() {
             handled += looks;
         }
     }
-    assert_about(handled, 60.0 * 0.003 * 1999.0, "handlers");
     let all = sampling(&profile);
+    assert_due(handled, &spell(&said, "handler"), &all);
     assert!(all.cut_short * 100 < all.looks, "{all:?}");
 }
 
@@ -90,11 +81,9 @@ fn a_library_that_is_loaded_meanwhile_is_seen_and_counted() {
         (&["--samples", "1999", "-N", "plug"][..], false),
         (&["--samples", "1999", "--no-lib", "plug"][..], false),
     ] {
-        let (_, profile) = record(options, &["loads", "300", library]);
+        let (said, profile) = record(options, &["loads", "300", library]);
         let seen = looks_at(&profile, "looked_plug");
-        // Where it is counted a few looks are at probes.
-        let due = 0.3 * 1999.0 - sampling(&profile).in_probes as f64;
-        assert_about(seen, due, "the library");
+        assert_due(seen, &spell(&said, "looked_plug"), &sampling(&profile));
         for (stack, looks) in all_stacks(&profile) {
             let Some(at) = stack.iter().position(|name| *name == "looked_plug") else {
                 continue;
@@ -113,18 +102,22 @@ fn a_library_that_is_loaded_meanwhile_is_seen_and_counted() {
     }
 }
 
-/// The C library's unwind information ends where `clone` enters the kernel.
+/// The C library's unwind information ends where `clone` enters the kernel. How many samples a run has is the machine's business: a
+/// thread lives for less than a period. One of some dozen is in `clone`, and without unwind information none ever would be.
 #[test]
 fn whoever_makes_a_thread_is_seen() {
-    let (_, profile) = record(&["--samples", "9999"], &["makes", "8000"]);
-    let all = sampling(&profile);
-    assert!(all.looks > 60 && all.cut_short * 8 < all.looks, "{all:?}");
-    let made = all_stacks(&profile).into_iter().filter(|(stack, _)| {
-        stack.last().is_some_and(|name| name.contains("clone")) && stack.contains(&"main")
+    let (mut looks, mut cut_short) = (0, 0);
+    let seen = once(|| {
+        let (_, profile) = record(&["--samples", "9999"], &["makes", "8000"]);
+        let all = sampling(&profile);
+        looks += all.looks;
+        cut_short += all.cut_short;
+        let made = all_stacks(&profile).into_keys();
+        let mut made = made.filter(|stack| stack.last().is_some_and(|name| name.contains("clone")));
+        made.any(|stack| stack.contains(&"main"))
     });
-    let made: u64 = made.map(|(_, looks)| looks).sum();
-    // Without unwind information it would be none.
-    assert!(made > 3, "{made} of {all:?}");
+    assert!(seen, "nobody in clone among {looks} samples");
+    assert!(cut_short * 8 <= looks, "{cut_short} of {looks}");
 }
 
 #[test]
@@ -206,9 +199,9 @@ fn looks_at_goroutines_have_the_right_callers() {
             let leaf = stack.iter().position(|name| *name == "main.leaf");
             assert!(leaf.is_none_or(|at| at == work + 1), "{stack:?}");
         }
-        let share = deep as f64 / (deep + shallow) as f64;
+        // By the length of the loops.
         assert!(
-            deep + shallow > 100 && (share - 0.75).abs() < 0.1,
+            is_likely(deep, deep + shallow, 0.75),
             "{deep} looks at deep stacks, {shallow} at others"
         );
         (profile, deep + shallow)

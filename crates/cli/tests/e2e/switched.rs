@@ -1,5 +1,6 @@
 //! Probes that are switched while the target runs: nothing is lost, nothing is invented, and nothing stays behind.
 
+use crate::budget::wait_until;
 use crate::support::build::Build;
 use crate::support::in_short_or_long;
 use crate::support::live::Live;
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// Functions that are switched off now and then; all others are counted all the time.
 const SOMETIMES_OFF: [&str; 2] = ["sometimes", "sometimes_landed"];
+
+/// Of a function that only the two threads' own code calls: handlers do not.
+const AMID_AN_ENTRY: u64 = 2;
 
 fn target() -> Live {
     let program = Build::new("switched")
@@ -166,15 +170,21 @@ fn a_function_that_is_off_is_as_it_was_and_comes_back() {
     };
     let said = succeed(&["switch", &live.id(), "--off", "^sometimes$"]);
     assert!(said.contains("1 functions switched, with a stop"), "{said}");
+    // Each of the two threads may have been amid the entry, and counts that call when it gets a processor.
     let first = calls("a.thalweg");
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(calls("b.thalweg"), first, "nothing counts what is off");
+    let second = calls("b.thalweg");
+    assert!(
+        second - first <= AMID_AN_ENTRY,
+        "{first}, then {second}: nothing counts what is off"
+    );
     let listed = succeed(&["switch", &live.id()]);
     assert!(listed.contains("off      sometimes"), "{listed}");
     succeed(&["switch", &live.id(), "--sample", "^sometimes$"]);
     assert_patched(&before, &live.text());
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(calls("c.thalweg") > first, "it counts again");
+    wait_until("it counts again", || {
+        calls("c.thalweg") > second + AMID_AN_ENTRY
+    });
     let message = refuse(&["switch", &live.id(), "--off", "no_such_function"]);
     assert!(message.contains("no_such_function"), "{message}");
     succeed(&["switch", &live.id(), "--off", "^sometimes$"]);

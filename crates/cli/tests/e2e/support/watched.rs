@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 pub struct Recording(Child);
 
 impl Recording {
-    /// Starts it and waits until the target is patched.
+    /// Starts it and waits until the target is patched and its gates are served.
     #[track_caller]
     pub fn of(live: &Live, file: &Path, options: &[&str]) -> Recording {
-        let before = live.text();
+        Recording::of_process(live.pid(), file, options)
+    }
+
+    #[track_caller]
+    pub fn of_process(pid: u32, file: &Path, options: &[&str]) -> Recording {
         let mut child = command()
-            .args(["record", "-p", &live.id(), "-o"])
+            .args(["record", "-p", &pid.to_string(), "-o"])
             .arg(file)
             .args(options)
             .stdin(Stdio::null())
@@ -25,17 +29,16 @@ impl Recording {
             .spawn()
             .expect("thalweg starts");
         let deadline = Instant::now() + Duration::from_secs(60);
-        while live.text() == before {
+        while !is_served(pid) {
             if child.try_wait().expect("wait").is_some() {
                 panic!("{}", text(&child.wait_with_output().expect("output")));
             }
             assert!(
                 Instant::now() < deadline,
-                "nothing is patched after a minute"
+                "it is not recorded after a minute"
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(200));
         Recording(child)
     }
 
@@ -57,4 +60,14 @@ impl Recording {
         assert!(output.status.success(), "{}", text(&output));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
+}
+
+/// Whether somebody records it by now.
+fn is_served(pid: u32) -> bool {
+    let mut status = command();
+    status.args(["status", &pid.to_string(), "--json"]);
+    let status = status.output();
+    let status = status.expect("thalweg starts").stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap_or_default();
+    status["served"] == true
 }
