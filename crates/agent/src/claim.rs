@@ -81,6 +81,7 @@ const _: () = assert!(shm::KNOWN_STACKS.is_power_of_two());
 /// A newcomer, as it is before it has a slot.
 pub struct Newcomer {
     pub owner: u64,
+    /// See `shm::process`.
     pub pid: u32,
     pub tid: u32,
     pub sp: u64,
@@ -115,8 +116,9 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
     unsafe {
         let recorded = (*inherited.private()).owner;
         let shared = inherited.shared();
-        let is_mine = (*shared).tid == tid && (*shared).pid == pid;
-        if recorded == owner && (is_mine || (*shared).pid != pid) {
+        let known = shm::number((*shared).pid);
+        let is_mine = (*shared).tid == tid && known == pid;
+        if recorded == owner && (is_mine || known != pid) {
             // A child that shares its parent's memory has its slot too: the parent waits for it meanwhile.
             remember_stack(inherited, sp);
             return Some(inherited);
@@ -126,20 +128,19 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
             (*inherited.private()).owner = owner;
             return Some(inherited);
         }
-        let same_namespace = (*shared).pid == pid || getppid() == (*shared).pid;
+        let namespace = match known == pid || getppid() == known {
+            true => (*shared).namespace,
+            // Its numbers and those of its creator may mean different threads: neither may judge the other's life.
+            false => atomic32(&raw mut (*header()).namespaces).fetch_add(1, Relaxed) + 1,
+        };
         let forked = recorded == 0;
         let (creator, start) = creator_of(owner, inherited, forked);
         let newcomer = Newcomer {
             owner,
-            pid,
+            pid: shm::process(namespace, pid),
             tid,
             sp,
-            namespace: if same_namespace {
-                (*shared).namespace
-            } else {
-                // Its numbers and those of its creator may mean different threads: neither may judge the other's life.
-                atomic32(&raw mut (*header()).namespaces).fetch_add(1, Relaxed) + 1
-            },
+            namespace,
             inherited,
             creator,
             start,
@@ -327,7 +328,7 @@ pub unsafe fn ask_name(slot: Slot) {
         let shared = slot.shared();
         thread_name(&raw mut (*shared).name);
         (*shared).named = ticks();
-        (*shared).name_due = match (*shared).tid != (*shared).pid {
+        (*shared).name_due = match (*shared).tid != shm::number((*shared).pid) {
             true if (*shared).name_step < NAMED_BY => (*shared).slow_entries + (*shared).name_step,
             _ => u64::MAX,
         };

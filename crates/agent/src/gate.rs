@@ -70,7 +70,7 @@ unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
         };
         (*gate).kind = kind;
         (*gate).function = what & shm::GATE_NO_FUNCTION;
-        (*gate).pid = getpid();
+        (*gate).pid = own_process();
         (*gate).tid = gettid();
         for index in 0..6 {
             (&raw mut (*gate).args)
@@ -90,6 +90,17 @@ unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
         let left = turn | shm::GATE_FREE;
         let _ = word.compare_exchange(turn | shm::GATE_SERVED, left, AcqRel, Relaxed);
         let _ = word.compare_exchange(posted, left, AcqRel, Relaxed);
+    }
+}
+
+/// As in the thread's slot; a child that borrows its parent's memory has that slot too, and a number of its own.
+fn own_process() -> u32 {
+    let number = getpid();
+    // SAFETY: every GS base is a slot's.
+    let known = unsafe { (*Slot(gs_base()).shared()).pid };
+    match shm::number(known) == number {
+        true => known,
+        false => number,
     }
 }
 

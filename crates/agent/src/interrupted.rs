@@ -42,7 +42,7 @@ pub unsafe fn is_only_event(slot: Slot, sp: u64) -> bool {
             return false;
         }
         // A child that borrows its parent's memory has its slot, too.
-        if (*shared).pid != getpid() || (*shared).tid != gettid() {
+        if shm::number((*shared).pid) != getpid() || (*shared).tid != gettid() {
             return false;
         }
         let go = (*slot.private()).goroutine != 0;

@@ -90,7 +90,7 @@ fn copy(at: u64, to: *mut u8, len: usize) -> usize {
         syscall6(
             shm::calls::PROCESS_VM_READV,
             [
-                (*Slot(gs_base()).shared()).pid as u64,
+                shm::number((*Slot(gs_base()).shared()).pid) as u64,
                 &raw const local as u64,
                 1,
                 &raw const remote as u64,

@@ -105,7 +105,7 @@ unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) ->
         if seen & shm::SLOT_STATE != shm::SLOT_TAKEN
             || (*shared).namespace != newcomer.namespace
             || (newcomer.forked && slot == newcomer.inherited)
-            || !has_ended((*shared).pid, (*shared).tid)
+            || !has_ended(shm::number((*shared).pid), (*shared).tid)
         {
             return None;
         }

@@ -23,6 +23,7 @@ pub struct Account {
     pub last: u64,
     /// `None` when it has ended and its slot is another's.
     pub clock: Option<ThreadClock>,
+    /// See `shm::process`.
     pub pid: u32,
     pub tid: u32,
     pub creator: Option<(u32, u32)>,

@@ -20,7 +20,8 @@ use thalweg_symbols::{Function, FunctionKind, Module};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::memory::Shared;
-use crate::proc::{self, Pid, Tid};
+use crate::numbers::Carriers;
+use crate::proc::{Pid, Tid};
 
 /// What a thread at a gate is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +124,9 @@ pub struct Posted {
     word: u32,
     pub kind: Kind,
     pub pid: Pid,
-    /// As its own PID namespace has it.
     pub tid: Tid,
+    /// What the process is called in the shared memory.
+    pub inner_pid: u32,
     /// `None` where it is not counted.
     pub function: Option<u32>,
     pub args: [u64; 6],
@@ -196,6 +198,15 @@ impl<'a> Server<'a> {
     fn posted(&mut self) -> Result<Vec<Posted>> {
         let mut found = Vec::new();
         let gates: [shm::Gate; shm::MAX_GATES] = self.shared.read(shm::GATES_OFFSET)?;
+        if !gates
+            .iter()
+            .any(|g| g.word & shm::GATE_STATES != shm::GATE_FREE)
+        {
+            return Ok(found);
+        }
+        let header = self.shared.header()?;
+        let carriers = Carriers::of(self.shared, &header)?;
+        let first = header.base + shm::PRIVATE_SIZE + shm::GATES_OFFSET;
         for (index, gate) in gates.iter().enumerate() {
             match gate.word & shm::GATE_STATES {
                 shm::GATE_POSTED => {}
@@ -205,18 +216,21 @@ impl<'a> Server<'a> {
                 }
                 _ => continue,
             }
-            match Kind::of(gate.kind) {
-                Some(kind) => found.push(Posted {
+            let word = first + index as u64 * shm::GATE_SIZE;
+            let who = || carriers.waiting(gate.pid, gate.tid, word);
+            match Kind::of(gate.kind).and_then(|kind| Some((kind, who()?))) {
+                Some((kind, (pid, tid))) => found.push(Posted {
                     index,
                     word: gate.word,
                     kind,
-                    pid: outside(gate.pid, &self.shared.header()?),
-                    tid: Tid(gate.tid as i32),
+                    pid,
+                    tid,
+                    inner_pid: gate.pid,
                     function: (gate.function != shm::GATE_NO_FUNCTION).then_some(gate.function),
                     args: gate.args,
                     sp: gate.sp,
                 }),
-                // Not one of ours: let it go.
+                // Nothing that we know, or nobody whom we know: let it go.
                 None => self.answer(index, gate.word)?,
             }
         }
@@ -290,23 +304,6 @@ pub fn close(shared: &Shared) -> Result<()> {
         offset_of!(shm::Header, gate_server) as u64,
         &0u32.to_le_bytes(),
     )
-}
-
-/// Our number for a process that calls itself `inner`, which differs if the target has a PID namespace of its own.
-fn outside(inner: u32, header: &shm::Header) -> Pid {
-    let target = Pid(header.pid as i32);
-    if header.inner_pid == header.pid {
-        return Pid(inner as i32);
-    }
-    if inner == header.inner_pid {
-        return target;
-    }
-    let namespace = |pid: Pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let own = namespace(target);
-    let is_it = |pid: &Pid| {
-        proc::inner_number(*pid, (*pid).into()) == Some(inner) && namespace(*pid) == own
-    };
-    proc::all().into_iter().find(is_it).unwrap_or(target)
 }
 
 fn beat(shared: &Shared, stop: Arc<AtomicBool>) -> Result<std::thread::JoinHandle<()>> {

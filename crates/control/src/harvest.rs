@@ -169,7 +169,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     kernel::charge(&mut profile);
     profile.notes.extend(kernel::stray(stray_system_calls));
     profile.switched = switched(&states, end_ticks, &clock);
-    if header.inner_pid != header.pid && unseen > 0 {
+    if witness.is_divided() && unseen > 0 {
         profile.notes.push(format!(
             "{unseen} threads ended before they were seen from outside: their numbers are those of the target's PID namespace"
         ));

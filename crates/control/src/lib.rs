@@ -30,6 +30,7 @@ mod limits;
 pub mod lines;
 pub mod loaded;
 pub mod memory;
+mod numbers;
 mod place;
 mod prepare;
 pub mod proc;

@@ -331,6 +331,21 @@ impl Identity {
             inode: meta.ino(),
         }
     }
+
+    /// Of a memory that is open here.
+    pub(crate) fn of_shared(shared: &Shared) -> Result<Identity> {
+        match shared {
+            Shared::File { file, .. } => {
+                let meta = file.metadata().map_err(file_error)?;
+                Ok(Identity::of_file(&meta))
+            }
+            Shared::Remote { pid, start, .. } => mappings(*pid)?
+                .iter()
+                .find(|mapping| mapping.start.0 == *start)
+                .map(Identity::of)
+                .ok_or_else(|| Error::Other(format!("process {pid} is not attached any more"))),
+        }
+    }
 }
 
 /// Every process that maps the shared memory: the target and those of its fork children that have not called exec.

@@ -158,6 +158,7 @@ fn wait_for_sweeps(shared: &Shared, header: &shm::Header) -> Result<()> {
 fn goes_on(header: &shm::Header, slot: &shm::SharedSlot) -> bool {
     // Numbers of another PID namespace say nothing here.
     header.inner_pid != header.pid
+        || shm::namespace(slot.pid) != 0
         || proc::thread_stat(Pid(slot.pid as i32), Tid(slot.tid as i32))
             .is_ok_and(|stat| !stat.is_dead() && !matches!(stat.state, 'T' | 't'))
 }

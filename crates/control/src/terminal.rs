@@ -32,7 +32,7 @@ impl Terminals {
         &mut self,
         shared: &Shared,
         header: &shm::Header,
-        ours: impl Fn(u32, u32) -> (Pid, Tid),
+        ours: impl Fn(u32, u32) -> Option<(Pid, Tid)>,
     ) -> Result<()> {
         let mut asked = 0;
         for slot in accounts::slots(shared, header) {
@@ -45,7 +45,9 @@ impl Terminals {
             if asked > THREADS_AT_ONCE {
                 break;
             }
-            let (pid, tid) = ours(slot.pid, slot.tid);
+            let Some((pid, tid)) = ours(slot.pid, slot.tid) else {
+                continue;
+            };
             if waits_for_terminal(pid, tid) {
                 let at = shm::SLOTS_OFFSET + index * shm::PAGE;
                 // The thread may have gone on meanwhile: then it has another last event, and this means nothing.

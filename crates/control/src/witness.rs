@@ -1,11 +1,10 @@
 //! What /proc says about threads and processes while they live, kept for when they are gone: who was there when, and
 //! under what name. The trees come from shared memory (`harvest`); this gives them faces.
 //!
-//! Inside a PID namespace of its own a target knows its threads by other numbers than we do. The shared memory has the
-//! target's; everything that leaves here has ours.
+//! Inside a PID namespace of its own a target, or a fork child, knows its threads by other numbers than we do. The shared memory has
+//! the target's; everything that leaves here has ours (`numbers.rs`), and who was never seen from outside is looked at no further.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 use thalweg_model::KernelCounts;
 use thalweg_shm as shm;
@@ -14,8 +13,12 @@ use crate::accounts;
 use crate::clock;
 use crate::error::Result;
 use crate::memory::Shared;
+use crate::numbers::Carriers;
 use crate::proc::{self, Pid, Tid};
 use crate::terminal::Terminals;
+
+/// A process that is found nowhere so often has ended unseen.
+const MOST_SEARCHES: u32 = 5;
 
 /// How many names are read in one look: a look is meant to be cheap also where there are thousands of threads.
 const NAMES_AT_ONCE: usize = 256;
@@ -25,9 +28,11 @@ const NAMES_AT_ONCE: usize = 256;
 pub struct Witness {
     threads: HashMap<(u32, u32), Seen>,
     processes: HashMap<u32, (Option<u32>, Vec<String>)>,
-    /// The target's numbers for processes and threads -> ours, where they differ.
+    /// The target's numbers for processes -> ours, of all that carry its memory or did; and for threads, where they differ.
     processes_outside: HashMap<u32, u32>,
     threads_outside: HashMap<(u32, u32), u32>,
+    /// How often a process was not found.
+    searches: HashMap<u32, u32>,
     /// Processes whose end was seen, when that was, and the processor time of their first threads.
     ends: HashMap<u32, (u64, Option<u64>)>,
     terminals: Terminals,
@@ -53,17 +58,16 @@ impl Witness {
         inside.extend(accounts::pids(shared, &header)?);
         inside.sort_unstable();
         inside.dedup();
-        if header.inner_pid != header.pid {
-            self.translate(&header, &inside);
-        }
+        self.translate(shared, &header, &inside)?;
         let now = clock::ticks();
         for inner in inside {
-            self.look_at_threads(Pid(self.process(inner) as i32), now);
+            if let Some(pid) = self.known(inner) {
+                self.look_at_threads(pid, now);
+            }
         }
         let mut terminals = std::mem::take(&mut self.terminals);
         let looked = terminals.look(shared, &header, |pid, tid| {
-            let (pid, tid) = (self.process(pid), self.thread(pid, tid));
-            (Pid(pid as i32), Tid(tid as i32))
+            Some((self.known(pid)?, Tid(self.thread(pid, tid) as i32)))
         });
         self.terminals = terminals;
         looked
@@ -171,9 +175,33 @@ impl Witness {
         self.processes.get(&pid).map(|(_, command)| &**command)
     }
 
-    /// Our number for a process that calls itself `inner`.
+    /// Our number for a process that calls itself `inner`; its own where it was never seen from outside.
     pub(crate) fn process(&self, inner: u32) -> u32 {
-        self.processes_outside.get(&inner).copied().unwrap_or(inner)
+        let ours = self.processes_outside.get(&inner).copied();
+        ours.unwrap_or(shm::number(inner))
+    }
+
+    /// The same for those who act by it.
+    pub(crate) fn known(&self, inner: u32) -> Option<Pid> {
+        let ours = self.processes_outside.get(&inner)?;
+        Some(Pid(*ours as i32))
+    }
+
+    /// A process that carries the memory, and what it calls itself.
+    pub(crate) fn met(&mut self, inner: u32, pid: Pid) {
+        self.processes_outside.insert(inner, pid.0 as u32);
+    }
+
+    /// Whether this is a process that carries the memory, or did.
+    pub(crate) fn is_ours(&self, pid: u32) -> bool {
+        self.processes_outside.values().any(|ours| *ours == pid)
+    }
+
+    /// Whether some are in a PID namespace of their own.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.processes_outside
+            .iter()
+            .any(|(inner, ours)| inner != ours)
     }
 
     /// Our number for a thread; its own where it was never seen from outside.
@@ -185,47 +213,50 @@ impl Witness {
     }
 
     pub(crate) fn knows_thread(&self, inner_pid: u32, inner_tid: u32) -> bool {
-        self.threads_outside.contains_key(&(inner_pid, inner_tid))
+        self.processes_outside.get(&inner_pid) == Some(&inner_pid)
+            || self.threads_outside.contains_key(&(inner_pid, inner_tid))
     }
 
     /// Finds our numbers for the target's processes and threads.
-    fn translate(&mut self, header: &shm::Header, inside: &[u32]) {
-        self.processes_outside.insert(header.inner_pid, header.pid);
-        let missing: HashSet<u32> = inside
-            .iter()
-            .copied()
-            .filter(|pid| !self.processes_outside.contains_key(pid))
-            .collect();
-        let namespace = |pid: Pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        if !missing.is_empty()
-            && let Some(own) = namespace(Pid(header.pid as i32))
-        {
-            for pid in proc::all() {
-                if let Some(inner) = proc::inner_number(pid, pid.into())
-                    && missing.contains(&inner)
-                    && namespace(pid) == Some(PathBuf::from(&own))
-                {
-                    self.processes_outside.insert(inner, pid.0 as u32);
-                }
+    fn translate(&mut self, shared: &Shared, header: &shm::Header, inside: &[u32]) -> Result<()> {
+        let carriers = Carriers::of(shared, header)?;
+        for &inner in inside {
+            if self.known(inner).is_some() {
+                continue;
+            }
+            let searches = self.searches.entry(inner).or_default();
+            *searches += 1;
+            if *searches > MOST_SEARCHES {
+                continue;
+            }
+            // Of several the one that nobody is known to be.
+            let mut called = carriers.called(inner).into_iter();
+            if let Some(pid) = called.find(|pid| !self.is_ours(pid.0 as u32)) {
+                self.met(inner, pid);
             }
         }
         for &inner_pid in inside {
-            let Some(&outer) = self.processes_outside.get(&inner_pid) else {
-                continue;
-            };
-            let process = Pid(outer as i32);
-            let known: HashSet<u32> = self
-                .threads_outside
-                .iter()
-                .filter(|((pid, _), _)| *pid == inner_pid)
-                .map(|(_, tid)| *tid)
-                .collect();
-            for Tid(tid) in proc::tasks(process).unwrap_or_default() {
-                if !known.contains(&(tid as u32))
-                    && let Some(inner) = proc::inner_number(process, Tid(tid))
-                {
-                    self.threads_outside.insert((inner_pid, inner), tid as u32);
-                }
+            match self.known(inner_pid) {
+                Some(pid) if pid.0 as u32 != inner_pid => self.translate_threads(inner_pid, pid),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn translate_threads(&mut self, inner_pid: u32, process: Pid) {
+        let known: HashSet<u32> = self
+            .threads_outside
+            .iter()
+            .filter(|((pid, _), _)| *pid == inner_pid)
+            .map(|(_, tid)| *tid)
+            .collect();
+        for tid in proc::tasks(process).unwrap_or_default() {
+            if !known.contains(&(tid.0 as u32))
+                && let Some(inner) = proc::inner_number(process, tid)
+            {
+                self.threads_outside
+                    .insert((inner_pid, inner), tid.0 as u32);
             }
         }
     }

@@ -67,7 +67,9 @@ const PROCESS_BITS: u32 = 19;
 
 /// Tells blocks of different processes apart, and blocks from mappings. Never 0 or `BLOCK_BUSY`.
 pub const fn block_key(address: u64, pid: u32, mapping: bool) -> u64 {
-    let process = (pid as u64) & ((1 << PROCESS_BITS) - 1);
+    // Those of another PID namespace are spread among the others.
+    let mixed = pid ^ crate::namespace(pid).wrapping_mul(0x9e37);
+    let process = (mixed as u64) & ((1 << PROCESS_BITS) - 1);
     (address >> 3) & ((1 << ADDRESS_BITS) - 1)
         | process << ADDRESS_BITS
         | (mapping as u64) << (ADDRESS_BITS + PROCESS_BITS)

@@ -13,6 +13,7 @@ pub struct Gate {
     pub word: u32,
     /// One of the `GATE_KIND_` values.
     pub kind: u32,
+    /// As in the thread's slot, where it has one of its own; else what the process calls itself.
     pub pid: u32,
     pub tid: u32,
     /// Its number, `GATE_NO_FUNCTION` where it is not counted.

@@ -135,7 +135,7 @@ pub struct SharedSlot {
     pub original_gs: u64,
     /// Flags, `SLOT_` bits.
     pub flags: u32,
-    /// Processes whose numbers mean the same to each other, because they are in one PID namespace.
+    /// Processes whose numbers mean the same to each other, because they are in one PID namespace: that of `pid`.
     pub namespace: u32,
     /// Counter value when the thread was first found to have ended; 0: not yet.
     pub dead_since: u64,
@@ -239,3 +239,24 @@ pub const SHARED_GAP: u64 = 16;
 pub const SHARED_SLOW: u64 = core::mem::offset_of!(SharedSlot, slow_ticks) as u64;
 /// Where in its page a slot has a root node for a thread that finds the arena full.
 pub const SPARE_ROOT: u64 = 2048;
+
+/// Bits of a process's number in its own PID namespace: the kernel gives no larger ones.
+pub const NUMBER_BITS: u32 = 22;
+const NUMBER: u32 = (1 << NUMBER_BITS) - 1;
+
+/// What a process is called in the shared memory (`pid`, `creator_pid`): what it calls itself, and the namespace in which it does so. The first process's
+/// namespace is 0; those of which there are too many are one.
+pub const fn process(namespace: u32, number: u32) -> u32 {
+    let most = u32::MAX >> NUMBER_BITS;
+    let namespace = if namespace < most { namespace } else { most };
+    namespace << NUMBER_BITS | number & NUMBER
+}
+
+/// What a process calls itself.
+pub const fn number(process: u32) -> u32 {
+    process & NUMBER
+}
+
+pub const fn namespace(process: u32) -> u32 {
+    process >> NUMBER_BITS
+}

@@ -194,8 +194,7 @@ impl Region<'_> {
             std::thread::sleep(self.nap());
             return;
         };
-        for mut posted in posted {
-            posted.pid = self.ours(posted.pid.0 as u32);
+        for posted in posted {
             match posted.kind {
                 Kind::Birth => self.birth(server, &posted),
                 Kind::LinkMap => self.catch_up(posted.pid),
@@ -221,12 +220,6 @@ impl Region<'_> {
         }
         let (pid, tid) = (posted.pid, posted.tid);
         self.common.settle(pid);
-        // In another namespace the id is another process's, or nobody's. (A vfork child carries its parent's memory.)
-        if !self.carries(pid) {
-            self.common
-                .refuse("a program of a process in another process-id namespace".into());
-            return;
-        }
         let Some(path) = program::named(pid, &posted.args, call) else {
             return;
         };
@@ -250,6 +243,7 @@ impl Region<'_> {
     /// A fork child. Where children are not wanted it is one that has come to stay, and is let go as it would be without us.
     fn birth(&mut self, server: &mut Server, posted: &Posted) {
         if self.common.options.follow {
+            self.witness.met(posted.inner_pid, posted.pid);
             return self.meet(posted.pid);
         }
         // It cannot leave the probe while it waits here.
@@ -394,11 +388,6 @@ impl Region<'_> {
         memory::carries(pid, self.identity, RemoteAddr(start))
     }
 
-    /// Our number for a process that calls itself `inner`, where it is in another namespace.
-    fn ours(&self, inner: u32) -> Pid {
-        Pid(self.witness.process(inner) as i32)
-    }
-
     /// A process of ours that we did not know.
     fn meet(&mut self, pid: Pid) {
         if !self.lives.iter().any(|life| life.pid == pid) {
@@ -431,7 +420,9 @@ impl Region<'_> {
             .header()
             .and_then(|header| accounts::pids(shared, &header));
         for pid in pids.unwrap_or_default() {
-            self.meet(self.ours(pid));
+            if let Some(pid) = self.witness.known(pid) {
+                self.meet(pid);
+            }
         }
         for index in 0..self.lives.len() {
             let Life { pid, ref end, .. } = self.lives[index];

@@ -16,7 +16,7 @@ impl Reader<'_> {
             let tasks = proc::tasks(Pid(pid as i32)).unwrap_or_default();
             tasks.into_iter().map(|tid| tid.0 as u32).collect()
         });
-        tasks.contains(&tid)
+        self.witness.is_ours(pid) && tasks.contains(&tid)
     }
 
     /// As far as its threads tell: whoever saw its end knows better.

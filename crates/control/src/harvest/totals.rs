@@ -65,7 +65,7 @@ fn read_totals(shared: &Shared) -> Result<Totals> {
     let mut processes = HashSet::from([header.pid]);
     for account in accounts::all(shared)? {
         totals.threads = totals.threads.saturating_add(account.threads);
-        if header.inner_pid == header.pid {
+        if header.inner_pid == header.pid && shm::namespace(account.pid) == 0 {
             processes.insert(account.pid);
         }
         nodes.walk(account.root, |_, node, _| {
