@@ -128,12 +128,13 @@ pub fn claim(owner: u64, sp: u64) -> Option<Slot> {
             (*inherited.private()).owner = owner;
             return Some(inherited);
         }
-        let namespace = match known == pid || getppid() == known {
+        // A fork child in a new namespace may have the very number that its parent has in its own.
+        let forked = recorded == 0;
+        let namespace = match (!forked && known == pid) || getppid() == known {
             true => (*shared).namespace,
             // Its numbers and those of its creator may mean different threads: neither may judge the other's life.
             false => atomic32(&raw mut (*header()).namespaces).fetch_add(1, Relaxed) + 1,
         };
-        let forked = recorded == 0;
         let (creator, start) = creator_of(owner, inherited, forked);
         let newcomer = Newcomer {
             owner,

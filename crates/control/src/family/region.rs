@@ -110,6 +110,10 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         spool: None,
         unseen: None,
     };
+    if let Ok(header) = shared.header() {
+        // However soon it ends.
+        region.witness.met(header.inner_pid, pid);
+    }
     if let Some(budget) = common.options.budget {
         let governor = shared
             .try_clone()
