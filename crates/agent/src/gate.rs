@@ -45,6 +45,12 @@ fn watch(kind: u32, args: &[u64; 6]) -> bool {
     match kind {
         shm::GATE_KIND_PRCTL => limits::before(calls::PRCTL, &[a, b, c, d, e]),
         shm::GATE_KIND_ARCH_PRCTL => limits::before(calls::ARCH_PRCTL, &[a, b, c, d, e]),
+        // Another process is to be traced: that one is made silent by the controller, for which this one waits.
+        shm::GATE_KIND_SYSCALL
+            if a == calls::PTRACE && matches!(b, calls::PTRACE_ATTACH | calls::PTRACE_SEIZE) =>
+        {
+            return false;
+        }
         shm::GATE_KIND_SYSCALL => limits::before(a, &[b, c, d, e, f]),
         shm::GATE_KIND_GS_BASE => limits::before_gs_base(),
         _ => return false,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! what                                             from then on, in this process
-//! a filter, syscall user dispatch         silent   no system calls from the agent; waiting counts as working
+//! a filter, user dispatch, being traced   silent   no system calls from the agent; waiting counts as working
 //! no time-stamp counter                   frozen   the timed probes become those without a clock
 //! strict seccomp                                   both
 //! its own GS base, no thread pointer      retired  every probe returns at once: nothing is counted any more
@@ -63,6 +63,8 @@ fn limit_of(call: u64, args: &[u64; 5]) -> u32 {
             calls::ARCH_SET_FS if is_no_thread_pointer(args[1], true) => shm::LIMIT_RETIRED,
             _ => 0,
         },
+        // Its parent sees every system call from then on, and takes it for the program's.
+        calls::PTRACE if args[0] == calls::PTRACE_TRACEME => shm::LIMIT_SILENT,
         calls::CLONE if args[0] & CLONE_SETTLS != 0 => without_pointer(args[4]),
         calls::CLONE3 => {
             const FLAGS: usize = 0;

@@ -107,6 +107,7 @@ global_asm!(
     PRCTL = const shm::calls::PRCTL,
     ARCH_PRCTL = const shm::calls::ARCH_PRCTL,
     SECCOMP = const shm::calls::SECCOMP,
+    PTRACE = const shm::calls::PTRACE,
     CLONE = const shm::calls::CLONE,
     CLONE3 = const shm::calls::CLONE3,
     WATCHED_CALL = const (shm::GATE_KIND_SYSCALL << shm::GATE_KIND_SHIFT | shm::GATE_NO_FUNCTION) as i32,

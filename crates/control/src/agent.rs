@@ -1,10 +1,15 @@
 //! The agent's image, and the code by which a stub calls into it.
 
+use std::os::unix::fs::FileExt;
+
 use thalweg_patch::{Probe, ProbeEncoder};
 use thalweg_shm as shm;
 
+use crate::error::{Error, Result};
 use crate::gate;
+use crate::memory::read_remote;
 use crate::prepare::Probes;
+use crate::proc::{Pid, RemoteAddr};
 
 /// Flat, position-independent, self-contained; its first word takes the region's address.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
@@ -21,6 +26,29 @@ pub fn image_for(region: u64) -> Vec<u8> {
     let mut image = IMAGE.to_vec();
     image[..8].copy_from_slice(&region.to_le_bytes());
     image
+}
+
+/// From now on no system call is made from the agent in this process, which need not stand still: the word is read before each.
+pub(crate) fn silence(pid: Pid, header: &shm::Header) -> Result<()> {
+    for code in header.code.iter().filter(|code| code.len != 0) {
+        let mut base = [0; 8];
+        // A fork child may lack what its parent has mapped since, or have something else there.
+        let read = read_remote(pid, RemoteAddr(code.start), &mut base);
+        if read.is_err() || u64::from_le_bytes(base) != header.base {
+            continue;
+        }
+        let path = format!("/proc/{pid}/mem");
+        let write = |file: std::fs::File| {
+            let at = code.start.wrapping_add(symbol::TW_SILENT);
+            file.write_all_at(&1u64.to_le_bytes(), at)
+        };
+        let opened = std::fs::File::options().write(true).open(&path);
+        opened.and_then(write).map_err(|source| Error::Io {
+            path: path.into(),
+            source,
+        })?;
+    }
+    Ok(())
 }
 
 /// Probes that call the agent at `agent`.

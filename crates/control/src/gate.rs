@@ -38,6 +38,7 @@ pub enum Kind {
     /// `prctl`, `syscall`, `arch_prctl`, and functions with an instruction that sets the GS base: the program may be about to limit
     /// itself so that probes would kill it. The agent looks by itself.
     Prctl,
+    /// Any system call; it waits only where another process is to be traced by it.
     Syscall,
     ArchPrctl,
     GsBase,
@@ -66,7 +67,7 @@ impl Kind {
 
     fn of(number: u32) -> Option<Kind> {
         use Kind::*;
-        [LinkMap, Exec, ExecAt, ExecFile, Checkpoint, Birth]
+        [LinkMap, Exec, ExecAt, ExecFile, Checkpoint, Birth, Syscall]
             .into_iter()
             .find(|kind| kind.number() == number)
     }

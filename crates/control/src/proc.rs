@@ -31,7 +31,7 @@ pub use preflight::preflight;
 pub(crate) use preflight::{diagnose_refusal, elf_check};
 pub use status::{
     Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,
-    thread_stat,
+    thread_stat, tracer,
 };
 pub(crate) use status::{kernel_counts, living_dir, processor_time, wchan};
 

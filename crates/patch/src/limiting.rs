@@ -21,8 +21,8 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use thalweg_symbols::{FunctionKind, Module};
 
-/// clone, prctl, arch_prctl, seccomp, clone3.
-const WATCHED: [u32; 5] = [56, 157, 158, 317, 435];
+/// clone, ptrace, prctl, arch_prctl, seccomp, clone3.
+const WATCHED: [u32; 6] = [56, 101, 157, 158, 317, 435];
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// A function with system calls that are to be watched.

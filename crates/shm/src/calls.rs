@@ -29,6 +29,10 @@ pub const MPROTECT: u64 = 10;
 
 /// Not made, but watched: see the agent's limits.rs.
 pub const CLONE: u64 = 56;
+pub const PTRACE: u64 = 101;
+pub const PTRACE_TRACEME: u64 = 0;
+pub const PTRACE_ATTACH: u64 = 16;
+pub const PTRACE_SEIZE: u64 = 0x4206;
 pub const SECCOMP: u64 = 317;
 pub const CLONE3: u64 = 435;
 

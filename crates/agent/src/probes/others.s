@@ -205,6 +205,8 @@ cmp eax, {ARCH_PRCTL}
 je 9f
 cmp eax, {SECCOMP}
 je 9f
+cmp eax, {PTRACE}
+je 9f
 cmp eax, {CLONE}
 je 9f
 cmp eax, {CLONE3}

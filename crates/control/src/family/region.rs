@@ -1,6 +1,6 @@
 //! One region: serves its gates, notes births and ends of its processes, and harvests it when nobody carries it any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,6 +14,7 @@ use super::program::{self, Call, Verdict};
 use super::strays::Strays;
 use super::{Common, Reached, exec};
 use crate::accounts;
+use crate::agent;
 use crate::attach::Attached;
 use crate::budget::{self, Governor, Seen};
 use crate::clock;
@@ -23,6 +24,7 @@ use crate::gate::{Kind, Posted, Server};
 use crate::harvest::{self, Witness};
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
+use crate::numbers::Carriers;
 use crate::proc::{self, Pid, RemoteAddr};
 use crate::record::{self, Drain};
 use crate::samples::Sampler;
@@ -56,6 +58,8 @@ struct Region<'a> {
     checkpoint: Option<Instant>,
     /// Why code that was loaded later could not be counted.
     unloaded: Vec<String>,
+    /// Processes that somebody else traces, in which the agent makes no system calls.
+    silent: HashSet<Pid>,
     began: Instant,
     looked: Option<Instant>,
     /// What was recorded of single calls.
@@ -104,6 +108,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         answered: 0,
         checkpoint: None,
         unloaded: Vec::new(),
+        silent: HashSet::new(),
         drain: Drain::owner(common.options.recording.as_ref().map_or(0, |r| r.keep)),
         governor: None,
         sampler: None,
@@ -206,11 +211,8 @@ impl Region<'_> {
                 Kind::ExecAt => self.exec(&posted, Call::Execveat),
                 Kind::ExecFile => self.exec(&posted, Call::Fexecve),
                 Kind::Checkpoint => self.reached(&posted),
-                Kind::NewThread(_)
-                | Kind::Prctl
-                | Kind::Syscall
-                | Kind::ArchPrctl
-                | Kind::GsBase => {}
+                Kind::Syscall => self.silence_traced(&posted),
+                Kind::NewThread(_) | Kind::Prctl | Kind::ArchPrctl | Kind::GsBase => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);
@@ -255,6 +257,46 @@ impl Region<'_> {
         if self.carries(posted.pid) {
             // What fails (it may become another program this moment) costs it some time, no more.
             let _ = detach::detach_child(posted.pid);
+        }
+    }
+
+    /// A thread is about to trace another process: if that is one of ours, no system call is made in it any more that the
+    /// program does not make.
+    fn silence_traced(&mut self, posted: &Posted) {
+        let [call, request, number, ..] = posted.args;
+        let takes = matches!(
+            request,
+            shm::calls::PTRACE_ATTACH | shm::calls::PTRACE_SEIZE
+        );
+        let Ok(header) = self.shared.header() else {
+            return;
+        };
+        if call != shm::calls::PTRACE || !takes {
+            return;
+        }
+        if let Ok(carriers) = Carriers::of(self.shared, &header) {
+            for pid in carriers.called(number as u32) {
+                self.silence(&header, pid);
+            }
+        }
+    }
+
+    /// The same where somebody else has done so, by the time that it is seen.
+    fn silence_if_traced(&mut self, pid: Pid) {
+        if !self.silent.contains(&pid)
+            && let Some(tracer) = proc::tracer(pid)
+            && tracer.0 as u32 != std::process::id()
+            && !proc::is_kin(tracer)
+            && let Ok(header) = self.shared.header()
+        {
+            self.silence(&header, pid);
+        }
+    }
+
+    fn silence(&mut self, header: &shm::Header, pid: Pid) {
+        // What cannot be written is ending, or has become another program.
+        if agent::silence(pid, header).is_ok() {
+            self.silent.insert(pid);
         }
     }
 
@@ -430,9 +472,13 @@ impl Region<'_> {
         }
         for index in 0..self.lives.len() {
             let Life { pid, ref end, .. } = self.lives[index];
+            let is_over = end.is_some();
+            if !is_over {
+                self.silence_if_traced(pid);
+            }
             // A process that is about to end has no memory at all for a moment.
             let is_ending = || proc::maps(pid).is_ok_and(|maps| maps.is_empty());
-            if end.is_none() && !self.carries(pid) && !is_ending() {
+            if !is_over && !self.carries(pid) && !is_ending() {
                 // Or it ended just now.
                 self.lives[index].look();
                 self.lives[index].replaced(clock::ticks());

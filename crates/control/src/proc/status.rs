@@ -139,6 +139,17 @@ pub fn inner_number(pid: Pid, tid: Tid) -> Option<u32> {
     line.split_whitespace().last()?.parse().ok()
 }
 
+/// The process that traces the first thread, if any does.
+pub fn tracer(pid: Pid) -> Option<Pid> {
+    let tracer = status(pid, pid.into()).ok()?.tracer;
+    if tracer == 0 {
+        return None;
+    }
+    // It is a thread's number.
+    let whole = status(Pid(tracer), Tid(tracer));
+    Some(Pid(whole.map_or(tracer, |status| status.tgid)))
+}
+
 /// The /proc directory of a living thread: of the first one unless that has ended before the others.
 pub(crate) fn living_dir(pid: Pid) -> Result<PathBuf> {
     if !stat(pid)?.is_dead() {

@@ -53,6 +53,7 @@ pub struct Profile {
     pub functions: Vec<Function>,
     pub threads: Vec<Thread>,
     pub skipped: Vec<Skipped>,
+    #[allow(dead_code)] // The attack suite reads it.
     pub notes: Vec<String>,
     pub memory_bytes: u64,
     pub pruned_contexts: u64,
