@@ -1,10 +1,11 @@
 //! One function's code: the instructions that can run, who jumps where inside it, and how it is left.
 
 use crate::image::Image;
-use crate::insn::{Flow, Insn, decoder, padding_len};
+use crate::insn::{Flow, Insn, decoder, only_nops, padding_len};
 use crate::interface::SkipReason;
 use crate::targets::Targets;
 use iced_x86::{Decoder, Instruction};
+use thalweg_symbols::syscall_never_returns;
 
 mod exits;
 mod indirect;
@@ -142,14 +143,33 @@ pub(crate) fn body_of(
         blocked: Vec::new(),
     };
     walk.follow(f.start)?;
-    for &root in targets.in_range(f.start, f.end) {
-        if walk.seen[(root - f.start) as usize] != UNSEEN {
+    let roots = targets.in_range(f.start, f.end);
+    let (certain, doubtful): (Vec<u64>, Vec<u64>) = roots
+        .iter()
+        .partition(|&&root| is_certain(image, targets, root));
+    for root in certain {
+        walk.try_root(root);
+    }
+    // A switch may stand in one part of a function, and its cases in another.
+    let in_parts = |i: &Insn| {
+        let outside = i.jump_target().filter(|t| !(f.start..f.end).contains(t));
+        outside.is_some_and(|t| image.function_at(t).is_some_and(|g| image.is_fragment(g)))
+    };
+    let mut computes = image.is_fragment(function);
+    let mut asked = 0;
+    for root in doubtful {
+        if targets.read.contains(&root) {
             continue;
         }
-        let (insns, blocked) = (walk.insns.len(), walk.blocked.len());
-        // What does not decode was no code: a constant that looks like an address.
-        if walk.follow(root).is_err() {
-            walk.undo(insns, blocked);
+        // Computed jumps go to such places; where there is none, it may be a string.
+        let computed =
+            targets.tabled.contains(&root) || image.module.pointed_to.binary_search(&root).is_ok();
+        let jumps = |i: &Insn| i.flow == Flow::JumpIndirect || in_parts(i);
+        computes |= walk.insns[asked..].iter().any(jumps);
+        asked = walk.insns.len();
+        let padding = |walk: &Walk| walk.insns[asked..].iter().all(|i| i.nop);
+        if walk.try_root(root) && !(computed && computes) && !padding(&walk) {
+            return Err(SkipReason::MaybeData { at: root });
         }
     }
     let mut body = walk.finish(targets);
@@ -159,7 +179,27 @@ pub(crate) fn body_of(
     Ok(body)
 }
 
+/// Does an instruction stand there, whatever the bytes look like?
+fn is_certain(image: &Image, targets: &Targets, root: u64) -> bool {
+    targets.jumped_to.contains(&root) || image.module.certain_code.binary_search(&root).is_ok()
+}
+
 impl Walk<'_> {
+    /// Follows the code at `root`, unless it is known. True if there was something new to follow.
+    ///
+    /// What does not decode was no code: a constant that looks like an address.
+    fn try_root(&mut self, root: u64) -> bool {
+        if self.seen[(root - self.start) as usize] != UNSEEN {
+            return false;
+        }
+        let (insns, blocked) = (self.insns.len(), self.blocked.len());
+        let is_code = self.follow(root).is_ok();
+        if !is_code {
+            self.undo(insns, blocked);
+        }
+        is_code
+    }
+
     fn follow(&mut self, root: u64) -> Result<(), SkipReason> {
         let mut work = vec![(root, false)];
         while let Some((mut at, mut after_call)) = work.pop() {
@@ -195,6 +235,9 @@ impl Walk<'_> {
                 self.insns.push(insn);
                 self.seen[offset] = self.insns.len() as u32;
                 self.seen[span].fill(INSIDE);
+                if self.calls_over(&insn) {
+                    return Err(SkipReason::MaybeData { at: insn.end() });
+                }
                 after_call = matches!(insn.flow, Flow::Call(_) | Flow::CallIndirect);
                 if let Some(target) = insn.jump_target() {
                     work.push((target, false));
@@ -203,7 +246,7 @@ impl Walk<'_> {
                     self.blocked.push(target);
                     work.push((target, false));
                 }
-                if insn.closed() {
+                if insn.closed() || self.ends_thread(&insn) {
                     break;
                 }
                 if insn.flow == Flow::Unmovable {
@@ -213,6 +256,18 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A call of a place in the function's own middle is no call: its return address is that of a string, or of nothing.
+    fn calls_over(&self, insn: &Insn) -> bool {
+        let inside = |target: u64| self.start < target && target < self.end;
+        matches!(insn.flow, Flow::Call(target) if inside(target) && target != insn.end())
+    }
+
+    /// A system call behind which nothing runs.
+    fn ends_thread(&self, insn: &Insn) -> bool {
+        let before = &self.bytes[..(insn.addr - self.start) as usize];
+        insn.flow == Flow::Kernel && syscall_never_returns(before)
     }
 
     fn decode(&mut self, offset: usize, at: u64) -> Option<Insn> {
@@ -263,8 +318,8 @@ impl Walk<'_> {
             }
             let gap = &self.bytes[(from - self.start) as usize..(to - self.start) as usize];
             let padding = padding_len(gap, from) as u64;
-            if self.insns[i].closed() && !targets.any_in(from, from + padding) && padding > 0 {
-                free.push((from, from + padding));
+            if self.insns[i].closed() && !targets.any_in(from, to) && only_nops(gap, from) {
+                free.push((from, to));
             }
             if padding < to - from {
                 self.unreached(from + padding, to);

@@ -76,7 +76,7 @@ impl Insn {
     }
 
     pub fn from_iced(i: &Instruction) -> Option<Insn> {
-        if i.is_invalid() {
+        if i.is_invalid() || talks_to_ports(i) {
             return None;
         }
         let near = i.near_branch_target();
@@ -155,6 +155,33 @@ pub(crate) fn decode_one(bytes: &[u8], addr: u64) -> Option<Instruction> {
     let window = &bytes[..bytes.len().min(15)];
     let instruction = decoder(window, addr).decode();
     (!instruction.is_invalid()).then_some(instruction)
+}
+
+/// No program may execute these; but strings are full of them, since the letters l to o are such instructions.
+fn talks_to_ports(i: &Instruction) -> bool {
+    matches!(
+        i.mnemonic(),
+        Mnemonic::In
+            | Mnemonic::Out
+            | Mnemonic::Insb
+            | Mnemonic::Insw
+            | Mnemonic::Insd
+            | Mnemonic::Outsb
+            | Mnemonic::Outsw
+            | Mnemonic::Outsd
+    )
+}
+
+/// Is all of `bytes` `nop` in one of its forms, or `int3`?
+pub(crate) fn only_nops(bytes: &[u8], addr: u64) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        match decode_one(&bytes[at..], addr + at as u64) {
+            Some(i) if matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) => at += i.len(),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// How many bytes at the start of `bytes` are padding: `nop` in all its forms, `int3`, zeros.

@@ -303,6 +303,8 @@ pub enum SkipReason {
     NoCode,
     #[error("cannot decode the instruction at {at:#x}")]
     Undecodable { at: u64 },
+    #[error("what stands at {at:#x} may be data")]
+    MaybeData { at: u64 },
     #[error("instructions overlap at {at:#x}")]
     Overlapping { at: u64 },
     #[error("indirect jump at {at:#x} with unknown targets")]
@@ -334,6 +336,7 @@ impl SkipReason {
             SkipReason::Untouchable(_) => "untouchable",
             SkipReason::NoCode => "no-code",
             SkipReason::Undecodable { .. } => "undecodable",
+            SkipReason::MaybeData { .. } => "maybe-data",
             SkipReason::Overlapping { .. } => "overlapping",
             SkipReason::UnresolvedJump { .. } => "unresolved-jump",
             SkipReason::OddReturn { .. } => "odd-return",

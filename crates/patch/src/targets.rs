@@ -3,8 +3,8 @@
 //! Over-approximates. A false target costs a little coverage; a missed one would crash the program.
 
 use crate::image::Image;
-use crate::insn::{Flow, Insn, decoder, padding_len};
-use iced_x86::{Instruction, OpKind, Register, RflagsBits};
+use crate::insn::{Flow, Insn, decoder};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use std::collections::HashSet;
 
 /// The arithmetic flags, as iced's bits.
@@ -21,6 +21,12 @@ pub(crate) struct Targets {
     pub hard: Vec<u64>,
     /// Those of `hard` that an instruction names as its target; the others come from data.
     pub named: HashSet<u64>,
+    /// Those that a direct jump or call out of a function leads to: code.
+    pub jumped_to: HashSet<u64>,
+    /// Those that a table of jump targets holds.
+    pub tabled: HashSet<u64>,
+    /// Those that an instruction reads or writes: data.
+    pub read: HashSet<u64>,
     /// Functions in whose own code a table of jump targets was found.
     pub with_tables: HashSet<usize>,
     /// What the offsets in those tables count from: their own start, or a place in the code.
@@ -52,6 +58,8 @@ struct Sweep<'i, 'm> {
     image: &'i Image<'m>,
     hard: Vec<u64>,
     named: HashSet<u64>,
+    jumped_to: HashSet<u64>,
+    read: HashSet<u64>,
     /// Addresses of constants that code takes: maybe a jump table.
     tables: Vec<(u64, usize)>,
     /// Addresses inside a function that its own code takes: what a table's offsets may count from.
@@ -117,16 +125,12 @@ pub(crate) fn collect(image: &Image) -> Targets {
     let closed_ends = std::mem::take(&mut sweep.closed_ends);
     let mut targets = sweep.resolve_tables();
     for end in closed_ends {
-        let limit = image.next_start(end);
-        let Some(bytes) = image.code_range(end, limit.min(end + 4096)) else {
-            continue;
-        };
-        let mut free = end + padding_len(bytes, end) as u64;
-        if let Some(&target) = targets.in_range(end, free).first() {
-            free = target;
-        }
-        if free > end {
-            targets.padding.push((end, free));
+        let known = &image.module.padding;
+        let found = known.binary_search_by_key(&end, |range| range.0);
+        if let Ok(found) = found
+            && !targets.any_in(end, known[found].1)
+        {
+            targets.padding.push(known[found]);
         }
     }
     targets
@@ -138,6 +142,8 @@ impl<'i, 'm> Sweep<'i, 'm> {
             image,
             hard: Vec::new(),
             named: HashSet::new(),
+            jumped_to: HashSet::new(),
+            read: HashSet::new(),
             tables: Vec::new(),
             labels: Vec::new(),
             flags_read_after: HashSet::new(),
@@ -150,6 +156,8 @@ impl<'i, 'm> Sweep<'i, 'm> {
     fn append(&mut self, mut other: Self) {
         self.hard.append(&mut other.hard);
         self.named.extend(other.named);
+        self.jumped_to.extend(other.jumped_to);
+        self.read.extend(other.read);
         self.tables.append(&mut other.tables);
         self.labels.append(&mut other.labels);
         self.flags_read_after.extend(other.flags_read_after);
@@ -207,10 +215,14 @@ impl<'i, 'm> Sweep<'i, 'm> {
             Flow::Jump(t) | Flow::Branch(t) | Flow::CountBranch(t) => {
                 if function == NO_FUNCTION || !(start..end).contains(&t) {
                     self.code_target(t);
+                    self.jump_target(function, t);
                 }
                 return;
             }
-            Flow::Call(t) | Flow::Transaction(t) => return self.code_target(t),
+            Flow::Call(t) | Flow::Transaction(t) => {
+                self.jump_target(function, t);
+                return self.code_target(t);
+            }
             Flow::Unmovable => self.code_target(instruction.near_branch_target()),
             _ => {}
         }
@@ -218,6 +230,9 @@ impl<'i, 'm> Sweep<'i, 'm> {
             let address = instruction.ip_rel_memory_address();
             if self.in_span(address) && self.image.is_code(address) {
                 self.code_target(address);
+                if function != NO_FUNCTION && instruction.mnemonic() != Mnemonic::Lea {
+                    self.read.insert(address);
+                }
                 if (start..end).contains(&address) {
                     self.labels.push((function, address));
                 }
@@ -251,6 +266,13 @@ impl<'i, 'm> Sweep<'i, 'm> {
         (self.code_span.0..self.code_span.1).contains(&address)
     }
 
+    /// What stands outside of all functions may be data, and proves nothing.
+    fn jump_target(&mut self, function: usize, address: u64) {
+        if function != NO_FUNCTION && self.in_span(address) {
+            self.jumped_to.insert(address);
+        }
+    }
+
     fn code_target(&mut self, address: u64) {
         if self.in_span(address) {
             self.named.insert(address);
@@ -271,6 +293,7 @@ impl<'i, 'm> Sweep<'i, 'm> {
         let functions = &self.image.module.functions;
         let mut with_tables = HashSet::new();
         let mut resolved = HashSet::new();
+        let mut tabled = HashSet::new();
         // What code takes the address of begins something new: it ends whatever was before it.
         self.labels.sort_unstable();
         self.labels.dedup();
@@ -302,6 +325,7 @@ impl<'i, 'm> Sweep<'i, 'm> {
                     break;
                 }
                 self.hard.push(target);
+                tabled.insert(target);
                 if own.is_some_and(|f| (f.start..f.end).contains(&target)) {
                     with_tables.insert(function);
                     resolved.insert(base);
@@ -318,6 +342,7 @@ impl<'i, 'm> Sweep<'i, 'm> {
                     .extend(targets.take_while(|t| (own.start..own.end).contains(t)));
                 // One offset that fits may be chance.
                 if self.hard.len() > before + 1 {
+                    tabled.extend(&self.hard[before..]);
                     with_tables.insert(function);
                     resolved.insert(label);
                 }
@@ -328,6 +353,9 @@ impl<'i, 'm> Sweep<'i, 'm> {
         Targets {
             hard: self.hard,
             named: self.named,
+            jumped_to: self.jumped_to,
+            tabled,
+            read: self.read,
             with_tables,
             tables: resolved,
             flags_read_after: self.flags_read_after,

@@ -1,14 +1,14 @@
 //! One list of functions out of symbols and unwind information.
 //!
 //! A function starts at each function symbol and at each FDE that is not inside a symbol's extent. It ends where its FDE
-//! or its symbol ends, whichever is later, else at the next start; and in any case before the next start, so that ranges
-//! never overlap:
+//! or its symbol ends, whichever is later; with neither, where control flow does; and in any case before the next start,
+//! so that ranges never overlap:
 //!
 //! ```text
 //! symbols      memmove_a      memmove_b(inside)        frame_dummy (size 0)
 //! FDEs        [------------------------------)                           [----
 //! functions   [-------------)[---------------)        [-----)            [----
-//!                                                     up to padding
+//!                                                     as far as code is reached
 //! ```
 
 use crate::cfi::CfiTable;
@@ -17,6 +17,7 @@ use crate::frames::Fde;
 use crate::kinds::{self, Facts};
 use crate::names;
 use crate::padding::{padding_len, trim_both, trim_end};
+use crate::reach;
 use crate::rseq::Sequences;
 use crate::symtab::{Symbol, SymbolKind};
 use crate::{FoundIn, Function, FunctionKind, Section};
@@ -49,10 +50,29 @@ impl Start<'_> {
     fn symbol_end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
+
+    /// Its symbol says that it is a function, or unwind information does; not a label that something seems to call.
+    fn is_certain(&self) -> bool {
+        let untyped = |s: Symbol<'_>| s.kind == SymbolKind::Untyped;
+        self.fde.is_some() || !self.symbol.is_some_and(untyped)
+    }
 }
 
-pub(crate) fn build(from: &Sources<'_, '_>) -> (Vec<Function>, Vec<(u64, u64)>) {
+/// What the executable sections hold.
+pub(crate) struct Built {
+    pub functions: Vec<Function>,
+    pub gaps: Vec<(u64, u64)>,
+    pub padding: Vec<(u64, u64)>,
+}
+
+pub(crate) fn build(from: &Sources<'_, '_>) -> Built {
     let objects = data_in_code(from);
+    let untyped = from
+        .symbols
+        .iter()
+        .filter(|s| s.kind == SymbolKind::Untyped);
+    let mut labels: Vec<u64> = untyped.map(|s| s.address).collect();
+    labels.sort_unstable();
     let starts = starts(from, &objects);
     let mut functions = Vec::with_capacity(starts.len());
     let mut budget = from.name_budget;
@@ -66,6 +86,7 @@ pub(crate) fn build(from: &Sources<'_, '_>) -> (Vec<Function>, Vec<(u64, u64)>) 
             found_in: FoundIn::Symtab,
         });
     }
+    let mut padding = Vec::new();
     let mut section_index = 0;
     for (index, start) in starts.iter().enumerate() {
         while from.sections[section_index].end() <= start.address {
@@ -76,15 +97,56 @@ pub(crate) fn build(from: &Sources<'_, '_>) -> (Vec<Function>, Vec<(u64, u64)>) 
             .get(index + 1)
             .map_or(u64::MAX, |next| next.address)
             .min(section.end());
-        let Some(end) = end(start, limit, from, &objects, section) else {
+        let Some(end) = end(start, limit, from, &objects, &labels, section) else {
             continue;
         };
         functions.push(describe(start, end, from, section, &mut budget));
+        let next = starts.get(index + 1);
+        let next = next.filter(|next| next.address < section.end());
+        let told = told_end(start, from);
+        if let Some(told) = told.filter(|_| next.is_none_or(Start::is_certain)) {
+            let next = next.map(|next| next.address);
+            padding.extend(padding_between(end, told, next, section));
+        }
     }
     functions.sort_by_key(|f| f.start);
     mark_cold_parts(&mut functions, from);
     let gaps = gaps(&functions, from.sections, &objects);
-    (functions, gaps)
+    Built {
+        functions,
+        gaps,
+        padding,
+    }
+}
+
+/// From `end`, where the function's last instruction ends, to the next function or the end of the section, if nothing but
+/// padding is there. `told` is where the function ends as its symbol or its unwind information has it: zeroes before that
+/// are its constants, and more of them than alignment takes are somebody's, too.
+fn padding_between(
+    end: u64,
+    told: u64,
+    next: Option<u64>,
+    section: &Section,
+) -> Option<(u64, u64)> {
+    let place = |address: u64| (address - section.vaddr) as usize;
+    let aligned = next.is_some_and(|next| next.is_multiple_of(16));
+    let next = next.unwrap_or(section.end());
+    let bytes = section.bytes.get(place(end)..place(next))?;
+    if bytes.is_empty() {
+        return None;
+    }
+    let zeroes = told <= end && bytes.len() < 16 && aligned;
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == 0 && !zeroes {
+            return None;
+        }
+        match padding_len(&bytes[at..]) {
+            0 => return None,
+            length => at += length,
+        }
+    }
+    Some((end, next))
 }
 
 fn mark_cold_parts(functions: &mut [Function], from: &Sources<'_, '_>) {
@@ -292,14 +354,8 @@ fn called_labels<'d>(from: &Sources<'_, 'd>, known: &[Symbol<'d>]) -> Vec<Symbol
     labels
 }
 
-/// `None` where nothing but padding would be left.
-fn end(
-    start: &Start<'_>,
-    limit: u64,
-    from: &Sources<'_, '_>,
-    objects: &[(u64, u64)],
-    section: &Section,
-) -> Option<u64> {
+/// Where the function ends by its symbol or its unwind information.
+fn told_end(start: &Start<'_>, from: &Sources<'_, '_>) -> Option<u64> {
     let fde_end = start.fde.map(|f| f.end).or_else(|| {
         let next = from.fdes.partition_point(|f| f.start <= start.address);
         from.fdes[..next]
@@ -308,7 +364,20 @@ fn end(
             .filter(|&end| end > start.address)
     });
     let symbol_end = (start.size > 0).then(|| start.symbol_end());
-    let mut end = fde_end.max(symbol_end).unwrap_or(u64::MAX).min(limit);
+    fde_end.max(symbol_end)
+}
+
+/// `None` where nothing but padding would be left, or what cannot be code.
+fn end(
+    start: &Start<'_>,
+    limit: u64,
+    from: &Sources<'_, '_>,
+    objects: &[(u64, u64)],
+    labels: &[u64],
+    section: &Section,
+) -> Option<u64> {
+    let told = told_end(start, from);
+    let mut end = told.unwrap_or(u64::MAX).min(limit);
     let next_object = objects.partition_point(|o| o.0 <= start.address);
     if let Some(object) = objects.get(next_object) {
         end = end.min(object.0);
@@ -317,6 +386,9 @@ fn end(
     let code = section
         .bytes
         .get(from_byte..(end - section.vaddr) as usize)?;
+    if told.is_none() {
+        return reach::end(code, start.address, labels);
+    }
     let trimmed = trim_end(code, start.address);
     (trimmed > start.address).then_some(trimmed)
 }

@@ -27,6 +27,7 @@ mod module;
 mod names;
 mod padding;
 mod pointers;
+mod reach;
 mod regular;
 mod rseq;
 mod symtab;
@@ -39,6 +40,7 @@ pub use elf::Error;
 pub use gotable::{GoFrame, GoFunction, GoTable};
 pub use lines::Lines;
 pub use names::demangle;
+pub use reach::syscall_never_returns;
 pub use regular::open as open_regular;
 pub use rseq::{RSEQ_SIGNATURE, rseq_descriptor};
 pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};
@@ -65,6 +67,15 @@ pub struct Module {
     /// disassembler sees: relocation addends and values of pointers in data, landing pads of exceptions, symbols,
     /// starts of FDEs, .init_array, the entry point. Over-approximation is fine, a missing one is not.
     pub code_pointers: Vec<u64>,
+    /// Those of `code_pointers` where an instruction stands for certain: starts that symbols of functions or unwind
+    /// information tell, landing pads, the entry point. Sorted.
+    pub certain_code: Vec<u64>,
+    /// Those of `code_pointers` that data holds: code if something jumps there through a pointer, else perhaps a string.
+    /// Sorted.
+    pub pointed_to: Vec<u64>,
+    /// Nothing but padding, from the end of one function to the start of the next, both of which symbols with a size
+    /// or unwind information tell. Start and end, address order.
+    pub padding: Vec<(u64, u64)>,
     /// Executable ranges that hold something other than padding and belong to no function: assembler code without
     /// symbol and unwind information, data among code. Start and end, address order.
     pub gaps: Vec<(u64, u64)>,

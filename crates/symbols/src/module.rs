@@ -48,7 +48,11 @@ impl Module {
         let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
         let name_budget = data.len().saturating_mul(8).saturating_add(1 << 20);
         let lazy_slots = lazy::slots(&elf, &dynamic, &code, name_budget);
-        let (mut functions, mut gaps) = functions::build(&functions::Sources {
+        let functions::Built {
+            mut functions,
+            mut gaps,
+            padding,
+        } = functions::build(&functions::Sources {
             sections: &sections,
             symbols: &symbols,
             fdes: &frames.fdes,
@@ -65,7 +69,7 @@ impl Module {
             gotable::replace(&mut functions, table, &sections);
             gaps.retain(|gap| !table.contains(gap.0));
         }
-        let code_pointers = pointers::collect(
+        let pointers = pointers::collect(
             in_data,
             &pointers::Sources {
                 elf: &elf,
@@ -97,8 +101,11 @@ impl Module {
             segments: elf.segments,
             sections,
             functions,
-            code_pointers,
+            code_pointers: pointers.code_pointers,
+            certain_code: pointers.certain_code,
+            pointed_to: pointers.pointed_to,
             gaps,
+            padding,
             lazy_slots,
             cfi: frames.cfi,
         })

@@ -9,7 +9,7 @@ use crate::elf::{
     Elf, SHF_ALLOC, SHT_RELA, SHT_RELR,
 };
 use crate::frames::Fde;
-use crate::symtab::Symbol;
+use crate::symtab::{Symbol, SymbolKind};
 use crate::{Section, lsda};
 use std::collections::HashMap;
 
@@ -186,11 +186,17 @@ pub(crate) fn in_data(
     out
 }
 
-/// Sorted and deduplicated; see `Module::code_pointers`.
-pub(crate) fn collect(in_data: Vec<u64>, from: &Sources<'_, '_>) -> Vec<u64> {
-    let code = from.code;
-    let mut out = in_data;
-    out.extend(from.symbols.iter().map(|s| s.address));
+/// See the fields of the same names of `Module`.
+pub(crate) struct Pointers {
+    pub code_pointers: Vec<u64>,
+    pub certain_code: Vec<u64>,
+    pub pointed_to: Vec<u64>,
+}
+
+pub(crate) fn collect(in_data: Vec<u64>, from: &Sources<'_, '_>) -> Pointers {
+    let is_function = |s: &&Symbol| matches!(s.kind, SymbolKind::Function | SymbolKind::Ifunc);
+    let functions = from.symbols.iter().filter(is_function);
+    let mut out: Vec<u64> = functions.map(|s| s.address).collect();
     out.extend(
         from.dynamic
             .iter()
@@ -198,17 +204,29 @@ pub(crate) fn collect(in_data: Vec<u64>, from: &Sources<'_, '_>) -> Vec<u64> {
             .map(|d| d.1),
     );
     out.push(from.elf.entry);
-    out.extend(from.barriers);
     for fde in from.fdes {
         out.push(fde.start);
         if let Some(at) = fde.lsda {
             lsda::landing_pads(from.elf, at, fde.start, &mut out);
         }
     }
-    out.retain(|&address| code.contains(address));
-    out.sort_unstable();
-    out.dedup();
-    out
+    let sorted = |mut addresses: Vec<u64>| {
+        addresses.retain(|&address| from.code.contains(address));
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    };
+    let certain_code = sorted(out);
+    let pointed_to = sorted(in_data);
+    let mut all: Vec<u64> = from.symbols.iter().map(|s| s.address).collect();
+    all.extend(from.barriers);
+    all.extend(&certain_code);
+    all.extend(&pointed_to);
+    Pointers {
+        code_pointers: sorted(all),
+        certain_code,
+        pointed_to,
+    }
 }
 
 /// Tables of the linker's, which hold no pointer that the program follows by itself.
