@@ -78,6 +78,11 @@ pub enum Error {
         "process {pid} runs with a shadow stack (CET), with which moved calls would fault: it was left alone; start it without (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK)"
     )]
     ShadowStack { pid: Pid },
+    /// It runs another program inside itself.
+    #[error(
+        "{what} runs inside {host}, which runs a program's code in its own way: it was left alone; profile the program by itself"
+    )]
+    Host { what: String, host: &'static str },
     /// Its sequences would be torn.
     #[error("process {pid} uses restartable sequences (rseq): {why}; nothing was changed")]
     Rseq { pid: Pid, why: String },

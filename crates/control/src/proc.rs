@@ -6,12 +6,14 @@
 //! maps       the memory map                              proc/maps.rs
 //! file_of    the very file behind a mapping              proc/files.rs
 //! patiently  while another process of ours is at it      proc/kin.rs
+//! host_*     valgrind and other programs with guests     proc/hosts.rs
 //! ```
 //!
 //! A process whose first thread has ended goes on with the others, but /proc/PID/{maps,exe,auxv,mem} are empty then:
 //! all readers here go through a living thread ([`living_dir`]).
 
 mod files;
+mod hosts;
 mod kin;
 mod maps;
 mod preflight;
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 pub use files::file_of;
+pub(crate) use hosts::{host_inside, host_program};
 pub(crate) use kin::{is_kin, patiently};
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;

@@ -70,6 +70,10 @@ fn begin(common: &Common, stopped: &mut Stopped) -> Result<Attached> {
         });
     }
     loader::run_to_ready(stopped)?;
+    if let Some(host) = proc::host_inside(pid) {
+        let what = format!("process {pid}");
+        return Err(Error::Host { what, host });
+    }
     let command = proc::command(pid)?
         .iter()
         .map(|word| word.to_string_lossy().into_owned())

@@ -101,16 +101,20 @@ pub(super) fn judge(pid: Pid, path: &Path) -> Verdict {
                 "{name}: it has privileges of its own (setuid, setgid or capabilities), which a traced program loses"
             ));
         }
-        let Ok(file) = thalweg_symbols::open_regular(&path) else {
+        let Ok(mut file) = thalweg_symbols::open_regular(&path) else {
             return Verdict::Refuse(format!("{name}: its file may not be read"));
         };
         let mut head = Vec::new();
-        if file.take(256).read_to_end(&mut head).is_err() {
+        if (&mut file).take(256).read_to_end(&mut head).is_err() {
             return Verdict::Refuse(format!("{name}: its file cannot be read"));
         }
         let Some(line) = head.strip_prefix(b"#!") else {
+            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
             return match proc::elf_check(&name, head.get(..20).unwrap_or(&head)) {
-                Ok(()) => Verdict::Follow,
+                Ok(()) => match proc::host_program(&real, &mut file) {
+                    Some(host) => Verdict::Refuse(hosted(&name, host)),
+                    None => Verdict::Follow,
+                },
                 // Neither script nor ELF: the kernel will say no, as a rule, and a shell takes it for a script.
                 Err(_) if !head.starts_with(b"\x7fELF") => Verdict::Absent,
                 Err(Error::Bits32 { .. }) => {
@@ -131,6 +135,11 @@ pub(super) fn judge(pid: Pid, path: &Path) -> Verdict {
         path = below(pid, None, interpreter);
     }
     Verdict::Absent
+}
+
+fn hosted(name: &str, host: &'static str) -> String {
+    let what = name.to_owned();
+    Error::Host { what, host }.to_string()
 }
 
 /// Without our view of the process's root.

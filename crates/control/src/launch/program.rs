@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::proc::elf_check;
+use crate::proc::{elf_check, host_program};
 
 /// Finds the program as execvp(3) does, and checks it.
 pub(super) fn find(program: &OsStr) -> Result<PathBuf> {
@@ -78,11 +78,25 @@ fn check(name: &str, path: &Path) -> Result<()> {
     let mut head = [0; 20];
     let got = file.read(&mut head).unwrap_or(0);
     match &head[..got] {
-        head if head.starts_with(b"\x7fELF") => elf_check(name, head),
+        head if head.starts_with(b"\x7fELF") => {
+            elf_check(name, head)?;
+            check_host(name, path, &mut file)
+        }
         head if head.starts_with(b"#!") => Ok(()),
         _ => Err(not_executable(
             "it is neither an ELF program nor a script with a `#!` line",
         )),
+    }
+}
+
+fn check_host(name: &str, path: &Path, file: &mut File) -> Result<()> {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    match host_program(&real, file) {
+        None => Ok(()),
+        Some(host) => Err(Error::Host {
+            what: name.to_owned(),
+            host,
+        }),
     }
 }
 

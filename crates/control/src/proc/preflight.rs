@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{Pid, Status, Target, Tid, command, gone_or_io, living_dir, patiently, stat, status};
+use super::{
+    Pid, Status, Target, Tid, command, gone_or_io, host_inside, host_program, living_dir,
+    patiently, stat, status,
+};
 use crate::error::{Error, Result};
 
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
@@ -58,13 +61,19 @@ fn check(pid: Pid) -> Result<Target> {
         path: exe.clone(),
         source,
     })?;
-    elf_check(&format!("process {pid} ({})", stat.name), &head[..got])?;
+    let what = format!("process {pid} ({})", stat.name);
+    elf_check(&what, &head[..got])?;
+    let path = std::fs::read_link(&exe).unwrap_or_default();
+    let host = host_program(&path, &mut program).or_else(|| host_inside(pid));
+    if let Some(host) = host {
+        return Err(Error::Host { what, host });
+    }
 
     Ok(Target {
         pid,
         name: stat.name,
         command: command(pid)?,
-        exe: std::fs::read_link(&exe).unwrap_or_default(),
+        exe: path,
         uid: first.uids[1],
         start_ticks: stat.start_ticks,
     })
