@@ -1,10 +1,10 @@
-/* limits HOW BY [crowd]: says ready, waits for a line, limits itself so that a probe which does not know would kill it, and works on:
+/* limits HOW BY [crowd|stays]: says ready, waits for a line, limits itself so that a probe which does not know would kill it, and works on:
  * prints "done" and ends with 0.
  *   HOW  tsc (no time-stamp counter), strict and filter (seccomp), dispatch (syscall user dispatch),
  *        gs (a GS base of its own), notls (a child without a thread pointer), before-tsc, before-dispatch (before ready)
  *   BY   wrapper (the library's function), syscall (its `syscall`), bare (an instruction), number (one whose
  *        number is known only when it runs), wrgsbase (the instruction)
- * With a crowd four more threads are in the midst of it. */
+ * With a crowd four more threads are in the midst of it; one that stays reads another line before it ends. */
 #define _GNU_SOURCE
 #include "target.h"
 #include <linux/filter.h>
@@ -164,14 +164,20 @@ FN void without_tls(void)
 
 static void say(const char *what) { CHECK(write(1, what, strlen(what)) == (long)strlen(what)); }
 
+static void await_line(void)
+{
+    char got = 0;
+    while (got != '\n')
+        CHECK(read(0, &got, 1) == 1);
+}
+
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "";
     by = argc > 2 ? argv[2] : "wrapper";
-    char line[16];
     sum = many(10);
     pthread_t crowd[4];
-    int others = argc > 3 ? 4 : 0;
+    int others = argc > 3 && !strcmp(argv[3], "crowd") ? 4 : 0;
     for (int i = 0; i < others; i++)
         CHECK(pthread_create(&crowd[i], 0, busy, 0) == 0);
     if (!strcmp(how, "before-tsc"))
@@ -179,7 +185,7 @@ int main(int argc, char **argv)
     if (!strcmp(how, "before-dispatch"))
         CHECK(set(PR_SET_SYSCALL_USER_DISPATCH, 1, 0, 0, (long)&blocks) == 0);
     say("ready\n");
-    CHECK(read(0, line, sizeof line) > 0);
+    await_line();
     if (!strcmp(how, "tsc"))
         CHECK(set(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0);
     if (!strcmp(how, "strict"))
@@ -205,11 +211,15 @@ int main(int argc, char **argv)
     if (!strcmp(how, "gs"))
         CHECK(read_gs() == 4711);
     say("done\n");
+    if (argc > 3 && !strcmp(argv[3], "stays")) {
+        await_line();
+        sum += many(CALLS);
+        if (!strcmp(how, "gs"))
+            CHECK(read_gs() == 4711);
+    }
     if (!strcmp(how, "strict"))
         BARE(SYS_exit, 0, 0, 0, 0);
     for (int i = 0; i < others; i++)
         CHECK(pthread_join(crowd[i], 0) == 0);
-    if (!strncmp(how, "before", 6))
-        CHECK(read(0, line, sizeof line) >= 0);
     return 0;
 }

@@ -264,3 +264,61 @@ const LOWER_STACK: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
 /// lea rsp, [rsp + 128]
 const RAISE_STACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 const JMP: u8 = 0xe9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The probes that can be rewritten (the agent's limits.rs): place, and that of the one without a clock.
+    fn rewritten() -> Vec<(usize, usize)> {
+        let words = IMAGE[symbol::TW_PROBES as usize..].chunks_exact(8);
+        let half = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let pairs = words.map(|word| (half(word) as usize, half(&word[4..]) as usize));
+        pairs.take_while(|pair| pair.0 != 0).collect()
+    }
+
+    #[test]
+    fn every_probe_can_be_replaced_by_one_store() {
+        const MOV: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8];
+        let probes = rewritten();
+        for (probe, frozen) in &probes {
+            assert_eq!(probe % 8, 0);
+            if *frozen != 0 {
+                assert_eq!(IMAGE[*probe..probe + 5], MOV, "mov [rsp - 8], rax");
+            }
+        }
+        let has = |symbol: u64| probes.iter().any(|probe| probe.0 as u64 == symbol);
+        use symbol::*;
+        for called in [
+            TW_ENTRY_T,
+            TW_RETURN_C,
+            TW_EXIT_TFA,
+            TW_TAIL_UNKNOWN_FS,
+            TW_SWITCH,
+            TW_KERNEL_S,
+            TW_WATCH,
+            TW_GATE,
+            TW_ALLOC,
+            TW_GO_ENTRY_TSR,
+            TW_GO_LEAVE_ANY,
+            TW_GO_ARRIVE,
+        ] {
+            assert!(has(called), "{called:#x} is in the table");
+        }
+    }
+
+    #[test]
+    fn without_a_clock_no_probe_reads_it() {
+        const RDTSC: [u8; 2] = [0x0f, 0x31];
+        let probes = rewritten();
+        let timed = probes.iter().filter(|probe| probe.1 != 0);
+        for frozen in timed.map(|probe| probe.1) {
+            // Up to the next probe.
+            let ends = probes.iter().map(|probe| probe.0);
+            let end = ends.filter(|end| *end > frozen).min();
+            let end = end.unwrap_or(frozen + 512);
+            let reads = IMAGE[frozen..end].windows(2).any(|pair| pair == RDTSC);
+            assert!(!reads, "the probe at {frozen:#x}");
+        }
+    }
+}

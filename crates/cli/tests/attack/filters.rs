@@ -4,7 +4,7 @@
 
 use crate::support::build::{Build, Program};
 use crate::support::live::Live;
-use crate::support::text::assert_restored;
+use crate::support::text::{assert_restored, compare};
 use crate::support::thalweg::{Recorded, record_with_input, refuse, succeed};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -61,9 +61,16 @@ pub fn survives(program: &Program, arguments: &[&str], noted: &[&str]) -> Record
 /// Attached to, with nobody recording, it does the same, and can be left again.
 #[track_caller]
 pub fn survives_attached(program: &Program, arguments: &[&str]) {
-    let mut live = Live::ready(&program.path, arguments);
+    let mut arguments = arguments.to_vec();
+    arguments.push("stays");
+    let mut live = Live::ready(&program.path, &arguments);
+    let before = live.text();
     succeed(&["attach", &live.id()]);
     assert_eq!(live.ask("go"), "done", "{arguments:?}");
+    succeed(&["detach", &live.id()]);
+    let (changed, _) = compare(&before, &live.text());
+    assert!(changed.is_empty(), "{arguments:?}: {changed:?}");
+    live.tell("end");
     let (_, status) = live.wait(Duration::from_secs(60));
     assert!(status.success(), "{arguments:?}: {status}");
 }

@@ -1,4 +1,4 @@
-//! Whether a thread's seccomp filters let it make the system calls that we ask of it.
+//! Whether a thread's seccomp filters let it make the system calls that we ask of it, and whether the kernel would get them.
 //!
 //! Containers and many services run under a filter that allows what any program does. The kernel shows a thread's filters to
 //! a tracer with CAP_SYS_ADMIN that is under none itself; they are run here, call by call, and a call that one of them
@@ -39,6 +39,8 @@ enum Confinement {
     Shared,
     Filters(Vec<Vec<Instruction>>),
     Unknown(u32),
+    /// Its own handler would get the call (syscall user dispatch).
+    Dispatched,
 }
 
 #[derive(Default)]
@@ -123,6 +125,7 @@ impl Stopped {
         };
         match known {
             Confinement::None | Confinement::Shared => Ok(()),
+            Confinement::Dispatched => Err(Error::Dispatched { pid, tid }),
             Confinement::Unknown(mode) => Err(Error::Seccomp {
                 pid,
                 tid,
@@ -144,6 +147,9 @@ impl Stopped {
 }
 
 fn confinement(pid: proc::Pid, tid: Tid) -> Result<Confinement> {
+    if sys::dispatches_system_calls(tid) {
+        return Ok(Confinement::Dispatched);
+    }
     let status = proc::status(pid, tid)?;
     if status.seccomp == 0 {
         return Ok(Confinement::None);
