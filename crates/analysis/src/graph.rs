@@ -130,14 +130,16 @@ impl Graph {
     /// Groups of functions that call each other in a ring, the largest first; a function that only calls itself is one
     /// of its own.
     pub fn cycles(&self) -> Vec<Vec<u32>> {
-        let own = |node: u32| {
-            let mut edges = self.edges.iter();
-            edges.any(|edge| edge.from == Source::Node(node) && edge.to == node)
-        };
+        let mut calls_itself = vec![false; self.nodes.len()];
+        for edge in &self.edges {
+            if edge.from == Source::Node(edge.to) {
+                calls_itself[edge.to as usize] = true;
+            }
+        }
         let mut cycles: Vec<Vec<u32>> = self
             .components()
             .into_iter()
-            .filter(|group| group.len() > 1 || own(group[0]))
+            .filter(|group| group.len() > 1 || calls_itself[group[0] as usize])
             .collect();
         cycles.sort_by_key(|group| (std::cmp::Reverse(group.len()), group[0]));
         cycles

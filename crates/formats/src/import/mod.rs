@@ -13,13 +13,15 @@ mod perf_script;
 mod pprof;
 mod trees;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use thalweg_model::Profile;
 
-/// Of the file after decompression.
+/// Of a file that is read as it is.
 const MOST_BYTES: u64 = 4 << 30;
+/// Of what a gzipped one unpacks to: a thousand times its size is easily had, so that its size says nothing.
+const MOST_UNPACKED: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -49,6 +51,10 @@ pub enum ImportError {
     Malformed(String),
     #[error("it has more than {0}, which thalweg does not import")]
     TooLarge(&'static str),
+    #[error(
+        "it unpacks to more than 1 GiB: if that is as it should be, import what gunzip makes of it"
+    )]
+    Bomb,
     #[error(
         "it looks like none of pprof, callgrind, folded stacks and perf script: name the format with --format"
     )]
@@ -88,23 +94,22 @@ pub fn read(
     Ok((format, profile))
 }
 
-fn unpacked(mut input: impl Read) -> Result<Vec<u8>, ImportError> {
+fn unpacked(input: impl Read) -> Result<Vec<u8>, ImportError> {
+    let mut input = BufReader::new(input);
     let mut bytes = Vec::new();
-    input
-        .by_ref()
-        .take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        MultiGzDecoder::new(&bytes[..])
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut plain)?;
-        bytes = plain;
+    if input.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+        let plain = MultiGzDecoder::new(input);
+        plain.take(MOST_UNPACKED + 1).read_to_end(&mut bytes)?;
+        return match bytes.len() as u64 > MOST_UNPACKED {
+            true => Err(ImportError::Bomb),
+            false => Ok(bytes),
+        };
     }
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(ImportError::TooLarge("4 GiB"));
+    input.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MOST_BYTES {
+        true => Err(ImportError::TooLarge("4 GiB")),
+        false => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 fn guess(bytes: &[u8]) -> Option<Format> {

@@ -6,8 +6,10 @@ use thalweg_model::{Function, Meta, Module, Node, Process, Profile, Thread};
 
 use super::ImportError;
 
-/// 64 bytes each in memory.
+/// Some 150 bytes each in memory.
 const MOST_NODES: usize = 20_000_000;
+/// Of all stacks together: a small file may name the same long stack very often.
+const MOST_FRAMES: u64 = 2_000_000_000;
 
 #[derive(Default)]
 pub struct Trees {
@@ -20,6 +22,7 @@ pub struct Trees {
     threads: Vec<Growing>,
     thread_numbers: HashMap<(u32, u32, String), usize>,
     nodes: usize,
+    frames: u64,
 }
 
 struct Growing {
@@ -152,6 +155,10 @@ impl Trees {
         let mut at = None;
         for function in stack {
             at = Some(self.child(thread, at, function)?);
+            self.frames += 1;
+        }
+        if self.frames > MOST_FRAMES {
+            return Err(ImportError::TooLarge("two billion frames in its stacks"));
         }
         if let Some(node) = at {
             let node = self.node(thread, node);
@@ -194,7 +201,8 @@ impl Trees {
             for node in &mut growing.thread.nodes {
                 node.elapsed = node.cum;
             }
-            count_recursion(&mut growing.thread.nodes, self.functions.len());
+            growing.children = HashMap::new();
+            count_recursion(&mut growing.thread, self.functions.len());
             let place = *places.entry(growing.pid).or_insert_with(|| {
                 processes.push(Process {
                     pid: growing.pid,
@@ -225,12 +233,10 @@ impl Trees {
 }
 
 /// How often the same function stands above, by one walk over the tree: stacks may be as deep as they like.
-fn count_recursion(nodes: &mut [Node], functions: usize) {
-    let thread = Thread {
-        nodes: nodes.to_vec(),
-        ..Thread::default()
-    };
-    let tree = thalweg_analysis::Tree::new(&thread, thalweg_analysis::Weight::Time);
+fn count_recursion(thread: &mut Thread, functions: usize) {
+    let tree = thalweg_analysis::Tree::new(thread, thalweg_analysis::Weight::Time);
+    let nodes = tree.nodes;
+    let mut recursion = vec![0; nodes.len()];
     let mut above = vec![0u32; functions];
     let mut path: Vec<(u32, u32)> = Vec::new();
     for index in tree.depth_first(|a, b| a.cmp(b)) {
@@ -238,8 +244,11 @@ fn count_recursion(nodes: &mut [Node], functions: usize) {
         while let Some((_, left)) = path.pop_if(|(above, _)| *above >= level) {
             above[left as usize] -= 1;
         }
-        nodes[index as usize].recursion = above[function as usize];
+        recursion[index as usize] = above[function as usize];
         above[function as usize] += 1;
         path.push((level, function));
+    }
+    for (node, recursion) in thread.nodes.iter_mut().zip(recursion) {
+        node.recursion = recursion;
     }
 }
