@@ -114,3 +114,43 @@ fn a_file_that_is_not_there_is_named() {
     let error = read_file("/no/such/file.thalweg").unwrap_err();
     assert_eq!(error.to_string(), "cannot read /no/such/file.thalweg");
 }
+
+#[test]
+fn a_link_that_is_planted_meanwhile_is_replaced_and_not_written_through() {
+    let directory = tempfile::tempdir().unwrap();
+    let victim = directory.path().join("victim");
+    let path = directory.path().join("a.thalweg");
+    fs::write(&victim, "precious").unwrap();
+    let output = OutputFile::create(&path).unwrap();
+    std::os::unix::fs::symlink(&victim, &path).unwrap();
+    output.save(&realistic(7)).unwrap();
+    assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+    assert_eq!(read_file(&path).unwrap(), realistic(7));
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(names_in(directory.path()), ["a.thalweg", "victim"]);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_refused_before_there_is_a_profile() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.thalweg");
+    std::os::unix::fs::symlink(directory.path().join("new"), &path).unwrap();
+    let error = OutputFile::create(&path).unwrap_err();
+    assert!(matches!(error, FileError::Write { .. }), "{error}");
+    assert_eq!(names_in(directory.path()), ["a.thalweg"]);
+}
+
+/// However the folder is called by then.
+#[test]
+fn a_file_comes_to_lie_in_the_folder_that_was_meant() {
+    let directory = tempfile::tempdir().unwrap();
+    let [folder, moved] = ["folder", "moved"].map(|name| directory.path().join(name));
+    let [meant, other] = [&moved, &folder].map(|folder| folder.join("a.thalweg"));
+    fs::create_dir(&folder).unwrap();
+    let output = OutputFile::create(&other).unwrap();
+    fs::rename(&folder, &moved).unwrap();
+    fs::create_dir(&folder).unwrap();
+    output.save(&realistic(7)).unwrap();
+    assert_eq!(read_file(&meant).unwrap(), realistic(7));
+    assert!(!other.exists());
+}
