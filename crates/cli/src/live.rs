@@ -16,8 +16,8 @@ use thalweg_control::family::Family;
 use thalweg_control::harvest::{self, Totals, Witness};
 use thalweg_control::proc::{self, Pid, Tid};
 use thalweg_control::samples::Wishes;
-use thalweg_control::{detach, lines};
-use thalweg_model::{OutputFile, Profile};
+use thalweg_control::{detach, lines, sidecar};
+use thalweg_model::{FileError, OutputFile, Profile};
 
 use crate::args::{FilterArgs, MeasureArgs, as_shown};
 use crate::calibration;
@@ -212,22 +212,49 @@ fn with_prefix(number: f64) -> String {
     }
 }
 
-/// What an attached process has counted so far; it goes on counting.
+/// What an attached process has counted so far; it goes on counting. Or what one has left that was attached when it ended.
 pub fn read(pid: Pid) -> anyhow::Result<Profile> {
-    let (shared, _) = detach::attached(pid)?;
-    let mut witness = Witness::default();
-    witness.look(&shared)?;
-    let mut profile = harvest::harvest(&shared, &witness, None)?;
+    let mut profile = match detach::attached(pid) {
+        Ok((shared, _)) => {
+            let mut witness = Witness::default();
+            witness.look(&shared)?;
+            harvest::harvest(&shared, &witness, None)?
+        }
+        Err(error) => match sidecar::left_by(pid)? {
+            Some(left) => left.profile()?,
+            None => return Err(error.into()),
+        },
+    };
     lines::complete(&mut profile, &mut lines::Lookup::default());
     calibration::stamp(&mut profile);
     Ok(profile)
 }
 
 /// Writes the profile and, unless told not to, the summary to standard error.
-pub fn save(mut profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
+pub fn save(profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
+    save_or(profile, output, summary, |_| None)
+}
+
+/// The same. Where it cannot be written, `otherwise` has it, and says what became of it.
+pub fn save_or(
+    mut profile: Profile,
+    output: OutputFile,
+    summary: bool,
+    otherwise: impl FnOnce(&Profile) -> Option<String>,
+) -> anyhow::Result<()> {
     let path = output.path().display().to_string();
     calibration::stamp(&mut profile);
-    output.save(&profile)?;
+    if let Err(error) = output.save(&profile) {
+        let is_unread = |source: &std::io::Error| source.kind() == std::io::ErrorKind::BrokenPipe;
+        if matches!(&error, FileError::Write { source, .. } if is_unread(source)) {
+            return Err(error.into());
+        }
+        let error = anyhow::Error::from(error);
+        return Err(match otherwise(&profile) {
+            Some(fate) => anyhow::anyhow!("{error:#}; {fate}"),
+            None => error,
+        });
+    }
     if summary {
         let mut text = Vec::new();
         let shown = rolled_up(as_shown(profile, None, false)?);

@@ -5,13 +5,13 @@ mod args;
 mod calibration;
 mod checkpoints;
 mod commands;
-mod keeper;
 mod live;
 mod metric;
 mod page;
 mod recording;
 mod report;
 mod serve;
+mod sidecar;
 mod top;
 
 use std::io;

@@ -11,15 +11,15 @@
 //! ```
 //!
 //! Which ones is in `choose.rs`, and whose share in `groups.rs`. Functions that rules need stay timed. Everything is judged by what was seen since the last look, so that a program that does something
-//! else is measured anew. `keep.rs` is for processes that nobody records.
+//! else is measured anew. For processes that nobody records the sidecar does it.
 
 mod choose;
 mod found;
 mod groups;
-mod keep;
 mod memory;
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use thalweg_shm as shm;
@@ -28,13 +28,11 @@ use self::choose::Candidate;
 use self::found::Found;
 pub use self::found::Seen;
 use self::groups::{Group, Judged, Threads};
-pub(crate) use self::keep::note;
-pub use self::keep::{Kept, keep, keeper};
 use self::memory::Memories;
 use crate::error::Result;
 use crate::harvest::{self, FunctionSum};
 use crate::memory::{Identity, Shared};
-use crate::proc::Pid;
+use crate::proc::{self, Pid};
 use crate::record;
 use crate::states;
 use crate::switch::{State, Switcher};
@@ -431,4 +429,16 @@ fn process_time(pid: Pid) -> Option<u64> {
     let known = unsafe { libc::clock_getcpuclockid(pid.0, &mut clock) == 0 };
     let time = clock_time(clock).filter(|_| known)?;
     Some(time.as_nanos() as u64)
+}
+
+/// Says who keeps the budget; 0: nobody.
+pub(crate) fn note(shared: &Shared, pid: u32) -> Result<()> {
+    let at = offset_of!(shm::Header, keeper) as u64;
+    shared.write(at, &pid.to_le_bytes())
+}
+
+/// Who keeps the budget of the target whose header this is: the process that records it, or one that stays beside it. A number that is another program's by now is nobody's.
+pub fn keeper(header: &shm::Header) -> Option<Pid> {
+    let pid = Pid(i32::try_from(header.keeper).ok().filter(|pid| *pid > 0)?);
+    proc::is_kin(pid).then_some(pid)
 }

@@ -13,7 +13,7 @@
 //! two gates every process runs untraced, and if we die they all run on.
 
 mod exec;
-mod life;
+pub(crate) mod life;
 mod program;
 mod region;
 mod strays;

@@ -38,6 +38,7 @@ pub mod pruning;
 pub mod record;
 mod rseq;
 pub mod samples;
+pub mod sidecar;
 mod sigframe;
 mod sites;
 pub mod states;

@@ -4,6 +4,7 @@ mod bounds;
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use thalweg_shm as shm;
 
@@ -157,6 +158,28 @@ impl Shared {
             Shared::Remote { pid, start, .. } => {
                 write_remote(*pid, RemoteAddr(start + offset), bytes)
             }
+        }
+    }
+
+    /// What this process has as its standard input, if it is beyond doubt a shared memory of ours.
+    pub fn from_stdin() -> Option<Shared> {
+        Shared::opened_at(Path::new("/proc/self/fd/0"))
+    }
+
+    /// The same for any link of /proc.
+    pub(crate) fn opened_at(link: &Path) -> Option<Shared> {
+        let file = own::open_sealed(link)?;
+        let len = file.metadata().ok()?.len();
+        Some(Shared::File { file, len })
+    }
+
+    /// The memfd once more, for another process.
+    pub fn file(&self) -> Result<File> {
+        match self {
+            Shared::File { file, .. } => file.try_clone().map_err(file_error),
+            Shared::Remote { .. } => Err(Error::Other(
+                "the target's shared memory cannot be opened here".into(),
+            )),
         }
     }
 

@@ -1,5 +1,5 @@
-//! `thalweg attach`: patch a running process and leave; the target carries all that later commands need. With a budget, or to look at
-//! stacks, a second process of ours stays.
+//! `thalweg attach`: patch a running process and leave; the target carries all that later commands need. A second process of
+//! ours, the sidecar, stays.
 
 use std::process::ExitCode;
 
@@ -7,9 +7,9 @@ use thalweg_control::proc::Pid;
 use thalweg_control::{attach, record};
 
 use crate::args::{FilterArgs, MeasureArgs};
-use crate::keeper::{Keeper, SampleArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::recording::{Drop, RecordingArgs};
+use crate::sidecar::{SampleArgs, Sidecar};
 
 /// Begin to count in a running process and leave it so
 ///
@@ -43,30 +43,30 @@ pub struct Args {
     #[command(flatten)]
     pub recording: RecordingArgs,
 
-    /// Be the process that keeps the budget of one that is attached, and looks at it
+    /// Be the sidecar of a process that is attached
     #[arg(long, hide = true)]
     pub stay: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
-    let keeper = |samples| Keeper {
+    let sidecar = |samples| Sidecar {
         filter: &args.filter,
         measure: &args.measure,
         samples,
     };
     if args.stay {
-        keeper(args.samples.told(&args.measure)).stay(pid)?;
+        sidecar(args.samples.told(&args.measure)).stay(pid)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let keeper = keeper(args.samples.wanted(&args.measure)?);
+    let sidecar = sidecar(args.samples.wanted(&args.measure)?);
     let mut options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
     options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
-    keeper.start(pid)?;
+    sidecar.start(&attached)?;
     if !args.quiet {
         eprintln!(
             "attached to process {pid}: {} functions are counted, {} are left alone (see `thalweg probe -p {pid} --skipped`); it stood still for {:.1} ms at most\n`thalweg checkpoint {pid} -o FILE` saves what was counted, `thalweg detach {pid}` ends it",

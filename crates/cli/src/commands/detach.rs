@@ -1,18 +1,23 @@
 //! `thalweg detach`: restore every patched byte of an attached process; optionally save what it counted.
+//!
+//! What it counted is saved before its memory is given back; where that fails, a process of ours keeps it. So it does for a
+//! target that has ended while it was attached, which has nothing left to restore.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::proc::Pid;
+use thalweg_control::sidecar::{self, Left};
 use thalweg_control::{clock, detach, lines, memory};
-use thalweg_model::OutputFile;
+use thalweg_model::{OutputFile, Profile};
 
 use crate::live::{self, Interrupts};
+use crate::sidecar::hold;
 
 /// Restore an attached process to what it was before
 ///
-/// Also cleans a process whose controller was killed.
+/// Also cleans a process whose controller was killed, and saves what one had counted that has ended meanwhile.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The attached process
@@ -31,8 +36,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = args.output.as_ref().map(OutputFile::create).transpose()?;
     let _interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);
+    let carried = memory::find(pid).ok().flatten();
+    if carried.is_none()
+        && let Some(left) = sidecar::left_by(pid)?
+    {
+        take(pid, left, output, args.quiet)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut witness = Witness::default();
-    if let Some((_, shared, header)) = memory::find(pid).ok().flatten()
+    if let Some((_, shared, header)) = carried
         && header.magic == thalweg_control::MAGIC
     {
         witness.look(&shared)?;
@@ -48,27 +60,52 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let harvested = output
         .is_some()
         .then(|| harvest::harvest(&detached.shared, &witness, Some(ended)));
-    let clean = detached.unmap()?;
     if !args.quiet {
         eprintln!(
             "detached from process {pid}: its code is what it was; it stood still for {:.1} ms at most",
             detached.longest_stop_ns as f64 / 1e6
         );
-        if !clean {
-            eprintln!(
-                "the memory of the probes stays: a signal handler that is running will return into one (then run `thalweg detach {pid}` again), or a seccomp filter forbids to unmap it"
-            );
-        }
         for address in &detached.foreign {
             eprintln!(
                 "the code at {address:#x} was changed by somebody else meanwhile and was left so"
             );
         }
     }
-    if let (Some(output), Some(harvested)) = (output, harvested) {
-        let mut profile = harvested?;
-        lines::complete(&mut profile, &mut lines::Lookup::default());
-        live::save(profile, output, !args.quiet)?;
+    // Its memory is there until what it counted is safe.
+    let saved = match (output, harvested) {
+        (Some(output), Some(Ok(profile))) => save(pid, profile, output, args.quiet),
+        (_, Some(Err(error))) => Err(error.into()),
+        _ => Ok(()),
+    };
+    if !detached.unmap()? && !args.quiet {
+        eprintln!(
+            "the memory of the probes stays: a signal handler that is running will return into one (then run `thalweg detach {pid}` again), or a seccomp filter forbids to unmap it"
+        );
     }
+    saved?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn save(pid: Pid, mut profile: Profile, output: OutputFile, quiet: bool) -> anyhow::Result<()> {
+    lines::complete(&mut profile, &mut lines::Lookup::default());
+    live::save_or(profile, output, !quiet, |profile| hold(pid, profile))
+}
+
+/// Of a process that has ended.
+fn take(pid: Pid, left: Left, output: Option<OutputFile>, quiet: bool) -> anyhow::Result<()> {
+    if !quiet {
+        eprintln!("process {pid} has ended since it was attached: there is nothing to restore");
+    }
+    let keeper = left.sidecar;
+    if let Some(output) = output {
+        let mut profile = left.profile()?;
+        lines::complete(&mut profile, &mut lines::Lookup::default());
+        live::save_or(profile, output, !quiet, |_| {
+            Some(format!(
+                "process {keeper} still keeps what was counted: `thalweg detach {pid} -o FILE` saves it elsewhere"
+            ))
+        })?;
+    }
+    left.release();
+    Ok(())
 }

@@ -18,9 +18,9 @@ use thalweg_model::OutputFile;
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
 use crate::calibration::Calibration;
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
-use crate::keeper::SampleArgs;
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
 use crate::recording::{Drop, RecordingArgs};
+use crate::sidecar::{SampleArgs, hold};
 
 /// Record a command, or a running process, from start to end, and report
 ///
@@ -282,5 +282,8 @@ fn finish(
 ) -> anyhow::Result<()> {
     let mut profile = family.close()?;
     lines::complete(&mut profile, &mut lines);
-    live::save(profile, output, !args.quiet && !args.no_report)
+    live::save_or(profile, output, !args.quiet && !args.no_report, |profile| {
+        let first = profile.processes.first()?.pid;
+        hold(Pid(first as i32), profile)
+    })
 }

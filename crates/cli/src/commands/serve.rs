@@ -9,12 +9,12 @@ use thalweg_control::proc::Pid;
 use thalweg_control::{attach, detach};
 
 use crate::args::{FilterArgs, InputArgs, MeasureArgs, as_shown};
-use crate::keeper::{Keeper, SampleArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::metric;
 use crate::page::Subject;
 use crate::recording::{Drop, RecordingArgs};
 use crate::serve::{self, Redirect, Watched};
+use crate::sidecar::{SampleArgs, Sidecar};
 
 /// Show a profile, or a process while it runs, in a browser
 ///
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut options = live::options(&args.filter, &args.measure, &[], false)?;
     options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
-    let keeper = Keeper {
+    let sidecar = Sidecar {
         filter: &args.filter,
         measure: &args.measure,
         samples: args.samples.wanted(&args.measure)?,
@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(false);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
-    keeper.start(pid)?;
+    sidecar.start(&attached)?;
     let identity = attached.identity;
     let served = Watched::new(pid, attached.shared, args.input.raw).and_then(|watched| {
         let first = watched.first()?;

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use thalweg_control::proc::Pid;
+use thalweg_control::sidecar::{self, Left};
 use thalweg_control::{budget, clock, detach, gate, harvest, loaded, samples};
+use thalweg_model::End;
 
 use crate::report::{bytes, count};
 
@@ -22,7 +24,13 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
-    let (shared, header) = detach::attached(pid)?;
+    let (shared, header) = match detach::attached(pid) {
+        Ok(found) => found,
+        Err(error) => match sidecar::left_by(pid)? {
+            Some(left) => return show_ended(&args, &left),
+            None => return Err(error.into()),
+        },
+    };
     let totals = harvest::totals(&shared)?;
     let seconds = (clock::unix_ns().saturating_sub(header.attach_unix_ns)) as f64 / 1e9;
     let status = Status {
@@ -46,6 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         looked_at_by: samples::looker(&header)
             .filter(|_| header.looks.period_ns > 0)
             .map(|pid| pid.0),
+        sidecar: sidecar::find(pid).map(|pid| pid.0),
         uncounted_modules: loaded::uncounted(pid, &shared, &header)?,
     };
     let mut out = std::io::stdout().lock();
@@ -89,6 +98,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bytes(status.memory_bytes),
         bytes(status.memory_limit)
     )?;
+    if let Some(sidecar) = status.sidecar {
+        writeln!(out, "  sidecar    process {sidecar}")?;
+    }
     if let Some(keeper) = status.budget_kept_by {
         writeln!(out, "  budget     kept by process {keeper}")?;
     }
@@ -110,6 +122,63 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of a process that has ended since it was attached.
+fn show_ended(args: &Args, left: &Left) -> anyhow::Result<ExitCode> {
+    let profile = left.profile()?;
+    let threads = || profile.processes.iter().flat_map(|p| &p.threads);
+    let nodes = || threads().flat_map(|thread| &thread.nodes);
+    let process = profile.processes.iter().find(|p| p.pid == args.pid);
+    let ended = match process.map_or(End::Unknown, |process| process.end) {
+        End::Exited(status) => format!("exited with status {status}"),
+        End::Killed(signal) => format!("was killed by signal {signal}"),
+        End::Replaced => "has become another program".into(),
+        End::Running | End::Unknown => "has ended".into(),
+    };
+    let status = Ended {
+        pid: args.pid,
+        ended,
+        attached_for_seconds: profile.meta.duration_ns as f64 / 1e9,
+        threads: threads().count() as u64,
+        calls: nodes().map(|node| node.calls).sum(),
+        contexts: nodes().count() as u64,
+        kept_by: left.sidecar.0,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &status)?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Ended { pid, ended, .. } = &status;
+    writeln!(
+        out,
+        "process {pid} {ended} after it had been attached for {:.1} s",
+        status.attached_for_seconds
+    )?;
+    writeln!(out, "  threads    {}", count(status.threads))?;
+    writeln!(out, "  calls      {}", count(status.calls))?;
+    writeln!(out, "  contexts   {}", count(status.contexts))?;
+    writeln!(
+        out,
+        "  kept by process {} for an hour: `thalweg detach {pid} -o FILE` saves it",
+        status.kept_by
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Ended {
+    pid: u32,
+    /// How it ended, in words.
+    ended: String,
+    attached_for_seconds: f64,
+    threads: u64,
+    calls: u64,
+    contexts: u64,
+    /// The sidecar.
+    kept_by: i32,
+}
+
 #[derive(Serialize)]
 struct Status {
     pid: u32,
@@ -129,6 +198,8 @@ struct Status {
     memory_limit: u64,
     /// A `record` lives that instruments code as it is loaded.
     served: bool,
+    /// The process of ours that stays beside it.
+    sidecar: Option<i32>,
     /// The process that keeps a budget beside it.
     budget_kept_by: Option<i32>,
     /// The process that looks at stacks.

@@ -15,9 +15,9 @@ use thalweg_model::Profile;
 
 use crate::args::{FilterArgs, MeasureArgs, as_shown, parse_duration};
 use crate::calibration;
-use crate::keeper::{Keeper, SampleArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::report;
+use crate::sidecar::{SampleArgs, Sidecar};
 use crate::top::{State, Wish, draw};
 
 /// Watch a running process: functions, tree and threads, live
@@ -63,12 +63,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(false);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
     drop(bar);
-    let keeper = Keeper {
+    let sidecar = Sidecar {
         filter: &args.filter,
         measure: &args.measure,
         samples,
     };
-    keeper.start(pid)?;
+    sidecar.start(&attached)?;
     let watched = watch(pid, &attached.shared, args.interval, &interrupts);
     // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
     if detach::attached(pid).is_ok() {

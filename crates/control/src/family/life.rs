@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use thalweg_model::End;
 
@@ -12,7 +13,7 @@ use crate::clock;
 use crate::proc::{self, Pid};
 
 /// A process that runs one of our programs.
-pub(super) struct Life {
+pub(crate) struct Life {
     pub(super) pid: Pid,
     /// Where nobody has a descriptor for us, the id must do.
     descriptor: Option<OwnedFd>,
@@ -20,13 +21,13 @@ pub(super) struct Life {
     /// Who made it, if it is one of ours too; of a later program of the same process: the same.
     pub(super) parent: Option<u32>,
     /// When, in ticks of the time-stamp counter, and how.
-    pub(super) end: Option<(u64, End)>,
+    pub(crate) end: Option<(u64, End)>,
     /// How long its first thread had been on a processor then, in nanoseconds, if anybody knows.
-    pub(super) processor_time: Option<u64>,
+    pub(crate) processor_time: Option<u64>,
 }
 
 impl Life {
-    pub(super) fn new(pid: Pid) -> Life {
+    pub(crate) fn new(pid: Pid) -> Life {
         // SAFETY: numbers only; the result is a descriptor of ours alone, or -1.
         let descriptor = unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, pid.0, 0) as i32;
@@ -44,7 +45,7 @@ impl Life {
     }
 
     /// Takes note of its end, if it has come.
-    pub(super) fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         if self.end.is_none() && self.has_ended() {
             let ticks = clock::ticks();
             self.processor_time = self
@@ -55,14 +56,30 @@ impl Life {
     }
 
     /// It has become another program.
-    pub(super) fn replaced(&mut self, ticks: u64) {
+    pub(crate) fn replaced(&mut self, ticks: u64) {
         self.end.get_or_insert((ticks, End::Replaced));
     }
 
     fn has_ended(&self) -> bool {
+        if self.descriptor.is_some() {
+            return self.ends_within(Duration::ZERO);
+        }
+        !proc::stat(self.pid)
+            .is_ok_and(|stat| Some(stat.start_ticks) == self.start_ticks && !stat.is_dead())
+    }
+
+    /// Sleeps for so long, or until it ends.
+    pub(crate) fn wait(&self, pause: Duration) {
+        if self.end.is_some() || self.descriptor.is_none() {
+            std::thread::sleep(pause);
+        } else {
+            self.ends_within(pause);
+        }
+    }
+
+    fn ends_within(&self, pause: Duration) -> bool {
         let Some(descriptor) = &self.descriptor else {
-            return !proc::stat(self.pid)
-                .is_ok_and(|stat| Some(stat.start_ticks) == self.start_ticks && !stat.is_dead());
+            return false;
         };
         let mut poll = libc::pollfd {
             fd: descriptor.as_raw_fd(),
@@ -70,7 +87,7 @@ impl Life {
             revents: 0,
         };
         // SAFETY: one structure, which the call fills.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+        unsafe { libc::poll(&mut poll, 1, pause.as_millis() as i32) == 1 }
     }
 
     fn status(&self) -> End {

@@ -11,6 +11,7 @@
 //!
 //! Our memory is sealed against a change of its length before the target maps it: nobody can truncate it under a reader.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -26,6 +27,8 @@ use crate::proc::{Mapping, Pid};
 
 /// What the length of a shared memory is protected by.
 const FIXED_LENGTH: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+/// And what a finished profile is protected by.
+const UNCHANGEABLE: i32 = FIXED_LENGTH | libc::F_SEAL_WRITE | libc::F_SEAL_SEAL;
 /// Set by the kernel itself where `vm.memfd_noexec` says so.
 const F_SEAL_EXEC: i32 = 0x20;
 
@@ -46,10 +49,7 @@ pub(crate) fn take(pid: Pid, fd: i32, len: u64) -> Result<File> {
         return Err(swapped(pid));
     }
     file.set_len(len).map_err(io)?;
-    // SAFETY: numbers only.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, FIXED_LENGTH) } != 0 {
-        return Err(io(io::Error::last_os_error()));
-    }
+    add_seals(&file, FIXED_LENGTH).map_err(io)?;
     // Between these two steps its length could still be changed.
     if file.metadata().map_err(io)?.len() != len {
         return Err(swapped(pid));
@@ -68,13 +68,35 @@ pub(super) fn open(pid: Pid, mapping: &Mapping) -> Option<(File, u64)> {
 }
 
 /// Opens what a link of /proc leads to, if that is beyond doubt a shared memory of ours.
-pub(super) fn open_sealed(link: &Path) -> Option<File> {
+pub(crate) fn open_sealed(link: &Path) -> Option<File> {
     let pin = pin(link).ok()?;
     if !is_memfd_of_ours(&pin).ok()? {
         return None;
     }
     let file = reopen(&pin).ok()?;
     (seals(&file) & FIXED_LENGTH == FIXED_LENGTH).then_some(file)
+}
+
+/// Opens what a link of /proc leads to for reading, if that is a memfd by this name that nobody can change any more.
+pub(crate) fn open_profile(link: &Path, name: &CStr) -> Option<File> {
+    let pin = pin(link).ok()?;
+    if !is_memfd(&pin, name.to_str().ok()?).ok()? {
+        return None;
+    }
+    let file = File::open(through(&pin)).ok()?;
+    (seals(&file) & UNCHANGEABLE == UNCHANGEABLE).then_some(file)
+}
+
+pub(crate) fn seal_profile(file: &File) -> io::Result<()> {
+    add_seals(file, UNCHANGEABLE)
+}
+
+fn add_seals(file: &File, seals: i32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 pub(crate) fn swapped(pid: Pid) -> Error {
@@ -99,12 +121,16 @@ fn reopen(pin: &File) -> io::Result<File> {
 }
 
 fn is_memfd_of_ours(pin: &File) -> io::Result<bool> {
+    is_memfd(pin, shm::MEMFD_NAME)
+}
+
+fn is_memfd(pin: &File, called: &str) -> io::Result<bool> {
     let meta = pin.metadata()?;
     let name = std::fs::read_link(through(pin))?;
     Ok(meta.is_file()
         && meta.nlink() == 0
         && Some(meta.dev()) == memfd_device()
-        && name.to_str() == Some(&format!("/memfd:{} (deleted)", shm::MEMFD_NAME)))
+        && name.to_str() == Some(&format!("/memfd:{called} (deleted)")))
 }
 
 /// The device of the kernel's mount on which all memfds live, known by one of our own.
@@ -131,7 +157,6 @@ fn seals(file: &File) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn memfd(name: &CStr) -> File {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;

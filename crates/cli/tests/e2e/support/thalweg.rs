@@ -14,6 +14,7 @@ pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
     command
         .env("THALWEG_NO_CALIBRATE", "1")
+        .env("THALWEG_KEEP_SECONDS", "120")
         .env("XDG_STATE_HOME", "/nonexistent");
     command
 }

@@ -1,16 +1,20 @@
-//! The process that stays beside a target which nobody records: it keeps the budget and looks at stacks. Who wants one, and how it is
-//! started: `attach`, `serve` and `top`; `record` does all of it itself.
+//! The sidecar: the process that `attach`, `serve` and `top` leave beside a target which nobody records. It holds what was counted
+//! should the target die, keeps the budget and looks at stacks; how it is started and what it is told. `record` does all of it itself.
 
+use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use thalweg_control::budget::{self, Kept};
+use thalweg_control::attach::Attached;
 use thalweg_control::detach;
+use thalweg_control::memory::Shared;
 use thalweg_control::proc::Pid;
 use thalweg_control::samples::{self, Looking, MOST_HZ, Samples};
+use thalweg_control::sidecar::{self, Kept};
+use thalweg_model::Profile;
 
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::calibration::{self, Calibration};
@@ -22,7 +26,7 @@ const USUAL_SAMPLES: u32 = 499;
 /// And where everything is timed, which costs so much that more looks are no matter.
 const TIMED_SAMPLES: u32 = 997;
 
-/// How long the process that stays may take to begin.
+/// How long a sidecar may take to begin to keep a budget, or to look.
 const BEGINNING: Duration = Duration::from_secs(20);
 
 /// Looks at stacks.
@@ -72,16 +76,23 @@ impl SampleArgs {
     }
 }
 
-/// What the process that stays is told, and for whom.
-pub struct Keeper<'a> {
+/// What the sidecar is told, and for whom.
+pub struct Sidecar<'a> {
     pub filter: &'a FilterArgs,
     pub measure: &'a MeasureArgs,
     pub samples: Option<Samples>,
 }
 
-impl Keeper<'_> {
-    /// Is that process, until the target is detached or ends.
+impl Sidecar<'_> {
+    /// Is that process, until the target is detached, or has ended and what it left is taken.
     pub fn stay(self, pid: Pid) -> anyhow::Result<()> {
+        if sidecar::has_profile() {
+            sidecar::wait_for_takers();
+            return Ok(());
+        }
+        let Some(shared) = Shared::from_stdin() else {
+            bail!("--stay is for the sidecar that attach starts");
+        };
         let options = live::options(self.filter, self.measure, &[], false)?;
         let (filter, mut wishes) = (options.filter, options.looking);
         wishes.samples = self.samples;
@@ -89,36 +100,26 @@ impl Keeper<'_> {
             budget: self.measure.budget.map(calibration::budget),
             looking: (!wishes.is_empty()).then_some(Looking { wishes, filter }),
         };
-        Ok(budget::keep(pid, kept)?)
+        Ok(sidecar::stay(pid, kept, shared)?)
     }
 
-    /// Starts it beside a process that was just attached, if there is something to do; where that fails the target is restored.
-    pub fn start(self, pid: Pid) -> anyhow::Result<()> {
-        let counts = metric::are_counted_outside(&self.measure.metrics);
-        if self.measure.budget.is_none() && self.samples.is_none() && !counts {
-            return Ok(());
-        }
-        self.begin(pid).or_else(|error| {
+    /// Starts it beside a process that was just attached; where that fails the target is restored.
+    pub fn start(self, attached: &Attached) -> anyhow::Result<()> {
+        let pid = attached.pid;
+        self.begin(attached).or_else(|error| {
             detach::detach(pid)?.unmap()?;
             Err(error)
         })
     }
 
-    /// It has a process group of its own: what is typed at a terminal does not reach it.
-    fn begin(self, pid: Pid) -> anyhow::Result<()> {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(program);
-        command
-            .args(["attach", "--stay", &pid.to_string()])
-            .args(self.arguments())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .current_dir("/")
-            .process_group(0);
-        let mut child = command
-            .spawn()
-            .context("cannot start the process that keeps the budget")?;
+    fn begin(self, attached: &Attached) -> anyhow::Result<()> {
+        let pid = attached.pid;
+        let mut child = spawn(pid, attached.shared.file()?, &self.arguments())?;
+        let counts = metric::are_counted_outside(&self.measure.metrics);
+        if self.measure.budget.is_none() && self.samples.is_none() && !counts {
+            // It holds the memory from its first moment on.
+            return Ok(());
+        }
         let deadline = Instant::now() + BEGINNING;
         while Instant::now() < deadline {
             let (_, header) = detach::attached(pid)?;
@@ -127,16 +128,12 @@ impl Keeper<'_> {
                 return Ok(());
             }
             if let Some(status) = child.try_wait()? {
-                bail!(
-                    "the process that keeps the budget or looks ended with {status}: process {pid} was detached"
-                );
+                bail!("the sidecar ended with {status}: process {pid} was detached");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         child.kill()?;
-        bail!(
-            "the process that keeps the budget or looks did not begin: process {pid} was detached"
-        )
+        bail!("the sidecar did not begin: process {pid} was detached")
     }
 
     /// All that says which functions there are, how they are numbered and what is to be done.
@@ -165,4 +162,29 @@ impl Keeper<'_> {
         all.push(format!("--samples={hz}"));
         all
     }
+}
+
+/// Keeps a profile that could not be saved, until it is taken; says so.
+pub fn hold(pid: Pid, profile: &Profile) -> Option<String> {
+    let kept = sidecar::keep_profile(profile).ok()?;
+    let keeper = spawn(pid, kept, &[]).ok()?.id();
+    Some(format!(
+        "process {keeper} keeps what was counted for an hour: `thalweg detach {pid} -o FILE` saves it elsewhere"
+    ))
+}
+
+/// It has a process group of its own: what is typed at a terminal does not reach it. What it holds is its standard input, where
+/// later commands find it.
+fn spawn(pid: Pid, held: File, arguments: &[String]) -> anyhow::Result<Child> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command
+        .args(["attach", "--stay", &pid.to_string()])
+        .args(arguments)
+        .stdin(held)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .process_group(0);
+    command.spawn().context("cannot start the sidecar")
 }
