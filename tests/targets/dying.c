@@ -1,6 +1,8 @@
-/* dying: works as much as it is told on standard input ("work N"), and dies as it is told: "crash", "exit N". */
+/* dying: works as much as it is told on standard input ("work N"), and dies as it is told: "crash", "exit N".
+ * "fork" makes a child that lives on, and says its number. */
 #include "target.h"
 #include <string.h>
+#include <unistd.h>
 
 FN unsigned long step(unsigned long x) { KEEP; return x * 2862933555777941757ul + 3037000493ul; }
 
@@ -21,6 +23,16 @@ int main(void)
     while (fgets(line, sizeof line, stdin)) {
         if (!strncmp(line, "work ", 5))
             printf("done %lu\n", work(strtoul(line + 5, 0, 10)) & 1);
+        if (!strncmp(line, "fork", 4)) {
+            pid_t child = fork();
+            if (child == 0) {
+                for (int fd = 0; fd < 3; fd++)
+                    close(fd);
+                for (;;)
+                    usleep(1000 * (1 + (step(1) & 1)));
+            }
+            printf("%d\n", child);
+        }
         if (!strncmp(line, "crash", 5))
             abort();
         if (!strncmp(line, "exit ", 5))

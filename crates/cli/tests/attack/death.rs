@@ -5,7 +5,8 @@ use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{export, refuse, succeed, text, thalweg};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,23 @@ fn a_target_that_dies_after_the_attach_leaves_what_it_counted() {
         refuse(&["detach", &id]);
         refuse(&["status", &id]);
     }
+}
+
+#[test]
+fn children_of_a_dead_target_are_restored() {
+    let mut live = worked();
+    let child: i64 = live.ask("fork").parse().expect("a number");
+    let maps = || std::fs::read_to_string(format!("/proc/{child}/maps")).expect("it lives");
+    assert!(maps().contains("/memfd:thalweg"), "{}", maps());
+    die(&mut live, "killed");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while maps().contains("/memfd:thalweg") {
+        assert!(Instant::now() < deadline, "it still has probes: {}", maps());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(exists(child), "it died of that");
+    kill(Pid::from_raw(child as i32), Signal::SIGKILL).expect("it can be killed");
+    succeed(&["detach", "-q", &live.id()]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(super) fn open(pid: Pid, mapping: &Mapping) -> Option<(File, u64)> {
     let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
     let file = open_sealed(Path::new(&link))?;
     let meta = file.metadata().ok()?;
-    (Identity::of_file(&meta) == Identity::of(mapping)).then(|| (file, meta.len()))
+    (Identity::of_file(&meta) == Identity::of(mapping)).then_some((file, meta.len()))
 }
 
 /// Opens what a link of /proc leads to, if that is beyond doubt a shared memory of ours.
