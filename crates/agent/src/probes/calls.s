@@ -11,6 +11,7 @@ tw_frozen:
 
 # ---- each probe names itself in a table, with the one that takes its place when the clock may not be read any more (limits.rs)
 .section .rodata.tw_probes,"a",@progbits
+.balign 8
 tw_probes:
 .macro PROBE name, frozen=tw_base
 .pushsection .rodata.tw_probes,"a",@progbits
