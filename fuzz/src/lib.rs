@@ -14,7 +14,8 @@ pub mod mutate;
 mod programs;
 mod region;
 
-pub use region::{Image, image_of};
+pub use programs::has_go_table;
+pub use region::{Image, image_of, is_understood};
 
 /// One reader.
 pub struct Target {

@@ -39,6 +39,11 @@ pub fn elf(data: &[u8]) {
     demangle(&String::from_utf8_lossy(&data[..data.len().min(512)]));
 }
 
+/// Whether Go's table is found and read.
+pub fn has_go_table(data: &[u8]) -> bool {
+    module(data).is_some_and(|module| module.go.is_some_and(|go| go.named("main.first").is_some()))
+}
+
 /// Lines, and declarations with their types.
 pub fn dwarf(data: &[u8]) {
     let lines = Lines::parse(data, &DebugLookup::none());

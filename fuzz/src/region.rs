@@ -131,6 +131,23 @@ pub fn region(data: &[u8]) {
     let _ = drain.into_recorded(&shared, &header, &witness, 1e9, header.attach_ticks);
 }
 
+/// Whether a real region is still read as one: it has contexts and recorded calls. One of another layout says nothing.
+pub fn is_understood(data: &[u8]) -> bool {
+    let Some(shared) = Image::decode(data).shared() else {
+        return false;
+    };
+    let Ok(header) = shared.header() else {
+        return false;
+    };
+    let end = header.attach_ticks.saturating_add(1 << 30);
+    let profile = harvest(&shared, &Witness::default(), Some(end));
+    header.version != thalweg_shm::VERSION
+        || profile.is_ok_and(|profile| {
+            let mut threads = profile.processes.iter().flat_map(|one| &one.threads);
+            !profile.recorded.calls.is_empty() && threads.any(|one| !one.nodes.is_empty())
+        })
+}
+
 /// The ledger of patches, before it is packed.
 pub fn ledger(data: &[u8]) {
     let _ = Ledger::decode(data);

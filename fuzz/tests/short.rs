@@ -1,6 +1,6 @@
 //! The short run of every driver: the same inputs each time.
 
-use thalweg_fuzz::{TARGETS, corpus, named};
+use thalweg_fuzz::{TARGETS, corpus, has_go_table, is_understood, named};
 
 const SEED: u64 = 16;
 
@@ -30,4 +30,15 @@ macro_rules! short {
 
 short! {
     profile pprof callgrind folded perf rules bytecode values elf dwarf unwind pclntab ledger region
+}
+
+/// Mutations of what is refused at once would find nothing.
+#[test]
+fn seeds_are_understood() {
+    let seeds = |name: &str| {
+        let target = named(name).expect("a target");
+        corpus::files(&corpus::folder(target)).expect("a corpus")
+    };
+    assert!(seeds("region").iter().all(|seed| is_understood(seed)));
+    assert!(seeds("pclntab").iter().all(|seed| has_go_table(seed)));
 }
