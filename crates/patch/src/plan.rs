@@ -15,8 +15,10 @@ use std::rc::Rc;
 use thalweg_symbols::{FunctionKind, Module};
 
 mod finish;
+mod hosts;
 
 pub(crate) use finish::plt_slot;
+use hosts::Hosts;
 
 /// What is known of one function so far.
 pub(crate) enum State {
@@ -62,8 +64,8 @@ pub(crate) struct Planner<'a, 'm> {
     pub states: Vec<State>,
     /// Rank of the next window in the order of writing.
     pub rank: u32,
-    /// Dead bytes by the function whose window displaced them: (start, end, function), unsorted.
-    hosts: Vec<(u64, u64, usize)>,
+    /// Dead bytes by the function whose window displaced them.
+    hosts: Hosts,
     /// Functions that are looked at more than once, and their neighbours.
     bodies: HashMap<usize, Rc<Body>>,
 }
@@ -185,7 +187,7 @@ impl<'i, 'm> Planner<'i, 'm> {
             space,
             states,
             rank: 0,
-            hosts: Vec::new(),
+            hosts: Hosts::default(),
             bodies: HashMap::new(),
         }
     }
@@ -375,7 +377,7 @@ impl Planner<'_, '_> {
                 planned.spare.retain(|&start| start != draft.start);
             }
             self.space.set(dead_from, draft.end, Byte::Dead);
-            self.hosts.push((draft.patch_end(), draft.end, function));
+            self.hosts.add(draft.patch_end(), draft.end, function);
         }
         any
     }
@@ -430,22 +432,16 @@ impl Planner<'_, '_> {
             .collect();
         for draft in drafts {
             if let Some(springboard) = draft.patch.springboard() {
-                let end = springboard + JUMP;
-                let host =
-                    |&&(s, e, h): &&(u64, u64, usize)| s < end && springboard < e && h != function;
-                needs.extend(
-                    self.hosts
-                        .iter()
-                        .filter(host)
-                        .map(|&(_, _, h)| (h, Need::Bytes)),
-                );
+                let hosts = self.hosts.of(springboard, springboard + JUMP);
+                let others = hosts.into_iter().filter(|&h| h != function);
+                needs.extend(others.map(|h| (h, Need::Bytes)));
             }
         }
         for draft in drafts {
             self.space.set(draft.start, draft.patch_end(), Byte::Taken);
             if draft.end > draft.patch_end() {
                 self.space.set(draft.patch_end(), draft.end, Byte::Dead);
-                self.hosts.push((draft.patch_end(), draft.end, function));
+                self.hosts.add(draft.patch_end(), draft.end, function);
             }
         }
         for draft in drafts {
