@@ -14,8 +14,8 @@ use thalweg_control::pruning::Pruning;
 use thalweg_model::{Metric, Profile};
 
 use crate::commands::{
-    attach, bench, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
-    man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
+    attach, bench, cache, calibrate, calls, checkpoint, completions, detach, diff, export, graph,
+    import, man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
 };
 use crate::live;
 use crate::metric::{self, Extra};
@@ -55,6 +55,7 @@ pub enum Command {
     Graph(graph::Args),
     Serve(serve::Args),
     Top(top::Args),
+    Cache(cache::Args),
     Calibrate(calibrate::Args),
     Bench(bench::Args),
     #[command(hide = true)]

@@ -25,8 +25,12 @@ use crate::args::{Cli, Command};
 const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
+    thalweg_control::clock::began();
     let cli = Cli::parse();
-    match run(cli.command) {
+    commands::cache::enable();
+    let result = run(cli.command);
+    thalweg_control::cache::finish();
+    match result {
         Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -57,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Graph(args) => commands::graph::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Top(args) => commands::top::run(args),
+        Command::Cache(args) => commands::cache::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),

@@ -161,7 +161,7 @@ pub fn instrument(
 ) -> Result<Attached> {
     let pid = launched.pid();
     let stopped = launched.stopped().ok_or_else(|| gone(pid))?;
-    instrument_stopped(stopped, options, command, Moment::now(), progress)
+    instrument_stopped(stopped, options, command, clock::began(), progress)
 }
 
 /// The same for any process that stands there. `started`: some moment, the longer ago the better the clock is known.

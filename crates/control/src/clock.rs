@@ -1,5 +1,6 @@
 //! The time-stamp counter and what it is worth in nanoseconds.
 
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The counter and the raw monotonic clock read at the same moment.
@@ -40,6 +41,13 @@ impl Moment {
         let now = Moment::now();
         (now.ticks - earlier.ticks) as f64 * 1e9 / (now.monotonic_ns - earlier.monotonic_ns) as f64
     }
+}
+
+static BEGAN: OnceLock<Moment> = OnceLock::new();
+
+/// When this was first called: the longer ago a moment is, the better it tells the rate, and the less has to be waited for.
+pub fn began() -> Moment {
+    *BEGAN.get_or_init(Moment::now)
 }
 
 pub fn ticks() -> u64 {

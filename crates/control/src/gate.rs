@@ -48,6 +48,21 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Kind; 12] = [
+        Kind::LinkMap,
+        Kind::Exec,
+        Kind::ExecAt,
+        Kind::ExecFile,
+        Kind::Checkpoint,
+        Kind::NewThread(Maker::Clone),
+        Kind::NewThread(Maker::Clone3),
+        Kind::Prctl,
+        Kind::Syscall,
+        Kind::ArchPrctl,
+        Kind::GsBase,
+        Kind::Birth,
+    ];
+
     pub fn number(self) -> u32 {
         match self {
             Kind::LinkMap => shm::GATE_KIND_LINK_MAP,

@@ -12,6 +12,7 @@ pub mod agent;
 mod alloc;
 pub mod attach;
 pub mod budget;
+pub mod cache;
 pub mod clock;
 mod coroutines;
 pub mod counters;

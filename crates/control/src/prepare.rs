@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_model as model;
 use thalweg_patch::{Emitted, ModulePlan, Patch, Placement, ProbeEncoder};
@@ -138,127 +139,42 @@ impl Build {
             }
             None => None,
         };
-        let mut catalog = survey.catalog();
-        catalog.meta = meta;
-        let skipped = catalog.skipped.len();
-        let catalog = model::write(&catalog)
-            .map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
-        let mut build = Build {
+        // Two things that take long and do not need each other.
+        let (described, placed) = std::thread::scope(|scope| {
+            let described = scope.spawn(|| describe(&survey, meta));
+            let placed = place(&survey, &numbers, measure, &maps);
+            (joined(described), placed)
+        });
+        let (catalog, skipped) = described?;
+        let (code, ledger) = placed?;
+        let (ledger_bytes, changes) = std::thread::scope(|scope| {
+            let encoded = scope.spawn(|| ledger.encode());
+            let changes = Changes::prepare(pid, &ledger);
+            (joined(encoded), changes)
+        });
+        let mut layout = shm::Layout::new(
+            functions as u64,
+            catalog.len() as u64,
+            ledger_bytes.len() as u64,
+            measure.memory,
+        );
+        if measure.alloc {
+            layout = layout.with_alloc();
+        }
+        Ok(Build {
             survey,
             numbers,
             catalog,
-            ledger: Ledger::default(),
-            ledger_bytes: Vec::new(),
-            code: Vec::new(),
-            changes: Changes::default(),
-            layout: shm::Layout::new(0, 0, 0, 0),
+            ledger,
+            ledger_bytes,
+            code,
+            changes: changes?,
+            layout,
             measure,
             functions: functions as u32,
             skipped,
             rules,
-        };
-        build.place(&maps)?;
-        build.changes = Changes::prepare(pid, &build.ledger)?;
-        Ok(build)
-    }
-
-    /// Chooses addresses among the gaps of `maps` and makes stubs and patches for them.
-    fn place(&mut self, maps: &[Mapping]) -> Result<()> {
-        let extents: Vec<_> = self
-            .survey
-            .modules
-            .iter()
-            .map(|m| (m.low, m.high, stub_bytes(m)))
-            .collect();
-        let mut taken = maps.to_vec();
-        let mut ledger = Ledger::default();
-        self.code.clear();
-        // Modules that need their stubs at a certain distance have a region of their own.
-        let modules = &self.survey.modules;
-        let is_near = |i: usize| modules[i].top_byte.is_none();
-        let near: Vec<_> = (0..extents.len())
-            .map(|i| {
-                (
-                    extents[i].0,
-                    extents[i].1,
-                    if is_near(i) { extents[i].2 } else { 0 },
-                )
-            })
-            .collect();
-        let far = (0..extents.len()).filter(|&i| !is_near(i));
-        let far = far.map(|i| place::Cluster {
-            members: vec![i],
-            low: extents[i].0,
-            high: extents[i].1,
-            stub_bytes: extents[i].2,
-        });
-        for cluster in place::clusters(&near).into_iter().chain(far) {
-            let needed = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
-            let place = |len| {
-                let first = &modules[cluster.members[0]];
-                let start = match first.top_byte {
-                    Some(_) => distant_place(first, &taken, len)?,
-                    None => place::find_gap(&taken, cluster.low, cluster.high, len)?,
-                };
-                Some((start, len))
-            };
-            let found = place(needed + SPARE).or_else(|| place(needed));
-            let (start, len) = found.ok_or_else(|| {
-                Error::Other(format!(
-                    "no free address range of {needed} bytes within reach of {:#x}",
-                    cluster.low
-                ))
-            })?;
-            taken.push(reserved(start, len));
-            taken.sort_by_key(|m| m.start);
-            let mut region = CodeRegion {
-                start,
-                len,
-                used: needed,
-                stubs: Vec::new(),
-            };
-            let mut at = start + page_up(agent::IMAGE.len() as u64);
-            for &member in &cluster.members {
-                let surveyed = &self.survey.modules[member];
-                let numbers = &self.numbers[member];
-                for mut emitted in emit(surveyed, numbers, self.measure.probes(), start, at)? {
-                    region
-                        .stubs
-                        .push((emitted.at, std::mem::take(&mut emitted.code.stubs)));
-                    ledger.add(emitted.code, emitted.switches);
-                }
-                at += extents[member].2;
-            }
-            self.code.push(region);
-        }
-        if self.code.len() > shm::MAX_CODE_REGIONS {
-            return Err(Error::Other(
-                "the target's modules lie too far apart for one profile".into(),
-            ));
-        }
-        ledger.texts = self
-            .survey
-            .modules
-            .iter()
-            .flat_map(|m| m.text.iter().copied())
-            .collect();
-        let modules = self.survey.modules.iter().zip(&self.numbers);
-        ledger.homes = modules
-            .filter_map(|(surveyed, numbers)| Home::of(surveyed, numbers))
-            .collect();
-        ledger.sort();
-        self.ledger_bytes = ledger.encode();
-        self.ledger = ledger;
-        self.layout = shm::Layout::new(
-            u64::from(self.functions),
-            self.catalog.len() as u64,
-            self.ledger_bytes.len() as u64,
-            self.measure.memory,
-        );
-        if self.measure.alloc {
-            self.layout = self.layout.with_alloc();
-        }
-        Ok(())
+        })
     }
 
     /// The header and the tables, for the region at `base`. What threads have is added when they stand still.
@@ -402,6 +318,168 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// What the profile will say of the target's functions, as bytes; and how many of them are skipped.
+fn describe(survey: &Survey, meta: model::Meta) -> Result<(Vec<u8>, usize)> {
+    let mut catalog = survey.catalog();
+    catalog.meta = meta;
+    let bytes = model::write(&catalog)
+        .map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
+    Ok((bytes, catalog.skipped.len()))
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Chooses addresses among the gaps of `maps` and makes stubs and patches for them.
+fn place(
+    survey: &Survey,
+    numbers: &[Vec<u32>],
+    measure: Measure,
+    maps: &[Mapping],
+) -> Result<(Vec<CodeRegion>, Ledger)> {
+    let modules = &survey.modules;
+    let (mut code, sites) = regions(modules, maps)?;
+    let mut ledger = Ledger::default();
+    for (site, emitted) in sites
+        .iter()
+        .zip(emit_all(modules, numbers, measure, &sites))
+    {
+        for mut emitted in emitted? {
+            let stubs = std::mem::take(&mut emitted.code.stubs);
+            code[site.region].stubs.push((emitted.at, stubs));
+            ledger.add(emitted.code, emitted.switches);
+        }
+    }
+    ledger.texts = modules
+        .iter()
+        .flat_map(|m| m.text.iter().copied())
+        .collect();
+    let with_numbers = modules.iter().zip(numbers);
+    ledger.homes = with_numbers
+        .filter_map(|(surveyed, numbers)| Home::of(surveyed, numbers))
+        .collect();
+    ledger.sort();
+    Ok((code, ledger))
+}
+
+/// Where the stubs of a module go.
+struct Site {
+    module: usize,
+    region: usize,
+    agent: u64,
+    stubs: u64,
+}
+
+/// Room for the stubs of all modules, and each module's place in it.
+fn regions(modules: &[Surveyed], maps: &[Mapping]) -> Result<(Vec<CodeRegion>, Vec<Site>)> {
+    let extents: Vec<_> = modules
+        .iter()
+        .map(|m| (m.low, m.high, stub_bytes(m)))
+        .collect();
+    let mut taken = maps.to_vec();
+    let (mut code, mut sites) = (Vec::new(), Vec::new());
+    // Modules that need their stubs at a certain distance have a region of their own.
+    let is_near = |i: usize| modules[i].top_byte.is_none();
+    let near: Vec<_> = (0..extents.len())
+        .map(|i| {
+            let (low, high, bytes) = extents[i];
+            (low, high, if is_near(i) { bytes } else { 0 })
+        })
+        .collect();
+    let far = (0..extents.len()).filter(|&i| !is_near(i));
+    let far = far.map(|i| place::Cluster {
+        members: vec![i],
+        low: extents[i].0,
+        high: extents[i].1,
+        stub_bytes: extents[i].2,
+    });
+    for cluster in place::clusters(&near).into_iter().chain(far) {
+        let needed = page_up(agent::IMAGE.len() as u64) + cluster.stub_bytes;
+        let place = |len| {
+            let first = &modules[cluster.members[0]];
+            let start = match first.top_byte {
+                Some(_) => distant_place(first, &taken, len)?,
+                None => place::find_gap(&taken, cluster.low, cluster.high, len)?,
+            };
+            Some((start, len))
+        };
+        let found = place(needed + SPARE).or_else(|| place(needed));
+        let (start, len) = found.ok_or_else(|| {
+            Error::Other(format!(
+                "no free address range of {needed} bytes within reach of {:#x}",
+                cluster.low
+            ))
+        })?;
+        taken.push(reserved(start, len));
+        taken.sort_by_key(|m| m.start);
+        let mut stubs = start + page_up(agent::IMAGE.len() as u64);
+        for &module in &cluster.members {
+            sites.push(Site {
+                module,
+                region: code.len(),
+                agent: start,
+                stubs,
+            });
+            stubs += extents[module].2;
+        }
+        code.push(CodeRegion {
+            start,
+            len,
+            used: needed,
+            stubs: Vec::new(),
+        });
+    }
+    if code.len() > shm::MAX_CODE_REGIONS {
+        return Err(Error::Other(
+            "the target's modules lie too far apart for one profile".into(),
+        ));
+    }
+    Ok((code, sites))
+}
+
+/// Makes the code of all modules, on as many threads as there are processors for; the results are in the order of `sites`.
+fn emit_all(
+    modules: &[Surveyed],
+    numbers: &[Vec<u32>],
+    measure: Measure,
+    sites: &[Site],
+) -> Vec<Result<Vec<EmittedAt>>> {
+    /// Below this many functions a thread is not worth its start.
+    const WORTH_A_THREAD: usize = 2000;
+    let emit_one = |site: &Site| {
+        let (module, numbers) = (&modules[site.module], &numbers[site.module]);
+        emit(module, numbers, measure.probes(), site.agent, site.stubs)
+    };
+    let size = |site: &Site| modules[site.module].plan.functions.len();
+    let work: usize = sites.iter().map(size).sum();
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let workers = processors.min(work / WORTH_A_THREAD).min(8);
+    if workers < 2 {
+        return sites.iter().map(emit_one).collect();
+    }
+    // The longest first.
+    let mut order: Vec<usize> = (0..sites.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(size(&sites[index])));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((index, emit_one(&sites[index])));
+        }
+        done
+    };
+    let mut made: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+        let here = work();
+        threads.into_iter().flat_map(joined).chain(here).collect()
+    });
+    made.sort_by_key(|(index, _)| *index);
+    made.into_iter().map(|(_, emitted)| emitted).collect()
 }
 
 /// Where `len` bytes of stubs go that have to be at a certain distance from their module's Go code.

@@ -1,17 +1,20 @@
 //! The target's code before it is touched: which files it has mapped, what functions they hold, what would be patched.
 
-use std::collections::{HashMap, HashSet};
+pub(crate) mod kept;
+
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use thalweg_model as model;
 use thalweg_patch::{EntersKernel, GoPlan, ModulePlan, Watched};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::alloc;
+use crate::cache;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::gate;
@@ -19,15 +22,16 @@ use crate::kernel;
 use crate::ledger::Text;
 use crate::limits;
 use crate::proc::{self, Mapping, Pid};
+use crate::survey::kept::FileKey;
 
 /// One module of the target, analysed and planned.
 #[derive(Clone)]
 pub struct Surveyed {
     pub module: Arc<Module>,
-    pub plan: ModulePlan,
+    pub plan: Arc<ModulePlan>,
     /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
     pub gates: Vec<(usize, gate::Kind)>,
-    pub gate_plan: ModulePlan,
+    pub gate_plan: Arc<ModulePlan>,
     /// Functions that allocate or free, if that is counted, and how; and those by which the program asks for its figures.
     pub allocators: Vec<(usize, u32)>,
     /// Functions that make system calls themselves, if those are counted; in the order of the functions.
@@ -68,6 +72,9 @@ impl Survey {
     pub fn of_process(pid: Pid, filter: &Filter, progress: Progress) -> Result<Survey> {
         let maps = proc::maps(pid)?;
         let files = group_by_file(&maps);
+        // The longest first, so that no thread is left with it at the end.
+        let mut order: Vec<usize> = (0..files.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(files[index].mapped_bytes()));
         let done = AtomicUsize::new(0);
         let next = AtomicUsize::new(0);
         let results: Mutex<Vec<(usize, FileResult)>> = Mutex::default();
@@ -80,7 +87,10 @@ impl Survey {
                 scope.spawn(|| {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(file) = files.get(index) else { return };
+                        let Some(&index) = order.get(index) else {
+                            return;
+                        };
+                        let file = &files[index];
                         let result = survey_file(pid, file, filter);
                         progress(
                             done.fetch_add(1, Ordering::Relaxed) + 1,
@@ -120,9 +130,14 @@ impl Survey {
 
     /// One file, as if it were mapped at its own addresses.
     pub fn of_file(path: &Path, filter: &Filter) -> Result<Survey> {
-        let module =
-            Module::load(path).map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
-        let surveyed = plan_module(module, path.to_path_buf(), 0, filter);
+        let io = |source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        };
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let file = thalweg_symbols::open_regular(path).map_err(io)?;
+        let surveyed = analysed(&name.to_string_lossy(), &file, path.to_path_buf(), filter)
+            .map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
         Ok(Survey {
             modules: vec![surveyed],
             unreadable: Vec::new(),
@@ -266,6 +281,11 @@ pub(crate) struct MappedFile<'a> {
 }
 
 impl MappedFile<'_> {
+    fn mapped_bytes(&self) -> u64 {
+        let mappings = self.mappings.iter();
+        mappings.map(|m| m.end.0.saturating_sub(m.start.0)).sum()
+    }
+
     /// The first of its executable ones.
     pub(crate) fn code(&self) -> &Mapping {
         self.mappings
@@ -311,66 +331,12 @@ pub(crate) fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileR
     let text = file.code();
     let path = text.path.clone().unwrap_or_default();
     let handle = proc::file_of(pid, text).map_err(|e| fail(e.to_string()))?;
-    let key = FileKey::of(&handle, &path, filter);
-    let known = key.as_ref().and_then(|key| kept().get(key).cloned());
-    let mut surveyed = match known {
-        Some(surveyed) => surveyed,
-        None => {
-            let mut data = Vec::new();
-            read_all(handle, &path, &mut data).map_err(|e| fail(e.to_string()))?;
-            let module = Module::parse(&file.name, &data, &DebugLookup::for_path(&path))
-                .map_err(|e| fail(e.to_string()))?;
-            let surveyed = plan_module(module, path, 0, filter);
-            if let Some(key) = key {
-                let mut all = kept();
-                if all.len() >= KEPT {
-                    all.clear();
-                }
-                all.insert(key, surveyed.clone());
-            }
-            surveyed
-        }
-    };
+    let mut surveyed =
+        analysed(&file.name, &handle, path, filter).map_err(|e| fail(e.to_string()))?;
     surveyed
         .settle(file)
         .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
     Ok(surveyed)
-}
-
-/// Analysed files, for the next process that maps them (all those of a shell script need the same libc), and for when they are
-/// loaded again.
-static ANALYSED: LazyLock<Mutex<HashMap<FileKey, Surveyed>>> = LazyLock::new(Mutex::default);
-/// A libc takes some megabytes.
-const KEPT: usize = 64;
-
-/// One file at one moment, as one filter sees it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct FileKey {
-    dev: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    path: PathBuf,
-    filter: String,
-}
-
-impl FileKey {
-    fn of(file: &File, path: &Path, filter: &Filter) -> Option<FileKey> {
-        use std::os::unix::fs::MetadataExt;
-        let meta = file.metadata().ok()?;
-        Some(FileKey {
-            dev: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            path: path.to_path_buf(),
-            filter: format!("{filter:?}"),
-        })
-    }
-}
-
-fn kept() -> MutexGuard<'static, HashMap<FileKey, Surveyed>> {
-    ANALYSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Surveyed {
@@ -389,7 +355,7 @@ impl Surveyed {
 
     /// Takes everything back that was planned.
     pub(crate) fn leave_alone(&mut self, reason: &'static str) {
-        self.plan = ModulePlan::default();
+        self.plan = Arc::default();
         self.top_byte = None;
         self.left_alone = Some(reason);
     }
@@ -406,7 +372,29 @@ impl Surveyed {
     }
 }
 
-fn read_all(mut handle: File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
+/// What is in a file and what is done to it, found out once.
+fn analysed(name: &str, file: &File, path: PathBuf, filter: &Filter) -> Result<Surveyed> {
+    let key = FileKey::of(file, &path, filter);
+    if let Some(surveyed) = key.as_ref().and_then(|key| kept::find(key, file)) {
+        return Ok(surveyed);
+    }
+    let mut data = Vec::new();
+    read_all(file, &path, &mut data)?;
+    let lookup = DebugLookup::for_path(&path);
+    let module =
+        Module::parse(name, &data, &lookup).map_err(|error| Error::Other(error.to_string()))?;
+    let surveyed = plan_module(module, path, 0, filter);
+    if let Some(key) = key {
+        if cache::is_enabled() {
+            let debug_files = thalweg_symbols::debug_candidates(&data, &lookup);
+            cache::note(&key, file, debug_files, &surveyed);
+        }
+        kept::keep(key, surveyed.clone());
+    }
+    Ok(surveyed)
+}
+
+fn read_all(mut handle: &File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
     handle
         .read_to_end(data)
         .map(drop)
@@ -509,9 +497,9 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let high = module.segments.last().map_or(0, |s| s.vaddr + s.mem_size);
     Surveyed {
         module: Arc::new(module),
-        plan,
+        plan: Arc::new(plan),
         gates,
-        gate_plan,
+        gate_plan: Arc::new(gate_plan),
         allocators,
         enters_kernel,
         watched,

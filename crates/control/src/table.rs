@@ -5,8 +5,11 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
+use thalweg_patch::ModulePlan;
 use thalweg_shm as shm;
+use thalweg_symbols::Module;
 
 use crate::error::Result;
 use crate::memory::Shared;
@@ -19,8 +22,8 @@ pub struct Table {
     words: Vec<u64>,
     /// Words that are not 0.
     used: usize,
-    /// Linkage names of probed functions.
-    names: HashSet<String>,
+    /// Whose functions are probed.
+    known: Vec<(Arc<Module>, Arc<ModulePlan>)>,
 }
 
 impl Table {
@@ -28,15 +31,10 @@ impl Table {
         let mut table = Table {
             words: vec![0; entries as usize],
             used: 0,
-            names: HashSet::new(),
+            known: Vec::new(),
         };
-        for surveyed in modules {
-            table.know(surveyed);
-        }
-        for surveyed in modules {
-            for address in table.entries_of(surveyed) {
-                table.place(address);
-            }
+        for address in table.add(modules) {
+            table.place(address);
         }
         table
     }
@@ -47,8 +45,7 @@ impl Table {
 
     /// Enters a module that was loaded.
     pub fn insert(&mut self, shared: &Shared, surveyed: &Surveyed) -> Result<()> {
-        self.know(surveyed);
-        for address in self.entries_of(surveyed) {
+        for address in self.add(std::slice::from_ref(surveyed)) {
             if let Some(index) = self.place(address) {
                 self.write(shared, index)?;
             }
@@ -67,25 +64,34 @@ impl Table {
         Ok(())
     }
 
-    fn know(&mut self, surveyed: &Surveyed) {
-        let functions = &surveyed.module.functions;
-        let planned = surveyed.plan.functions.iter();
-        let names = planned.filter_map(|plan| functions[plan.function].linkage_name.clone());
-        self.names.extend(names);
-    }
-
-    /// The probed functions of a module, and its stubs by which the loader binds calls to probed ones at their first use.
-    fn entries_of(&self, surveyed: &Surveyed) -> Vec<u64> {
-        let functions = surveyed.plan.functions.iter();
-        let starts = functions.map(|plan| surveyed.module.functions[plan.function].start);
-        let slots = surveyed.module.lazy_slots.iter();
-        let lazy = slots
-            .filter(|slot| self.names.contains(&slot.symbol))
-            .map(|slot| slot.stub);
-        starts
-            .chain(lazy)
-            .map(|address| address + surveyed.bias)
-            .collect()
+    /// The probed functions of these modules, and their stubs by which the loader binds calls to probed ones, of these or those
+    /// that were there before, at their first use.
+    fn add(&mut self, modules: &[Surveyed]) -> Vec<u64> {
+        let parts = modules.iter();
+        self.known
+            .extend(parts.map(|m| (m.module.clone(), m.plan.clone())));
+        let slots = modules.iter().flat_map(|m| &m.module.lazy_slots);
+        let wanted: HashSet<&str> = slots.map(|slot| slot.symbol.as_str()).collect();
+        let probed: HashSet<&str> = self
+            .known
+            .iter()
+            .flat_map(|(module, plan)| {
+                let functions = plan.functions.iter();
+                functions.map(|plan| module.functions[plan.function].linkage_name.as_deref())
+            })
+            .flatten()
+            .filter(|name| wanted.contains(name))
+            .collect();
+        let mut addresses = Vec::new();
+        for surveyed in modules {
+            let functions = surveyed.plan.functions.iter();
+            let starts = functions.map(|plan| surveyed.module.functions[plan.function].start);
+            let slots = surveyed.module.lazy_slots.iter();
+            let lazy = slots.filter(|slot| probed.contains(slot.symbol.as_str()));
+            let own = starts.chain(lazy.map(|slot| slot.stub));
+            addresses.extend(own.map(|address| address + surveyed.bias));
+        }
+        addresses
     }
 
     /// At most three quarters full, so that searches end soon; what finds no room is taken for code without probes.

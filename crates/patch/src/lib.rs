@@ -32,6 +32,7 @@ mod pun;
 mod relocate;
 mod solve;
 mod space;
+mod store;
 mod targets;
 pub mod verify;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct CfiTable {
     /// Each entry holds from its address to that of the next one; address order.
-    rows: Vec<(u64, Option<bool>)>,
+    pub(crate) rows: Vec<(u64, Option<bool>)>,
     /// Start, end and place in .eh_frame of each frame description, address order: `unwind` finds them by this.
     pub(crate) entries: Arc<Vec<FrameEntry>>,
     /// .eh_frame itself.

@@ -38,33 +38,55 @@ impl DebugLookup {
 /// Reads the separate debug file of `elf`; one that does not belong to this very build is passed over.
 pub(crate) fn find(elf: &Elf<'_>, lookup: &DebugLookup) -> Option<Vec<u8>> {
     let build_id = elf.build_id();
-    if let Some(id) = &build_id {
-        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
-        for root in &lookup.roots {
-            let path = root
-                .join(".build-id")
-                .join(&hex[..2])
-                .join(format!("{}.debug", &hex[2..]));
-            if let Some(data) = read_matching(&path, elf, |debug, _| debug.build_id() == build_id) {
-                return Some(data);
-            }
-        }
-    }
-    let (name, crc) = debug_link(elf)?;
-    let directory = lookup.directory.as_deref()?;
-    let beside = [directory.join(&name), directory.join(".debug").join(&name)];
-    let below_roots = lookup.roots.iter().map(|root| {
-        root.join(directory.strip_prefix("/").unwrap_or(directory))
-            .join(&name)
-    });
-    beside.into_iter().chain(below_roots).find_map(|path| {
-        read_matching(&path, elf, |debug, data| {
-            match (&build_id, debug.build_id()) {
-                (Some(ours), Some(theirs)) => *ours == theirs,
-                _ => crc32(data) == crc,
-            }
+    let by_id = by_build_id(elf, lookup)
+        .into_iter()
+        .find_map(|path| read_matching(&path, elf, |debug, _| debug.build_id() == build_id));
+    by_id.or_else(|| {
+        let (_, crc) = debug_link(elf)?;
+        by_link(elf, lookup).into_iter().find_map(|path| {
+            read_matching(&path, elf, |debug, data| {
+                match (&build_id, debug.build_id()) {
+                    (Some(ours), Some(theirs)) => *ours == theirs,
+                    _ => crc32(data) == crc,
+                }
+            })
         })
     })
+}
+
+/// Every file that may be the separate debug file of what is in `data`, there or not.
+pub fn debug_candidates(data: &[u8], lookup: &DebugLookup) -> Vec<PathBuf> {
+    let Ok(elf) = Elf::parse("", data) else {
+        return Vec::new();
+    };
+    let mut paths = by_build_id(&elf, lookup);
+    paths.extend(by_link(&elf, lookup));
+    paths
+}
+
+fn by_build_id(elf: &Elf<'_>, lookup: &DebugLookup) -> Vec<PathBuf> {
+    let Some(id) = elf.build_id() else {
+        return Vec::new();
+    };
+    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    let (first, rest) = hex.split_at(2.min(hex.len()));
+    let name = format!("{rest}.debug");
+    let roots = lookup.roots.iter();
+    roots
+        .map(|root| root.join(".build-id").join(first).join(&name))
+        .collect()
+}
+
+fn by_link(elf: &Elf<'_>, lookup: &DebugLookup) -> Vec<PathBuf> {
+    let (Some((name, _)), Some(directory)) = (debug_link(elf), lookup.directory.as_deref()) else {
+        return Vec::new();
+    };
+    let mut paths = vec![directory.join(&name), directory.join(".debug").join(&name)];
+    paths.extend(lookup.roots.iter().map(|root| {
+        root.join(directory.strip_prefix("/").unwrap_or(directory))
+            .join(&name)
+    }));
+    paths
 }
 
 fn read_matching(

@@ -5,7 +5,9 @@
 
 use crate::bytes::{c_string, slice, u16_at, u32_at, u64_at};
 use crate::{Section, Segment};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -78,6 +80,58 @@ pub(crate) struct Header {
     pub offset: u64,
     pub size: u64,
     pub link: u32,
+}
+
+/// A file of which only the headers, the notes and the name of a debug file were read, and the rest is zero. `None` where that is
+/// not worth its while, or the headers make no sense.
+pub(crate) fn read_headers(file: &File) -> Option<Vec<u8>> {
+    /// Beyond it the zeros may be more than the address space has.
+    const LONGEST: u64 = 4 << 30;
+    /// Program headers, notes, names: none of them is longer.
+    const LONGEST_PART: u64 = 16 << 20;
+    /// What a section may have that is not loaded: the name of a debug file.
+    const SMALL: u64 = 4096;
+    let size = file.metadata().ok()?.len();
+    if size > LONGEST {
+        return None;
+    }
+    let mut data = vec![0; usize::try_from(size).ok()?];
+    let fill = |data: &mut Vec<u8>, offset: u64, len: u64| {
+        let end = offset.checked_add(len).filter(|&end| end <= size)?;
+        let place = data.get_mut(offset as usize..end as usize)?;
+        (len <= LONGEST_PART).then_some(())?;
+        file.read_exact_at(place, offset).ok()
+    };
+    fill(&mut data, 0, 64)?;
+    let offset = u64_at(&data, 32)?;
+    let len = u64::from(u16_at(&data, 54)?) * u64::from(u16_at(&data, 56)?);
+    fill(&mut data, offset, len)?;
+    let mut notes = Elf::parse("", &data).ok()?.notes;
+    let offset = u64_at(&data, 40)?;
+    if offset != 0 {
+        fill(&mut data, offset, 64)?;
+        let count = match u16_at(&data, 60)? {
+            0 => u64_at(&data, usize::try_from(offset.checked_add(32)?).ok()?)?,
+            n => u64::from(n),
+        };
+        let len = u64::from(u16_at(&data, 58)?).checked_mul(count)?;
+        fill(&mut data, offset, len)?;
+        let headers = Elf::parse("", &data).ok()?.headers;
+        let names = match u16_at(&data, 62)? {
+            0xffff => return None,
+            n => headers.get(usize::from(n)),
+        };
+        notes.extend(names.map(|names| (names.offset, names.size)));
+        let unloaded = |h: &&Header| h.flags & SHF_ALLOC == 0 && h.kind != SHT_NOBITS;
+        let small = headers.iter().filter(unloaded).filter(|h| h.size <= SMALL);
+        notes.extend(small.map(|h| (h.offset, h.size)));
+        let build_ids = headers.iter().filter(|h| h.kind == SHT_NOTE);
+        notes.extend(build_ids.map(|h| (h.offset, h.size)));
+    }
+    for (offset, len) in notes {
+        fill(&mut data, offset, len)?;
+    }
+    Some(data)
 }
 
 /// The headers of a file; says nothing yet about whether the contents are there. A separate debug file gets no further.

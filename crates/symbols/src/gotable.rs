@@ -92,6 +92,12 @@ pub(crate) fn is_go(sections: &[Section]) -> bool {
         .any(|s| s.name.ends_with(".gopclntab") || s.name == ".go.buildinfo")
 }
 
+/// How many bytes all names of a file of this size together may take: those of a hostile one may share one long string.
+pub(crate) fn name_budget(file_size: u64) -> usize {
+    let budget = file_size.saturating_mul(8).saturating_add(1 << 20);
+    usize::try_from(budget).unwrap_or(usize::MAX)
+}
+
 /// The table, if there is one of a version that is known, and it describes code that is there.
 pub(crate) fn read(sections: &[Section], name_budget: usize) -> Option<GoTable> {
     let named = sections.iter().filter(|s| s.name.ends_with(".gopclntab"));

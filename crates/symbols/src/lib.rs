@@ -7,6 +7,7 @@
 //! `pointers` collects what points into code, `rseq` finds restartable sequences,
 //! `functions` makes one list of all of it, `kinds` says what may be probed.
 //! `gotable` has what Go programs know of themselves.
+//! `store` turns a module into bytes and back.
 //! `lines` and `unwind` serve the reports and the moment of attaching, `dwarf` both `lines` and whoever reads types.
 #![forbid(unsafe_code)]
 
@@ -30,11 +31,12 @@ mod pointers;
 mod reach;
 mod regular;
 mod rseq;
+pub mod store;
 mod symtab;
 mod unwind;
 
 pub use cfi::CfiTable;
-pub use debugfile::DebugLookup;
+pub use debugfile::{DebugLookup, debug_candidates};
 pub use dwarf::{Dwarf, Reader, debug_info, debug_info_of};
 pub use elf::Error;
 pub use gotable::{GoFrame, GoFunction, GoTable};

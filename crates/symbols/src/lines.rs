@@ -4,7 +4,7 @@
 
 use crate::debugfile::{self, DebugLookup};
 use crate::dwarf::{self, Reader};
-use crate::elf::Elf;
+use crate::elf::{self, Elf};
 use crate::regular;
 use std::path::Path;
 
@@ -18,6 +18,9 @@ impl Lines {
     /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another build than `build_id`
     /// (in hexadecimal digits; empty: not known).
     pub fn load(path: &Path, build_id: &str) -> Lines {
+        if has_none(path, build_id) {
+            return Lines::default();
+        }
         match regular::read(path) {
             Ok(data) if build_id.is_empty() || has_build_id(&data, build_id) => {
                 Lines::parse(&data, &DebugLookup::for_path(path))
@@ -53,6 +56,22 @@ pub(crate) fn has_build_id(data: &[u8], wanted: &str) -> bool {
     let id = Elf::parse("", data).ok().and_then(|elf| elf.build_id());
     let hex = |id: Vec<u8>| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
     id.map(hex).as_deref() == Some(wanted)
+}
+
+/// Whether the headers of a file tell that there are no lines to be had, without a look at the rest of it.
+fn has_none(path: &Path, build_id: &str) -> bool {
+    let headers = regular::open(path).ok();
+    let Some(headers) = headers.and_then(|file| elf::read_headers(&file)) else {
+        return false;
+    };
+    let Ok(elf) = Elf::parse("", &headers) else {
+        return false;
+    };
+    if !build_id.is_empty() && !has_build_id(&headers, build_id) {
+        return true;
+    }
+    let candidates = debugfile::debug_candidates(&headers, &DebugLookup::for_path(path));
+    !has_lines(&elf) && !candidates.iter().any(|path| path.exists())
 }
 
 fn has_lines(elf: &Elf<'_>) -> bool {

@@ -46,7 +46,7 @@ impl Module {
         let relocations = pointers::relocations(&elf, &dynamic, &code);
         let rseq = rseq::find(&sections, &relocations, &code);
         let in_data = pointers::in_data(&elf, &sections, &relocations, &code);
-        let name_budget = data.len().saturating_mul(8).saturating_add(1 << 20);
+        let name_budget = gotable::name_budget(data.len() as u64);
         let lazy_slots = lazy::slots(&elf, &dynamic, &code, name_budget);
         let functions::Built {
             mut functions,

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod bench;
+pub mod cache;
 pub mod calibrate;
 pub mod calls;
 pub mod checkpoint;

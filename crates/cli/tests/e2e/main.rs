@@ -5,6 +5,7 @@ mod alone;
 mod attach;
 mod bad_input;
 mod budget;
+mod cached;
 mod calls;
 mod checkpoints;
 mod counters;

@@ -9,13 +9,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
-/// No test waits for a calibration that it did not ask for, nor depends on one that somebody made on this machine.
+/// No test waits for a calibration that it did not ask for, nor depends on one that somebody made on this machine. Analysed files
+/// are kept for the other tests, apart from the user's.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
     command
         .env("THALWEG_NO_CALIBRATE", "1")
         .env("THALWEG_KEEP_SECONDS", "120")
-        .env("XDG_STATE_HOME", "/nonexistent");
+        .env("XDG_STATE_HOME", "/nonexistent")
+        .env_remove("THALWEG_CACHE")
+        .env("XDG_CACHE_HOME", super::scratch::root().join("cache"));
     command
 }
 
