@@ -1,6 +1,6 @@
 /* The frame of a program with thousands of functions (written by the tests into many_functions.S): one thread
  * spins and keeps the largest gap between two readings of the clock, one calls the functions and checks them.
- * Commands on stdin: "reset", "gap" (prints nanoseconds), "calls" (prints calls made), "end". */
+ * Arguments: how many threads sleep beside them, and how many spin (1). Commands on stdin: "reset", "gap" (prints nanoseconds), "calls" (prints calls made), "end". */
 #include "target.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -64,11 +64,40 @@ FN void *call_all(void *unused)
     }
 }
 
-int main(void)
+/* Some frames deep, as threads of real programs are. */
+FN void sleep_deeply(unsigned depth)
 {
-    pthread_t thread;
-    pthread_create(&thread, 0, spin, 0);
-    pthread_create(&thread, 0, call_all, 0);
+    if (depth)
+        sleep_deeply(depth - 1);
+    else
+        for (;;) {
+            struct timespec span = { 3600, 0 };
+            nanosleep(&span, 0);
+        }
+    __asm__ volatile("");
+}
+
+FN void *sleeper(void *unused)
+{
+    (void)unused;
+    sleep_deeply(12);
+    return 0;
+}
+
+static void start(void *(*body)(void *), int count)
+{
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 1 << 17);
+    for (pthread_t thread; count > 0; count--)
+        CHECK(pthread_create(&thread, &small, body, 0) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    start(sleeper, argc > 1 ? atoi(argv[1]) : 0);
+    start(spin, argc > 2 ? atoi(argv[2]) : 1);
+    start(call_all, 1);
     char line[64];
     printf("ready %u\n", many_count);
     fflush(stdout);

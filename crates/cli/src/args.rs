@@ -127,6 +127,25 @@ pub struct MeasureArgs {
     /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
     #[arg(long)]
     pub refuse_rseq: bool,
+
+    #[command(flatten)]
+    pub stop: StopArgs,
+}
+
+/// How the target is stopped, wherever it is.
+#[derive(Args, Clone, Debug)]
+pub struct StopArgs {
+    /// How long all threads may stand still for one that does not stop because it sleeps uninterruptibly (state D). Then
+    /// they run on, and it is tried again ever more rarely
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_duration)]
+    pub stop_timeout: Duration,
+}
+
+impl StopArgs {
+    /// For all stops of this process.
+    pub fn apply(&self) {
+        thalweg_control::tracee::set_stop_timeout(self.stop_timeout);
+    }
 }
 
 impl MeasureArgs {

@@ -31,6 +31,7 @@ pub fn options(
     follow: bool,
 ) -> anyhow::Result<Options> {
     let wanted = metric::wanted(&measure.metrics)?;
+    measure.stop.apply();
     Ok(Options {
         filter: filter
             .build()?

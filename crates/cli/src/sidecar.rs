@@ -158,6 +158,8 @@ impl Sidecar<'_> {
         all.extend(metrics.map(|metric| format!("--metric={}", metric.get_name())));
         let budget = self.measure.budget;
         all.extend(budget.map(|percent| format!("--budget={percent}")));
+        let timeout = self.measure.stop.stop_timeout;
+        all.push(format!("--stop-timeout={}ms", timeout.as_millis()));
         let hz = self.samples.map_or(0, |samples| samples.hz);
         all.push(format!("--samples={hz}"));
         all

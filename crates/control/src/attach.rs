@@ -33,8 +33,8 @@ use crate::rseq;
 use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
-use crate::threads;
-use crate::tracee::Stopped;
+use crate::threads::{self, Stacks};
+use crate::tracee::{StopOptions, Stopped, while_stopped};
 
 /// What to measure and how.
 #[derive(Clone, Debug)]
@@ -124,15 +124,15 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
         let measure = measure(options, false);
         let meta = meta(command.clone(), true, options);
         let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
-        let mut stopped = Stopped::stop(pid)?;
-        rseq::check(&stopped, &build.survey, options.refuse_rseq)?;
-        match map(&build, &mut stopped) {
-            Err(Outdated) if attempts < 5 => continue,
-            Err(Outdated) => return Err(keeps_changing(pid)),
-            Ok(Err(error)) => return Err(error),
-            Ok(Ok((shared, header))) => {
-                let first_stop = stopped.stop_time();
-                stopped.release()?;
+        let mapped = while_stopped(pid, StopOptions::default(), |stopped| {
+            rseq::check(stopped, &build.survey, options.refuse_rseq)?;
+            Ok((map(&build, stopped), stopped.stop_time()))
+        });
+        match mapped? {
+            (Err(Outdated), _) if attempts < 5 => continue,
+            (Err(Outdated), _) => return Err(keeps_changing(pid)),
+            (Ok(Err(error)), _) => return Err(error),
+            (Ok(Ok((shared, header))), first_stop) => {
                 let armed = fill_and_arm(&build, pid, &shared, header, options, started);
                 match armed {
                     Ok(second_stop) => {
@@ -141,14 +141,24 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
                     }
                     Err(error) => {
                         drop(shared);
-                        if proc::maps(pid).is_ok() {
-                            detach::detach(pid).and_then(|d| d.unmap())?;
-                        }
-                        return Err(error);
+                        return Err(taken_back(pid, error));
                     }
                 }
             }
         }
+    }
+}
+
+/// After an attach that failed half way, for this reason.
+fn taken_back(pid: Pid, error: Error) -> Error {
+    if proc::maps(pid).is_err() {
+        return error;
+    }
+    match detach::detach(pid).and_then(|detached| detached.unmap()) {
+        Ok(true) => error,
+        Ok(false) | Err(_) => Error::Other(format!(
+            "{error}; the code is as it was, but some memory stays mapped until `thalweg detach {pid}` removes it"
+        )),
     }
 }
 
@@ -186,7 +196,8 @@ pub(crate) fn instrument_stopped(
     let header = complete(header, started, options);
     build.write_code(pid, header.base)?;
     build.write_tables(&shared, &header)?;
-    arm(&build, stopped, &shared, &header, options)?;
+    let mut stacks = Stacks::new(&build, pid)?;
+    arm(&build, stopped, &shared, &header, options, &mut stacks)?;
     attached(pid, shared, &build, options, 0)
 }
 
@@ -339,7 +350,7 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
     stopped.check_system_calls()?;
     stopped.check_limits()?;
     for tid in stopped.threads() {
-        if proc::status(pid, *tid)?.shadow_stack {
+        if stopped.status(*tid)?.shadow_stack {
             return Err(Error::ShadowStack { pid });
         }
     }
@@ -514,15 +525,15 @@ fn fill_and_arm(
     let mut header = complete(header, started, options);
     build.write_code(pid, header.base)?;
     build.write_tables(shared, &header)?;
-    let mut stopped = Stopped::stop(pid)?;
-    let now = Moment::now();
-    header.attach_ticks = now.ticks;
-    header.attach_monotonic_ns = now.monotonic_ns;
-    header.attach_unix_ns = clock::unix_ns();
-    arm(build, &mut stopped, shared, &header, options)?;
-    let time = stopped.stop_time();
-    stopped.release()?;
-    Ok(time)
+    let mut stacks = Stacks::new(build, pid)?;
+    while_stopped(pid, StopOptions::default(), |stopped| {
+        let now = Moment::now();
+        header.attach_ticks = now.ticks;
+        header.attach_monotonic_ns = now.monotonic_ns;
+        header.attach_unix_ns = clock::unix_ns();
+        arm(build, stopped, shared, &header, options, &mut stacks)?;
+        Ok(stopped.stop_time())
+    })
 }
 
 /// With everything in place: give each thread its slot, then patch the text.
@@ -532,6 +543,7 @@ fn arm(
     shared: &Shared,
     header: &shm::Header,
     options: &Options,
+    stacks: &mut Stacks,
 ) -> Result<()> {
     let pid = stopped.pid();
     let maps = stopped.maps()?;
@@ -545,16 +557,8 @@ fn arm(
             "the code of process {pid} changed while it was being analysed: try again"
         )));
     }
-    let mut unwinder = build.unwinder(stopped)?;
-    threads::open_slots(
-        build,
-        stopped,
-        shared,
-        header,
-        &mut unwinder,
-        &options.threads,
-    )?;
-    let mut frames = sigframe::Frames::of(stopped)?;
+    threads::open_slots(stopped, shared, header, stacks, &options.threads)?;
+    let mut frames = sigframe::Frames::of(maps);
     for tid in stopped.threads().to_vec() {
         let regs = stopped.regs(tid)?;
         for end in goroutines::stack_ends(stopped, &regs) {

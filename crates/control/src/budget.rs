@@ -102,6 +102,9 @@ const ENOUGH_LOOKS: u64 = 10;
 const TOLD: f64 = 1.2;
 /// How many functions go or come in one stop: each takes some microseconds.
 const IN_ONE_STOP: usize = 32;
+/// After a stop that did not come together nothing is tried for this long, and twice that after each further one.
+const SETBACK: Duration = Duration::from_millis(500);
+const LONGEST_SETBACK: Duration = Duration::from_secs(60);
 /// Between two stops.
 const BREATH: Duration = Duration::from_millis(2);
 
@@ -121,6 +124,8 @@ pub struct Governor {
     memories: Memories,
     next: Instant,
     pause: Duration,
+    /// For as long as switching fails.
+    setback: Option<Duration>,
     /// What was last estimated.
     pub share: f64,
     pub longest_stop: Duration,
@@ -137,7 +142,8 @@ pub struct Governor {
 
 impl Governor {
     pub fn new(budget: Budget, shared: Shared, identity: Identity) -> Result<Governor> {
-        let switcher = Switcher::new(shared.try_clone()?, identity)?;
+        let mut switcher = Switcher::new(shared.try_clone()?, identity)?;
+        switcher.tries_once();
         let now = Instant::now();
         Ok(Governor {
             budget,
@@ -152,6 +158,7 @@ impl Governor {
             memories: Memories::default(),
             next: now + FIRST_LOOK,
             pause: LEAST,
+            setback: None,
             share: 0.0,
             longest_stop: Duration::ZERO,
             stopped: Duration::ZERO,
@@ -171,15 +178,19 @@ impl Governor {
         }
         let began = thread_time();
         let looked = self.look(pids, now, drain);
-        if let Err(error) = &looked {
-            self.failed = Some(error.to_string());
-        }
-        let changed = looked.unwrap_or(true);
         let took = thread_time().saturating_sub(began);
         self.looks += 1;
-        self.pause = match changed {
-            true => LEAST,
-            false => (self.pause * 3 / 2).min(MOST),
+        self.pause = match looked {
+            Ok(true) => {
+                self.setback = None;
+                LEAST
+            }
+            Ok(false) => (self.pause * 3 / 2).min(MOST),
+            Err(error) => {
+                self.failed = Some(error.to_string());
+                let doubled = self.setback.map_or(SETBACK, |setback| setback * 2);
+                *self.setback.insert(doubled.min(LONGEST_SETBACK))
+            }
         };
         let looking = match self.share > self.budget.share * FAR_TOO_MUCH {
             true => LOOKING_HARD,

@@ -25,7 +25,7 @@ use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
 use crate::text;
-use crate::tracee::{self, Stopped};
+use crate::tracee::{self, StopOptions, Stopped, while_stopped};
 
 /// How often threads are given a millisecond to leave their probes.
 const MAX_ATTEMPTS: u32 = 500;
@@ -46,6 +46,8 @@ pub struct Detached {
     identity: memory::Identity,
     /// Longest time that a process stood still, in nanoseconds.
     pub longest_stop_ns: u64,
+    /// The text of a process is what it was.
+    is_restored: bool,
     /// Patches whose bytes were neither ours nor the original ones.
     pub foreign: Vec<u64>,
 }
@@ -66,6 +68,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
             members: vec![(pid, false)],
             identity: memory::Identity::of(&mapping),
             longest_stop_ns: 0,
+            is_restored: false,
             foreign: vec![],
         });
     }
@@ -88,10 +91,20 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         members: vec![],
         identity,
         longest_stop_ns: 0,
+        is_restored: false,
         foreign: vec![],
     };
     // The target first, so that its failure leaves its children as they are.
-    let pinned = restore(&mut detached, pid, &mut undo)?;
+    let pinned = match restore(&mut detached, pid, &mut undo) {
+        Ok(pinned) => pinned,
+        Err(error) if detached.is_restored => return Err(error),
+        Err(error) => {
+            // Still attached: whoever served its gates and switched its functions goes on.
+            let _ = detached.shared.write(leaving, &0u32.to_le_bytes());
+            let _ = gate::reopen(&detached.shared, detached.header.gate_server);
+            return Err(still_attached(pid, error));
+        }
+    };
     detached.members.push((pid, pinned));
     // Children may fork meanwhile, those of the target have been restored with it.
     let mut seen = vec![pid];
@@ -132,12 +145,12 @@ pub fn tidy(pid: Pid) -> Result<bool> {
     if descriptors.is_empty() && !tracee::has_abandoned_code(pid)? {
         return Ok(false);
     }
-    let mut stopped = Stopped::stop(pid)?;
-    for fd in descriptors {
-        stopped.close(fd)?;
-    }
-    stopped.empty_abandoned_code()?;
-    stopped.release()?;
+    while_stopped(pid, StopOptions::default(), |stopped| {
+        for fd in descriptors {
+            stopped.close(fd)?;
+        }
+        stopped.empty_abandoned_code()
+    })?;
     Ok(true)
 }
 
@@ -158,6 +171,7 @@ pub(crate) fn detach_child(pid: Pid) -> Result<bool> {
         members: vec![],
         identity: memory::Identity::of(&mapping),
         longest_stop_ns: 0,
+        is_restored: false,
         foreign: vec![],
     };
     let pinned = restore(&mut detached, pid, &mut undo)?;
@@ -176,6 +190,34 @@ pub fn attached(pid: Pid) -> Result<(Shared, shm::Header)> {
             Ok((shared, header))
         }
         _ => Err(not_attached(pid)),
+    }
+}
+
+/// What a process carries that is not attached, if anything: `detach` takes it out.
+pub fn left_over(pid: Pid) -> Result<Option<&'static str>> {
+    proc::preflight(pid)?;
+    let what = match memory::find(pid)? {
+        Some((_, _, header)) if header.magic != shm::MAGIC => None,
+        Some((_, _, header)) => match header.state {
+            shm::STATE_ATTACHED => None,
+            shm::STATE_BUILDING => Some("an attach that was not finished"),
+            _ => Some("the memory of probes that have been taken out"),
+        },
+        None if !memory::descriptors(pid).is_empty() || tracee::has_abandoned_code(pid)? => {
+            Some("what an interrupted attach has left")
+        }
+        None => None,
+    };
+    Ok(what)
+}
+
+fn still_attached(pid: Pid, error: Error) -> Error {
+    match error {
+        Error::Stuck { .. } => Error::StillAttached {
+            pid,
+            why: Box::new(error),
+        },
+        other => other,
     }
 }
 
@@ -221,6 +263,8 @@ struct Undo {
     later: Vec<Ledger>,
     /// Of all of them, sorted.
     back: Vec<(u64, u64)>,
+    /// What the later ones were made of.
+    encoded: Option<Vec<Vec<u8>>>,
 }
 
 impl Undo {
@@ -229,13 +273,21 @@ impl Undo {
             first,
             later: Vec::new(),
             back: Vec::new(),
+            encoded: None,
         };
         undo.read(shared)?;
         Ok(undo)
     }
 
+    /// Costs little if nobody has loaded anything since the last time.
     fn read(&mut self, shared: &Shared) -> Result<()> {
-        self.later = loaded::ledgers(shared, &shared.header()?)?;
+        let encoded = loaded::encoded_ledgers(shared, &shared.header()?)?;
+        if self.encoded.as_ref() == Some(&encoded) {
+            return Ok(());
+        }
+        let later = encoded.iter().map(|bytes| Ledger::decode(bytes));
+        self.later = later.collect::<Result<_>>()?;
+        self.encoded = Some(encoded);
         self.back = self.first.back.clone();
         for ledger in &self.later {
             self.back.extend(&ledger.back);
@@ -246,11 +298,11 @@ impl Undo {
 
     /// The youngest first. A module may be in several ledgers, if it was loaded more than once: what one of them has
     /// restored is foreign to none.
-    fn texts(&self, stopped: &mut Stopped, foreign: &mut Vec<u64>) -> Result<()> {
+    fn texts(&self, stopped: &mut Stopped, maps: &[Mapping], foreign: &mut Vec<u64>) -> Result<()> {
         let all = || self.later.iter().rev().chain([&self.first]);
         let mut doubtful = Vec::new();
         for ledger in all() {
-            text::undo(stopped, ledger, &mut doubtful)?;
+            text::undo(stopped, maps, ledger, &mut doubtful)?;
         }
         if doubtful.is_empty() {
             return Ok(());
@@ -274,25 +326,27 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let mut stopped = Stopped::stop(pid)?;
-        if !memory::carries(
-            pid,
-            detached.identity,
-            RemoteAddr(detached.header.base + shm::PRIVATE_SIZE),
-        ) {
-            return Err(not_attached(pid));
-        }
-        if attempts == 1 {
-            // What a controller has loaded since we looked is there now: it patches only what it can stop.
-            undo.read(&detached.shared)?;
-            detached.header.code = detached.shared.header()?.code;
-            undo.texts(&mut stopped, &mut detached.foreign)?;
-        }
-        let outcome = evacuate(detached, &mut stopped, &undo.back)?;
-        detached.longest_stop_ns = detached
-            .longest_stop_ns
-            .max(stopped.stop_time().as_nanos() as u64);
-        stopped.release()?;
+        let outcome = while_stopped(pid, StopOptions::default(), |stopped| {
+            let base = detached.header.base;
+            let maps = stopped.maps()?;
+            let there = RemoteAddr(base + shm::PRIVATE_SIZE);
+            let carried =
+                |m: &Mapping| m.start == there && memory::Identity::of(m) == detached.identity;
+            if !maps.iter().any(carried) {
+                return Err(not_attached(pid));
+            }
+            if attempts == 1 {
+                // What a controller has loaded since we looked is there now: it patches only what it can stop.
+                undo.read(&detached.shared)?;
+                detached.header.code = detached.shared.header()?.code;
+                undo.texts(stopped, &maps, &mut detached.foreign)?;
+                detached.is_restored = true;
+            }
+            let outcome = evacuate(detached, stopped, maps, &undo.back)?;
+            let time = stopped.stop_time().as_nanos() as u64;
+            detached.longest_stop_ns = detached.longest_stop_ns.max(time);
+            Ok(outcome)
+        })?;
         match outcome {
             Outcome::Out => return Ok(false),
             // Most handlers are short, but on a busy machine one may stand still for some milliseconds.
@@ -323,13 +377,18 @@ enum Outcome {
 }
 
 /// Takes the threads out of the stubs and gives their GS bases back.
-fn evacuate(detached: &Detached, stopped: &mut Stopped, back: &[(u64, u64)]) -> Result<Outcome> {
+fn evacuate(
+    detached: &Detached,
+    stopped: &mut Stopped,
+    maps: Vec<Mapping>,
+    back: &[(u64, u64)],
+) -> Result<Outcome> {
     let code = detached.header.code;
     let in_stubs = move |pc: u64| {
         code.iter()
             .any(|region| pc.wrapping_sub(region.start) < region.len)
     };
-    let mut frames = sigframe::Frames::of(stopped)?;
+    let mut frames = sigframe::Frames::of(maps);
     let mut pinned = false;
     let mut inside = false;
     let mut own_stacks = HashMap::new();
@@ -401,44 +460,49 @@ impl Detached {
                 clean = false;
                 continue;
             }
-            let mut stopped = match Stopped::stop(pid) {
-                Ok(stopped) => stopped,
+            let unmapped = while_stopped(pid, StopOptions::default(), |s| self.unmap_in(s));
+            match unmapped {
+                Ok(unmapped) => clean &= unmapped,
                 // Ended meanwhile: so has its memory.
-                Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => continue,
+                Err(_) if proc::maps(pid).map_or(true, |maps| maps.is_empty()) => {}
+                // A thread that does not stop: nothing points there, and a later `detach` finds it.
+                Err(Error::Stuck { .. }) => clean = false,
                 Err(error) => return Err(error),
-            };
-            // Since it was restored it may have become another program, with other things at those addresses.
-            let maps = stopped.maps()?;
-            let base = self.header.base;
-            let len = shm::PRIVATE_SIZE + self.header.shared_size;
-            let carried = |m: &Mapping| {
-                memory::Identity::of(m) == self.identity
-                    && [base, base + shm::PRIVATE_SIZE].contains(&m.start.0)
-            };
-            if !maps.iter().any(carried) {
-                continue;
             }
-            // Under a filter that came after the attach the memory has to stay.
-            if stopped.check_system_calls().is_err() {
-                clean = false;
-                continue;
-            }
-            // A controller that was killed may have noted a region that it never mapped.
-            for region in self.header.code.iter().filter(|region| region.len > 0) {
-                let ours = |m: &Mapping| {
-                    m.start.0 == region.start
-                        && m.end.0 == region.start + region.len
-                        && m.perms.exec
-                        && !m.perms.write
-                        && m.path.is_none()
-                };
-                if maps.iter().any(ours) {
-                    stopped.munmap(RemoteAddr(region.start), region.len)?;
-                }
-            }
-            stopped.munmap(RemoteAddr(base), len)?;
-            stopped.release()?;
         }
         Ok(clean)
+    }
+
+    fn unmap_in(&self, stopped: &mut Stopped) -> Result<bool> {
+        // Since it was restored it may have become another program, with other things at those addresses.
+        let maps = stopped.maps()?;
+        let base = self.header.base;
+        let len = shm::PRIVATE_SIZE + self.header.shared_size;
+        let carried = |m: &Mapping| {
+            memory::Identity::of(m) == self.identity
+                && [base, base + shm::PRIVATE_SIZE].contains(&m.start.0)
+        };
+        if !maps.iter().any(carried) {
+            return Ok(true);
+        }
+        // Under a filter that came after the attach the memory has to stay.
+        if stopped.check_system_calls().is_err() {
+            return Ok(false);
+        }
+        // A controller that was killed may have noted a region that it never mapped.
+        for region in self.header.code.iter().filter(|region| region.len > 0) {
+            let ours = |m: &Mapping| {
+                m.start.0 == region.start
+                    && m.end.0 == region.start + region.len
+                    && m.perms.exec
+                    && !m.perms.write
+                    && m.path.is_none()
+            };
+            if maps.iter().any(ours) {
+                stopped.munmap(RemoteAddr(region.start), region.len)?;
+            }
+        }
+        stopped.munmap(RemoteAddr(base), len)?;
+        Ok(true)
     }
 }

@@ -130,7 +130,7 @@ pub enum Error {
     // ---- while stopped ----------------------------------------------------------------------------------------
     /// A thread did not stop in time; everything has been released.
     #[error(
-        "thread {tid} of process {pid} did not stop within {millis} ms (state {state}, waiting in {wchan}): it sleeps uninterruptibly or waits for a vfork child; the process was left as it was, try again later"
+        "thread {tid} of process {pid} did not stop within {millis} ms (state {state}, waiting in {wchan}): in state D it sleeps uninterruptibly, for a frozen file system, a disk or a file server that does not answer, or a vfork child; everything runs on"
     )]
     Stuck {
         pid: Pid,
@@ -139,6 +139,9 @@ pub enum Error {
         wchan: String,
         millis: u64,
     },
+    /// The same when the probes were to be taken out.
+    #[error("process {pid} is still attached, run `thalweg detach {pid}` later: {why}")]
+    StillAttached { pid: Pid, why: Box<Error> },
     /// New threads appeared faster than they could be stopped.
     #[error(
         "process {pid} created threads faster than they could be stopped for {millis} ms: it was left as it was, try again later"

@@ -74,6 +74,36 @@ struct State {
     /// Checkpoints that a thread has come to.
     reached: VecDeque<Reached>,
     failed: Vec<Error>,
+    unfinished: Vec<Unfinished>,
+}
+
+/// A recording that has come to its end.
+pub struct Closed {
+    pub profile: Profile,
+    /// Processes that could not be restored yet.
+    pub unfinished: Vec<Unfinished>,
+}
+
+/// A process that is left with something of ours in it, because it did not stop.
+pub struct Unfinished {
+    pub pid: Pid,
+    /// Why it still has its probes; `None`: its code is what it was, but memory stays mapped.
+    pub probed: Option<String>,
+}
+
+impl Unfinished {
+    /// What there is to be done, for people.
+    pub fn note(&self) -> String {
+        let pid = self.pid;
+        match &self.probed {
+            Some(why) => {
+                format!("what process {pid} had counted was read without stopping it: {why}")
+            }
+            None => format!(
+                "the code of process {pid} is what it was, but memory of its probes stays mapped until `thalweg detach {pid}` removes it"
+            ),
+        }
+    }
 }
 
 /// What a region has counted so far, and how much later than the recording it began, in nanoseconds.
@@ -192,7 +222,7 @@ impl Family {
     }
 
     /// Detaches from every process that still lives, and gives all that was counted.
-    pub fn close(self) -> Result<Profile> {
+    pub fn close(self) -> Result<Closed> {
         self.common.closing.store(true, Ordering::SeqCst);
         // A thread that is joined may have begun another one.
         loop {
@@ -209,7 +239,15 @@ impl Family {
             return Err(error);
         }
         let merger = std::mem::take(&mut state.merger);
-        Ok(self.assemble(merger, &state))
+        let mut profile = self.assemble(merger, &state);
+        let unfinished = state.unfinished;
+        profile
+            .notes
+            .extend(unfinished.iter().map(|one| one.note()));
+        Ok(Closed {
+            profile,
+            unfinished,
+        })
     }
 
     fn assemble(&self, merger: Merger, state: &State) -> Profile {

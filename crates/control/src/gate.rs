@@ -322,6 +322,14 @@ pub fn close(shared: &Shared) -> Result<()> {
     )
 }
 
+/// As it was before it was closed.
+pub(crate) fn reopen(shared: &Shared, server: u32) -> Result<()> {
+    shared.write(
+        offset_of!(shm::Header, gate_server) as u64,
+        &server.to_le_bytes(),
+    )
+}
+
 fn beat(shared: &Shared, stop: Arc<AtomicBool>) -> Result<std::thread::JoinHandle<()>> {
     let shared = shared.try_clone()?;
     std::thread::Builder::new()

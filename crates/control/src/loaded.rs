@@ -39,12 +39,12 @@ use crate::states::{self, State};
 use crate::survey::{self, MappedFile, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
-use crate::tracee::Stopped;
+use crate::tracee::{StopOptions, Stopped, while_stopped};
 
 use regions::Regions;
 use store::Store;
 pub use store::uncounted;
-pub(crate) use store::{add_catalogs, ledgers};
+pub(crate) use store::{add_catalogs, encoded_ledgers, ledgers};
 
 /// All that a target has mapped, and what of it is instrumented.
 pub struct Modules {
@@ -422,38 +422,44 @@ impl Modules {
             .collect();
         let ignored = self.ignored.entry(pid).or_default();
         ignored.retain(|text| !texts.contains(text));
-        let mut stopped = Stopped::stop(pid)?;
+        // The thread that loads them waits meanwhile: not for long for one that does not stop.
+        while_stopped(pid, StopOptions::once(), |stopped| {
+            self.patch(shared, stopped, fresh)
+        })
+    }
+
+    fn patch(&mut self, shared: &Shared, stopped: &mut Stopped, fresh: Vec<Fresh>) -> Result<()> {
         // Whoever detaches closes the gates first, then stops the process: what we patch before that he will find.
         let header = shared.header()?;
         let attached = header.state == shm::STATE_ATTACHED
             && header.gate_server == std::process::id()
-            && self.is_carried_by(pid);
+            && self.is_carried_by(stopped.pid());
         if !attached {
             return Ok(());
         }
-        self.regions.map(&mut stopped, self.base)?;
+        self.regions.map(stopped, self.base)?;
         let maps = stopped.maps()?;
         for module in fresh {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
-            if module.instance.texts.iter().all(there) && module.changes.still_fit(&stopped)? {
-                module.write(&mut stopped)?;
+            if module.instance.texts.iter().all(there) && module.changes.still_fit(stopped)? {
+                module.write(stopped, &maps)?;
                 for one in &module.ledger.switchable {
                     states::set(shared, &header, one.function, State::Timed)?;
                 }
                 self.instances.push(module.instance);
             }
         }
-        stopped.release()
+        Ok(())
     }
 }
 
 impl Fresh {
     /// Stubs, threads that are in the module already (it was loaded when nobody served), text.
-    fn write(&self, stopped: &mut Stopped) -> Result<()> {
+    fn write(&self, stopped: &mut Stopped, maps: &[Mapping]) -> Result<()> {
         for (at, stubs) in &self.stubs {
             stopped.write(RemoteAddr(*at), stubs)?;
         }
-        let mut frames = sigframe::Frames::of(stopped)?;
+        let mut frames = sigframe::Frames::of(maps.to_vec());
         for tid in stopped.threads().to_vec() {
             let mut regs = stopped.regs(tid)?;
             if let Some(moved) = lookup(&self.ledger.moves, regs.rip) {

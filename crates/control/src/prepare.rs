@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::launch::list_state;
 use crate::ledger::{Home, Ledger, Switches};
 use crate::limits;
-use crate::memory::{Shared, bytes_of, zeroed};
+use crate::memory::{Shared, bytes_of, read_remote, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::pruning::Pruning;
@@ -23,7 +23,6 @@ use crate::record::tables::Tables;
 use crate::survey::{Survey, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
-use crate::tracee::Stopped;
 
 /// How a target is to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -269,7 +268,7 @@ impl Build {
 
     /// Knows the frames of all modules, and of the code that the kernel gives to every process: a thread that reads the
     /// clock stands there.
-    pub fn unwinder(&self, stopped: &Stopped) -> Result<Unwinder> {
+    pub fn unwinder(&self, pid: Pid) -> Result<Unwinder> {
         let mut unwinder = Unwinder::new();
         for surveyed in &self.survey.modules {
             unwinder.add_module(&surveyed.module, surveyed.bias);
@@ -279,9 +278,9 @@ impl Build {
                 .as_ref()
                 .is_some_and(|path| path.as_os_str() == "[vdso]")
         };
-        if let Some(mapping) = stopped.maps()?.iter().find(is_vdso) {
+        if let Some(mapping) = proc::maps(pid)?.iter().find(is_vdso) {
             let mut image = vec![0; (mapping.end.0 - mapping.start.0) as usize];
-            stopped.read(mapping.start, &mut image)?;
+            read_remote(pid, mapping.start, &mut image)?;
             if let Ok(module) = Module::parse("[vdso]", &image, &DebugLookup::none()) {
                 unwinder.add_module(&module, mapping.start.0);
             }

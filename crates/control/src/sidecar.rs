@@ -133,7 +133,6 @@ impl Beside {
         let mut counted = Instant::now();
         while let Ok(header) = self.shared.header()
             && header.state == shm::STATE_ATTACHED
-            && header.leaving == 0
         {
             let is_due = self.follow && counted.elapsed() > CENSUS;
             if is_due || !memory::carries(self.pid, self.identity, self.start) {
@@ -145,7 +144,10 @@ impl Beside {
             }
             // What cannot be written down this time is the next time.
             let _ = looks.tend(&carriers, governor.as_ref());
-            if let Some(governor) = &mut governor {
+            // While somebody detaches nothing is switched; that may not come to an end.
+            if let Some(governor) = &mut governor
+                && header.leaving == 0
+            {
                 // What was seen is judged by the states that held then.
                 governor.tend(&carriers, &mut || looks.drain());
             }

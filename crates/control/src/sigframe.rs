@@ -14,6 +14,7 @@
 //! saved rsp leads there.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::error::Result;
 use crate::proc::{Mapping, RemoteAddr};
@@ -34,6 +35,8 @@ const MAX_STACKS: usize = 16;
 /// Finds signal frames on the stacks of a stopped process.
 pub struct Frames {
     maps: Vec<Mapping>,
+    /// Where code is: nearly all words on a stack point elsewhere.
+    code: Vec<Range<u64>>,
     /// Words met on stacks that point to code: whether that is a restorer.
     known: HashMap<u64, bool>,
     /// Where stacks end that do not end with their mapping.
@@ -41,12 +44,21 @@ pub struct Frames {
 }
 
 impl Frames {
-    pub fn of(stopped: &Stopped) -> Result<Frames> {
-        Ok(Frames {
-            maps: stopped.maps()?,
+    /// `maps`: what the process has mapped while it stands.
+    pub fn of(maps: Vec<Mapping>) -> Frames {
+        let mut code: Vec<Range<u64>> = Vec::new();
+        for mapping in maps.iter().filter(|mapping| mapping.perms.exec) {
+            match code.last_mut() {
+                Some(last) if last.end == mapping.start.0 => last.end = mapping.end.0,
+                _ => code.push(mapping.start.0..mapping.end.0),
+            }
+        }
+        Frames {
+            maps,
+            code,
             known: HashMap::new(),
             ends: Vec::new(),
-        })
+        }
     }
 
     /// A stack that is less than `WINDOW` deep ends at `end`.
@@ -106,15 +118,13 @@ impl Frames {
     }
 
     fn is_restorer(&mut self, stopped: &Stopped, address: u64) -> bool {
-        // Nearly all words are small numbers or zeros.
-        if address < 0x1000 {
+        let next = self.code.partition_point(|range| range.end <= address);
+        let is_code = |range: &Range<u64>| range.contains(&address);
+        if !self.code.get(next).is_some_and(is_code) {
             return false;
         }
         if let Some(&known) = self.known.get(&address) {
             return known;
-        }
-        if !mapping_at(&self.maps, address).is_some_and(|m| m.perms.exec) {
-            return false;
         }
         let is = RESTORERS.iter().any(|form| {
             let mut code = vec![0; form.len()];

@@ -33,14 +33,14 @@ use crate::goroutines;
 use crate::ledger::{Ledger, Switchable};
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
-use crate::proc::{Pid, RemoteAddr};
+use crate::proc::{Mapping, Pid, RemoteAddr};
 use crate::record;
 use crate::samples::spool;
 use crate::sigframe;
 use crate::states;
 pub use crate::states::State;
 use crate::text;
-use crate::tracee::Stopped;
+use crate::tracee::{StopOptions, Stopped, while_stopped};
 
 /// Who knows how to switch the functions of one target, and of its fork children.
 pub struct Switcher {
@@ -56,6 +56,7 @@ pub struct Switcher {
     pinned: HashSet<u32>,
     /// What the ledgers were read for.
     loaded: (u32, u64),
+    options: StopOptions,
 }
 
 /// What came of it.
@@ -107,6 +108,7 @@ impl Switcher {
             dependents: HashMap::new(),
             pinned: HashSet::new(),
             loaded: (u32::MAX, 0),
+            options: StopOptions::default(),
         };
         switcher.refresh()?;
         Ok(switcher)
@@ -143,6 +145,11 @@ impl Switcher {
     fn instances(&self, function: u32) -> impl Iterator<Item = &Switchable> {
         let places = self.places.get(&function).into_iter().flatten();
         places.map(|&(ledger, index)| &self.ledgers[ledger].switchable[index])
+    }
+
+    /// For one that comes back by itself where a thread does not stop.
+    pub(crate) fn tries_once(&mut self) {
+        self.options = StopOptions::once();
     }
 
     /// From now on these are not switched off, nor any that they cannot stay probed without.
@@ -264,8 +271,10 @@ impl Switcher {
             .map(|(f, _)| *f)
             .collect();
         // A function that comes back is in its mode before its first event.
+        let mut modes = next.clone();
+        modes.retain(|_, state| *state != State::Off);
         for &pid in pids {
-            self.write_modes(pid, &next)?;
+            self.write_modes(pid, &modes)?;
         }
         for (&function, &state) in &next {
             if !off.contains(&function) && !on.contains(&function) {
@@ -274,14 +283,20 @@ impl Switcher {
         }
         if !off.is_empty() || !on.is_empty() {
             let change = Change::new(&self.ledgers, off, on);
+            let mut stuck = None;
             for &pid in pids {
                 let stop = self.change(pid, &change, &next);
                 match stop {
                     Ok(time) => outcome.stop = outcome.stop.max(time),
                     // Ended, or another program by now.
                     Err(_) if !self.carries(pid) => {}
+                    // The others need not wait for one that does not stop.
+                    Err(error @ Error::Stuck { .. }) => stuck = Some(error),
                     Err(error) => return Err(error),
                 }
+            }
+            if let Some(error) = stuck {
+                return Err(error);
             }
         }
         outcome.changed = next.into_iter().collect();
@@ -323,7 +338,18 @@ impl Switcher {
         if !self.carries(pid) {
             return Ok(Duration::ZERO);
         }
-        let mut stopped = Stopped::stop(pid)?;
+        while_stopped(pid, self.options, |stopped| {
+            self.change_stopped(stopped, change, next)
+        })
+    }
+
+    fn change_stopped(
+        &self,
+        stopped: &mut Stopped,
+        change: &Change,
+        next: &HashMap<u32, State>,
+    ) -> Result<Duration> {
+        let pid = stopped.pid();
         let header = self.shared.header()?;
         if header.state != shm::STATE_ATTACHED || header.leaving != 0 || !self.carries(pid) {
             return Err(Error::Other(format!(
@@ -344,22 +370,20 @@ impl Switcher {
                 self.note_entry(&header, one.low, change.on.contains(&function))?;
             }
         }
-        change.write_tails(&mut stopped, |f| change.off.contains(&f), false)?;
+        change.write_tails(stopped, |f| change.off.contains(&f), false)?;
         let maps = stopped.maps()?;
         for taken in &change.taken {
             let there = taken.ledger.texts_in(&maps);
-            text::put_back(&mut stopped, &taken.patches, &there)?;
+            text::put_back(stopped, &taken.patches, &there)?;
         }
-        self.move_threads(&mut stopped, &header, &change.boards)?;
-        self.move_threads(&mut stopped, &header, &change.moves)?;
+        self.move_threads(stopped, &header, &maps, &change.boards)?;
+        self.move_threads(stopped, &header, &maps, &change.moves)?;
         for put in &change.put {
             let there = put.ledger.texts_in(&maps);
-            text::put_in(&mut stopped, &put.patches, &there)?;
+            text::put_in(stopped, &put.patches, &there)?;
         }
-        change.write_tails(&mut stopped, |f| change.on.contains(&f), true)?;
-        let time = stopped.stop_time();
-        stopped.release()?;
-        Ok(time)
+        change.write_tails(stopped, |f| change.on.contains(&f), true)?;
+        Ok(stopped.stop_time())
     }
 
     /// Threads, and handlers that will return, that stand where `pairs` says that they cannot stay.
@@ -367,12 +391,13 @@ impl Switcher {
         &self,
         stopped: &mut Stopped,
         header: &shm::Header,
+        maps: &[Mapping],
         pairs: &[(u64, u64)],
     ) -> Result<()> {
         if pairs.is_empty() {
             return Ok(());
         }
-        let mut frames = sigframe::Frames::of(stopped)?;
+        let mut frames = sigframe::Frames::of(maps.to_vec());
         let mut stacks = Vec::new();
         let ours = |gs: u64| self.is_ours(gs);
         for tid in stopped.threads().to_vec() {

@@ -12,7 +12,7 @@ use thalweg_patch::Patch;
 use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
 use crate::memory::read_remote;
-use crate::proc::{self, Pid, RemoteAddr};
+use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::tracee::Stopped;
 
 /// How often text is read that other files take the place of.
@@ -163,9 +163,13 @@ impl Changes {
 ///
 /// A module may have been unloaded, and something else may lie where it was: only where its very file is mapped as it
 /// was is anything looked at. (A file that was loaded anew has its original bytes.)
-pub fn undo(stopped: &mut Stopped, ledger: &Ledger, foreign: &mut Vec<u64>) -> Result<()> {
-    let maps = stopped.maps()?;
-    let still_there = ledger.texts_in(&maps);
+pub fn undo(
+    stopped: &mut Stopped,
+    maps: &[Mapping],
+    ledger: &Ledger,
+    foreign: &mut Vec<u64>,
+) -> Result<()> {
+    let still_there = ledger.texts_in(maps);
     let mut page = vec![0; PAGE];
     for run in runs_backwards(&ledger.patches) {
         let start = page_of(&run[0]);

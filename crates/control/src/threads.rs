@@ -10,7 +10,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::prepare::Build;
-use crate::proc::{self, RemoteAddr, Tid};
+use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::record::tables;
 use crate::tracee::{Regs, Stopped};
 
@@ -23,11 +23,10 @@ const SPARE_THREAD_POINTER: u64 = 2048;
 const MAX_AT_ATTACH: u64 = shm::SLOTS / 8 * 7;
 
 pub fn open_slots(
-    build: &Build,
     stopped: &mut Stopped,
     shared: &Shared,
     header: &shm::Header,
-    unwinder: &mut Unwinder,
+    stacks: &mut Stacks,
     chosen: &[Tid],
 ) -> Result<()> {
     let pid = stopped.pid();
@@ -49,7 +48,6 @@ pub fn open_slots(
         }
         registers.push(regs);
     }
-    let functions = FunctionMap::new(build);
     let mut opener = Opener {
         stopped,
         shared,
@@ -58,7 +56,7 @@ pub fn open_slots(
         opened: clock::ticks(),
     };
     for (index, (&tid, regs)) in tids.iter().zip(registers).enumerate() {
-        let trunk = unwind(opener.stopped, unwinder, &functions, &regs);
+        let trunk = stacks.unwind(opener.stopped, &regs);
         let flags = if chosen.is_empty() || chosen.contains(&tid) {
             0
         } else {
@@ -97,6 +95,25 @@ struct OnStack {
     sp: u64,
     /// Where it was called from: its return address, 0 where that could not be read.
     site: u64,
+}
+
+/// All that it takes to know the functions on a stack; made while the target runs.
+pub struct Stacks {
+    unwinder: Unwinder,
+    functions: FunctionMap,
+}
+
+impl Stacks {
+    pub fn new(build: &Build, pid: Pid) -> Result<Stacks> {
+        Ok(Stacks {
+            unwinder: build.unwinder(pid)?,
+            functions: FunctionMap::new(build),
+        })
+    }
+
+    fn unwind(&mut self, stopped: &Stopped, regs: &Regs) -> Vec<OnStack> {
+        unwind(stopped, &mut self.unwinder, &self.functions, regs)
+    }
 }
 
 /// Outermost first.

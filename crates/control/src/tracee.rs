@@ -8,7 +8,8 @@
 //! cave.rs     the piece of code that runs them, and that heals the thread if we die meanwhile
 //! exec.rs     one thread, followed through an execve         Stopped::through_exec
 //! step.rs     single steps out of a range of code             Stopped::step_out
-//! own_thread.rs  let all threads go at the same moment           on_own_thread
+//! frozen.rs   threads that do not stop
+//! own_thread.rs  let all threads go at the same moment           while_stopped, on_own_thread
 //! urgency.rs  being scheduled before the target's threads meanwhile
 //! sys.rs      the ptrace requests
 //! ```
@@ -25,6 +26,7 @@
 
 mod cave;
 mod exec;
+mod frozen;
 mod limits;
 mod own_thread;
 mod reaper;
@@ -41,6 +43,7 @@ use std::fs::File;
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -49,7 +52,7 @@ use cave::Cave;
 use urgency::Urgency;
 
 pub use cave::has_abandoned_code;
-pub use own_thread::on_own_thread;
+pub use own_thread::{on_own_thread, while_stopped};
 pub use seize::tend_left_behind;
 
 /// A thread's general registers, as ptrace gives them.
@@ -58,17 +61,40 @@ pub type Regs = libc::user_regs_struct;
 /// How a stop is made.
 #[derive(Clone, Copy, Debug)]
 pub struct StopOptions {
-    /// The longest time from the first request to the last thread's stop; also the longest that a single remote
-    /// system call may take.
+    /// How long threads may take to stop that can; also the longest that a single remote system call may take.
     pub patience: Duration,
+    /// The longest that the others stand for a thread that sleeps uninterruptibly (state D).
+    pub hold: Duration,
+    /// How long such a thread is waited for in all, with the others running.
+    pub retry: Duration,
+}
+
+impl StopOptions {
+    /// For those who come back later by themselves, and have other things to do meanwhile.
+    pub fn once() -> StopOptions {
+        StopOptions {
+            retry: Duration::ZERO,
+            ..StopOptions::default()
+        }
+    }
 }
 
 impl Default for StopOptions {
     fn default() -> Self {
         StopOptions {
             patience: Duration::from_secs(2),
+            hold: Duration::from_millis(HOLD_MILLIS.load(Ordering::Relaxed)),
+            retry: Duration::from_secs(2),
         }
     }
+}
+
+/// The user's word on it, for all stops of this process.
+static HOLD_MILLIS: AtomicU64 = AtomicU64::new(50);
+
+/// How long all others may stand for a thread that sleeps uninterruptibly, from now on.
+pub fn set_stop_timeout(timeout: Duration) {
+    HOLD_MILLIS.store(timeout.as_millis() as u64, Ordering::Relaxed);
 }
 
 /// All threads of one process, stopped. Dropping it lets the process go on, on every path.
@@ -80,6 +106,8 @@ pub struct Stopped {
     threads: Vec<Tid>,
     /// Registers read so far, as the program knows them (a thread that runs on our behalf has others meanwhile).
     regs: HashMap<Tid, CachedRegs>,
+    /// What was known of each right before.
+    known: frozen::Known,
     mem: File,
     options: StopOptions,
     first_stop: Instant,
@@ -113,6 +141,7 @@ impl Stopped {
         let pid = seized.pid;
         // Not earlier: the program may have been replaced, and with it its memory, until everything stood.
         let mem = open_mem(pid)?;
+        let known = std::mem::take(&mut seized.known);
         let (threads, regs, first_stop) = seized.hand_over();
         let mut stopped = Stopped {
             pid,
@@ -121,6 +150,7 @@ impl Stopped {
                 .into_iter()
                 .map(|(tid, regs)| (tid, CachedRegs { regs, dirty: false }))
                 .collect(),
+            known,
             mem,
             options,
             first_stop,
@@ -141,6 +171,14 @@ impl Stopped {
     /// The stopped threads.
     pub fn threads(&self) -> &[Tid] {
         &self.threads
+    }
+
+    /// What the kernel said of a thread right before the stop; of one that is younger, now.
+    pub(crate) fn status(&self, tid: Tid) -> Result<proc::Status> {
+        match self.known.get(&tid) {
+            Some(status) => Ok(status.clone()),
+            None => proc::status(self.pid, tid),
+        }
     }
 
     /// How long the first thread has been stopped.

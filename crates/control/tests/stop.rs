@@ -287,7 +287,8 @@ int main(void) {
     let mut target = Target::start(&dir.c("vfork", VFORK, &[]), &[]);
     wait_for(|| target.state() == 'D');
     let options = StopOptions {
-        patience: Duration::from_millis(100),
+        retry: Duration::from_millis(100),
+        ..StopOptions::default()
     };
     let error = match Stopped::stop_with(target.pid(), options) {
         Ok(_) => panic!("a vfork parent was stopped"),
@@ -474,8 +475,11 @@ int main(int argc, char **argv) {
         let target = Target::start(&program, &[kind]);
         wait_for(|| target.state() == 'S');
         for _ in 0..5 {
-            let patience = Duration::from_millis(200);
-            let mut stopped = Stopped::stop_with(target.pid(), StopOptions { patience }).unwrap();
+            let options = StopOptions {
+                patience: Duration::from_millis(200),
+                ..StopOptions::default()
+            };
+            let mut stopped = Stopped::stop_with(target.pid(), options).unwrap();
             let tid = stopped.threads()[0];
             assert!(!stopped.step_out(tid, &|_| true, 100).unwrap());
             stopped.syscall(libc::SYS_getpid, [0; 6]).unwrap();

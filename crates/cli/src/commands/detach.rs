@@ -12,6 +12,7 @@ use thalweg_control::sidecar::{self, Left};
 use thalweg_control::{clock, detach, lines, memory};
 use thalweg_model::{OutputFile, Profile};
 
+use crate::args::StopArgs;
 use crate::live::{self, Interrupts};
 use crate::sidecar::hold;
 
@@ -30,9 +31,13 @@ pub struct Args {
     /// Print errors only
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    pub stop: StopArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    args.stop.apply();
     let output = args.output.as_ref().map(OutputFile::create).transpose()?;
     let _interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);

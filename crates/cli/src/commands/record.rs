@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::ArgGroup;
 use jiff::Timestamp;
 use thalweg_control::attach::{self, Attached, Options};
-use thalweg_control::family::Family;
+use thalweg_control::family::{Closed, Family};
 use thalweg_control::launch::Launched;
 use thalweg_control::lines;
 use thalweg_control::proc::Pid;
@@ -140,8 +140,10 @@ fn record_process(
         checkpoints.tick(family, &mut lines, interrupts, watch);
         Ok(checkpoints.pause())
     })?;
-    finish(family, args, output, lines)?;
-    Ok(ExitCode::SUCCESS)
+    match finish(family, args, output, lines)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(2)),
+    }
 }
 
 fn record_command(
@@ -273,17 +275,25 @@ fn watch(
     }
 }
 
-/// Detaches from whatever still lives, then saves and reports.
+/// Detaches from whatever still lives, then saves and reports. `false`: a process still has its probes.
 fn finish(
     family: Family,
     args: &Args,
     output: OutputFile,
     mut lines: lines::Lookup,
-) -> anyhow::Result<()> {
-    let mut profile = family.close()?;
+) -> anyhow::Result<bool> {
+    let Closed {
+        mut profile,
+        unfinished,
+    } = family.close()?;
     lines::complete(&mut profile, &mut lines);
-    live::save_or(profile, output, !args.quiet && !args.no_report, |profile| {
+    let saved = live::save_or(profile, output, !args.quiet && !args.no_report, |profile| {
         let first = profile.processes.first()?.pid;
         hold(Pid(first as i32), profile)
-    })
+    });
+    for one in &unfinished {
+        eprintln!("thalweg: {}", one.note());
+    }
+    saved?;
+    Ok(unfinished.iter().all(|one| one.probed.is_none()))
 }

@@ -24,6 +24,9 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
+    if let Ok(Some(what)) = detach::left_over(pid) {
+        return left_over(args, what);
+    }
     let (shared, header) = match detach::attached(pid) {
         Ok(found) => found,
         Err(error) => match sidecar::left_by(pid)? {
@@ -166,6 +169,28 @@ fn show_ended(args: &Args, left: &Left) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Attached, but not so that it could be counted.
+fn left_over(args: Args, what: &str) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let pid = args.pid;
+    if args.json {
+        serde_json::to_writer_pretty(
+            &mut out,
+            &LeftOver {
+                pid,
+                left_over: what,
+            },
+        )?;
+        writeln!(out)?;
+    } else {
+        writeln!(
+            out,
+            "process {pid} is still attached and nothing is counted: it carries {what}; `thalweg detach {pid}` takes it out"
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 #[derive(Serialize)]
 struct Ended {
     pid: u32,
@@ -177,6 +202,12 @@ struct Ended {
     contexts: u64,
     /// The sidecar.
     kept_by: i32,
+}
+
+#[derive(Serialize)]
+struct LeftOver<'a> {
+    pid: u32,
+    left_over: &'a str,
 }
 
 #[derive(Serialize)]

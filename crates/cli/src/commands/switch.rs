@@ -13,6 +13,7 @@ use thalweg_control::switch::{Refusal, State, Switcher};
 use thalweg_control::{detach, harvest};
 use thalweg_model::Profile;
 
+use crate::args::StopArgs;
 use crate::report::count;
 
 /// Switch the probes of functions of an attached process: off, counting, timing one call in some, or all
@@ -43,6 +44,9 @@ pub struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub stop: StopArgs,
 }
 
 /// A state by its name.
@@ -87,6 +91,7 @@ struct Refused {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    args.stop.apply();
     let pid = Pid(args.pid as i32);
     let orders = [
         (&args.off, State::Off),

@@ -12,7 +12,7 @@ use thalweg_shm as shm;
 use super::life::Life;
 use super::program::{self, Call, Verdict};
 use super::strays::Strays;
-use super::{Common, Reached, exec};
+use super::{Common, Reached, Unfinished, exec};
 use crate::accounts;
 use crate::agent;
 use crate::attach::Attached;
@@ -513,7 +513,7 @@ impl Region<'_> {
         let identity = self.identity;
         let first = self.pid;
         let carriers = memory::carriers(identity);
-        let mut detached = None;
+        let (mut detached, mut left) = (None, None);
         let target = carriers
             .iter()
             .find(|pid| **pid == first)
@@ -521,7 +521,13 @@ impl Region<'_> {
         if let Some(&pid) = target {
             match detach::detach(pid) {
                 Ok(done) => detached = Some(done),
-                Err(error) if memory::carriers(identity).contains(&pid) => return Err(error),
+                // What was counted is there all the same: reading needs no stop.
+                Err(error) if memory::carriers(identity).contains(&pid) => {
+                    left = Some(Unfinished {
+                        pid,
+                        probed: Some(error.to_string()),
+                    });
+                }
                 // Ended, or another program by now.
                 Err(_) => {}
             }
@@ -532,10 +538,19 @@ impl Region<'_> {
             life.end.get_or_insert((now, End::Running));
         }
         let harvested = self.harvest(Some(now), true);
-        if let Some(detached) = detached {
-            detached.unmap()?;
+        if let Some(detached) = detached
+            && !detached.unmap().unwrap_or(false)
+            && memory::carriers(identity).contains(&detached.pid)
+        {
+            left = Some(Unfinished {
+                pid: detached.pid,
+                probed: None,
+            });
         }
-        detach::detach_orphans(identity);
+        match left {
+            Some(left) => self.common.lock().unfinished.push(left),
+            None => detach::detach_orphans(identity),
+        }
         harvested
     }
 

@@ -218,11 +218,16 @@ pub(crate) fn add_catalogs(
 
 /// The ledgers of all modules that were ever loaded. They are for places where their files are mapped, no others.
 pub(crate) fn ledgers(shared: &Shared, header: &shm::Header) -> Result<Vec<Ledger>> {
+    let encoded = encoded_ledgers(shared, header)?;
+    encoded.iter().map(|bytes| Ledger::decode(bytes)).collect()
+}
+
+/// The same as they lie in the target's memory.
+pub(crate) fn encoded_ledgers(shared: &Shared, header: &shm::Header) -> Result<Vec<Vec<u8>>> {
     let mut ledgers = Vec::new();
     for loaded in entries(shared, header)? {
         if loaded.ledger_len > 0 && loaded.state != shm::LOADED_NONE {
-            let bytes = shared.read_vec(loaded.ledger_offset, loaded.ledger_len)?;
-            ledgers.push(Ledger::decode(&bytes)?);
+            ledgers.push(shared.read_vec(loaded.ledger_offset, loaded.ledger_len)?);
         }
     }
     Ok(ledgers)

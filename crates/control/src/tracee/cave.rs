@@ -223,7 +223,7 @@ impl Stopped {
     /// none is in a signal handler that interrupted it.
     fn is_free(&mut self, start: RemoteAddr) -> Result<bool> {
         let cave = start.0..start.0 + LEN as u64;
-        let mut frames = crate::sigframe::Frames::of(self)?;
+        let mut frames = crate::sigframe::Frames::of(self.maps()?);
         for tid in self.threads.clone() {
             let regs = self.regs(tid)?;
             let saved = frames.saved_pcs(self, regs.rsp);

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::seize::{self, Seized};
+use super::seize::{self, Seized, Wait};
 use super::sys::{self, Event, Resume};
 use super::{StopOptions, Stopped};
 use crate::error::{Error, Result};
@@ -102,10 +102,7 @@ impl Stopped {
         let mut seized = Seized::at_exec(pid);
         held.tid = Tid(0);
         let options = StopOptions::default();
-        seized.collect(
-            Instant::now() + options.patience,
-            options.patience.as_millis() as u64,
-        )?;
+        seized.collect(&Wait::new(options.patience, options.patience))?;
         Stopped::from_seized(seized, options).map(Some)
     }
 }

@@ -9,6 +9,9 @@ use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::sys::Backoff;
+use super::{StopOptions, Stopped};
+use crate::error::Result;
+use crate::proc::Pid;
 
 thread_local! {
     static ENDS_SOON: Cell<bool> = const { Cell::new(false) };
@@ -17,6 +20,21 @@ thread_local! {
 /// Whether the end of this OS thread is near, so that letting go can be left to it.
 pub(super) fn ends_soon() -> bool {
     ENDS_SOON.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Stops a process for as long as `work` takes. This is how a controller that lives on makes a stop: whatever fails, and
+/// whatever thread would not stop, afterwards nothing is held.
+pub fn while_stopped<T: Send>(
+    pid: Pid,
+    options: StopOptions,
+    work: impl FnOnce(&mut Stopped) -> Result<T> + Send,
+) -> Result<T> {
+    on_own_thread(|| {
+        let mut stopped = Stopped::stop_with(pid, options)?;
+        let result = work(&mut stopped)?;
+        stopped.release()?;
+        Ok(result)
+    })
 }
 
 /// Runs `work`, which stops a process, on an OS thread of its own. The process goes on when `work` is over, all threads at

@@ -119,11 +119,11 @@ impl Stopped {
     ) -> Result<()> {
         let pid = self.pid;
         let ip = self.cave.as_ref().map_or(RemoteAddr(0), |cave| cave.start);
-        let known = match self.seccomp.threads.entry(tid) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => new.insert(confinement(pid, tid)?),
-        };
-        match known {
+        if !self.seccomp.threads.contains_key(&tid) {
+            let confinement = confinement(pid, tid, &self.status(tid)?)?;
+            self.seccomp.threads.insert(tid, confinement);
+        }
+        match &self.seccomp.threads[&tid] {
             Confinement::None | Confinement::Shared => Ok(()),
             Confinement::Dispatched => Err(Error::Dispatched { pid, tid }),
             Confinement::Unknown(mode) => Err(Error::Seccomp {
@@ -146,11 +146,10 @@ impl Stopped {
     }
 }
 
-fn confinement(pid: proc::Pid, tid: Tid) -> Result<Confinement> {
+fn confinement(pid: proc::Pid, tid: Tid, status: &proc::Status) -> Result<Confinement> {
     if sys::dispatches_system_calls(tid) {
         return Ok(Confinement::Dispatched);
     }
-    let status = proc::status(pid, tid)?;
     if status.seccomp == 0 {
         return Ok(Confinement::None);
     }
