@@ -13,7 +13,7 @@ impl Random {
         Random((seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -22,7 +22,7 @@ impl Random {
 
     /// 0 where there is nothing to choose from.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 11) as usize % limit.max(1)
+        (self.word() >> 11) as usize % limit.max(1)
     }
 }
 
@@ -59,9 +59,9 @@ fn change(data: &mut Vec<u8>, inputs: &[Vec<u8>], random: &mut Random) {
     let at = random.below(data.len());
     let len = data.len();
     match random.below(9) {
-        _ if data.is_empty() => data.push(random.next() as u8),
+        _ if data.is_empty() => data.push(random.word() as u8),
         0 => data[at] ^= 1 << random.below(8),
-        1 => data[at] = random.next() as u8,
+        1 => data[at] = random.word() as u8,
         2 | 3 => {
             let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
             let size = [1, 2, 4, 8][random.below(4)].min(len - at);

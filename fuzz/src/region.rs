@@ -46,8 +46,10 @@ impl Image {
             Some(taken)
         };
         let long = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let mut image = Image::default();
-        image.len = take(8).map_or(0, long).min(LONGEST);
+        let mut image = Image {
+            len: take(8).map_or(0, long).min(LONGEST),
+            ..Image::default()
+        };
         while let (Some(offset), Some(count)) = (take(8), take(4)) {
             let count = u32::from_le_bytes(count.try_into().expect("four bytes"));
             let Some(bytes) = take(count as usize) else {

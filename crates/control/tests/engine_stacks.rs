@@ -43,6 +43,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         budget: None,
         looking: Wishes::default(),
         gates_suffice: false,
+        refuse_rseq: false,
         recording: None,
     };
     attach::attach(target.pid(), &options, &|_, _, _| {})

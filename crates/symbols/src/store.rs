@@ -8,7 +8,6 @@ use crate::cfi::{CfiTable, FrameEntry};
 use crate::{FoundIn, Function, FunctionKind, LazySlot, Module, Section, Segment, gotable};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -270,7 +269,7 @@ impl Module {
             Some(LazySlot { stub: last, symbol })
         })?;
         let mut cfi = restore_cfi(stored)?;
-        let mut range = || stored.optional(|i| Some(Range::from(i.number()?..i.number()?)));
+        let mut range = || stored.optional(|i| Some(i.number()?..i.number()?));
         let (eh_frame, eh_frame_hdr) = (range()?, range()?);
         let go = match has_go_table? {
             true => Some(gotable::read(&sections, gotable::name_budget(size))?),

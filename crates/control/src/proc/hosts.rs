@@ -12,7 +12,9 @@ use std::path::Path;
 use super::{Mapping, Pid, maps};
 
 /// What the file name of the executable is like, what its contents have to hold, and whose it is.
-const PROGRAMS: [(fn(&str) -> bool, &[u8], &str); 4] = [
+type Program = (fn(&str) -> bool, &'static [u8], &'static str);
+
+const PROGRAMS: [Program; 4] = [
     (
         |name| name.ends_with("-amd64-linux"),
         b"VALGRIND_LAUNCHER",

@@ -134,7 +134,7 @@ impl FileKey {
     /// Whether nobody can make another file that has the same key.
     pub fn is_unforgeable(&self, file: &File) -> bool {
         let kind = nix::sys::statfs::fstatfs(file).map(|s| s.filesystem_type().0);
-        kind.is_ok_and(|kind| OWN_FILE_SYSTEMS.contains(&(kind as i64)))
+        kind.is_ok_and(|kind| OWN_FILE_SYSTEMS.contains(&kind))
     }
 
     /// Whether `file` is still what it was, and will not change without another key.
