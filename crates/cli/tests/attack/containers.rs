@@ -19,11 +19,8 @@ fn contained() -> Program {
 
 /// A command that is killed if it takes for ever, which is how one that waits for a stranger ends.
 fn bounded(words: &[&Path]) -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", "120"]).args(words);
-    for (name, value) in crate::support::thalweg::command().get_envs() {
-        command.env(name, value.expect("set"));
-    }
+    let mut command = crate::support::thalweg::bounded();
+    command.args(words);
     command
 }
 

@@ -2,20 +2,11 @@
 
 use crate::support::build::Build;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, text};
+use crate::support::thalweg::{bounded, command, text};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-/// Killed if it takes for ever. In the same environment, which moves the stack.
-fn bounded() -> Command {
-    let mut bounded = Command::new("timeout");
-    bounded.args(["-k", "5", "120"]).stdin(Stdio::null());
-    for (name, value) in command().get_envs() {
-        bounded.env(name, value.expect("set"));
-    }
-    bounded
-}
-
+/// In the same environment as ours, which moves the stack.
 fn plain(words: &[&str]) -> Output {
     bounded().args(words).output().expect("timeout starts")
 }

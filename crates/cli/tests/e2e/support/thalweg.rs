@@ -22,6 +22,20 @@ pub fn command() -> Command {
     command
 }
 
+/// Any command in the environment of `command`, killed if it takes for ever.
+#[allow(dead_code)] // The attack suite uses it.
+pub fn bounded() -> Command {
+    let mut bounded = Command::new("timeout");
+    bounded.args(["-k", "5", "120"]).stdin(Stdio::null());
+    for (name, value) in command().get_envs() {
+        match value {
+            Some(value) => bounded.env(name, value),
+            None => bounded.env_remove(name),
+        };
+    }
+    bounded
+}
+
 /// Runs thalweg with these arguments, whatever comes of it.
 pub fn thalweg<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     let mut command = command();
