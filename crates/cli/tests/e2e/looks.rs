@@ -5,7 +5,7 @@ use crate::support::build::{Build, Program, run};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
-use crate::support::thalweg::{command, refuse};
+use crate::support::thalweg::{command, refuse, through};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -414,13 +414,9 @@ fn threads_that_come_and_go_are_seen_from_beginning_to_end() {
 fn a_later_thread_with_the_same_number_has_looks_of_its_own() {
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
-    let thalweg = command();
-    let mut record = Command::new("unshare");
+    let mut record = through("unshare");
     record.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-    record.arg(thalweg.get_program());
-    for (name, value) in thalweg.get_envs() {
-        record.env(name, value.expect("set"));
-    }
+    record.arg(command().get_program());
     record.args(["record", "-q", "--samples", "1999", "-o"]);
     record
         .arg(&file)
@@ -478,12 +474,8 @@ fn where_the_kernel_refuses_what_was_asked_for_is_an_error_and_a_budget_goes_on_
     let live = Live::ready(&Build::simple("torture.c").path, &[]);
     let before = live.text();
     let record = |options: &[&str]| {
-        let mut record = Command::new(&forbid.path);
-        let thalweg = command();
-        record.arg(thalweg.get_program());
-        for (name, value) in thalweg.get_envs() {
-            record.env(name, value.expect("set"));
-        }
+        let mut record = through(&forbid.path);
+        record.arg(command().get_program());
         record.args(["record", "-q", "-d", "200ms", "-p", &live.id(), "-o"]);
         record.arg(&file).args(options);
         record.output().expect("it starts")

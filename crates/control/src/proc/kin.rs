@@ -20,6 +20,11 @@ pub(crate) fn is_kin(pid: Pid) -> bool {
     own.is_some() && own == file(&pid.to_string())
 }
 
+/// Whether the tracer has let go since it was named: stops of ours end with the thread that makes them.
+fn is_gone(tracer: Pid) -> bool {
+    !std::path::Path::new(&format!("/proc/{tracer}")).exists()
+}
+
 /// Tries again while another of ours is at it.
 pub(crate) fn patiently<T>(mut what: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
@@ -29,7 +34,7 @@ pub(crate) fn patiently<T>(mut what: impl FnMut() -> Result<T>) -> Result<T> {
         match what() {
             Err(Error::AlreadyTraced { tracer, .. })
                 if tracer.0 as u32 != std::process::id()
-                    && is_kin(tracer)
+                    && (is_kin(tracer) || is_gone(tracer))
                     && Instant::now() < deadline =>
             {
                 std::thread::sleep(nap);

@@ -22,17 +22,23 @@ pub fn command() -> Command {
     command
 }
 
-/// Any command in the environment of `command`, killed if it takes for ever.
-#[allow(dead_code)] // The attack suite uses it.
-pub fn bounded() -> Command {
-    let mut bounded = Command::new("timeout");
-    bounded.args(["-k", "5", "120"]).stdin(Stdio::null());
+/// Another program that runs thalweg, in the same environment.
+pub fn through(program: impl AsRef<OsStr>) -> Command {
+    let mut through = Command::new(program);
     for (name, value) in command().get_envs() {
         match value {
-            Some(value) => bounded.env(name, value),
-            None => bounded.env_remove(name),
+            Some(value) => through.env(name, value),
+            None => through.env_remove(name),
         };
     }
+    through
+}
+
+/// Any command, killed if it takes for ever.
+#[allow(dead_code)] // The attack suite uses it.
+pub fn bounded() -> Command {
+    let mut bounded = through("timeout");
+    bounded.args(["-k", "5", "120"]).stdin(Stdio::null());
     bounded
 }
 
