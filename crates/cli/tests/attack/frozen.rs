@@ -196,13 +196,13 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A file system in a file, which can be frozen. It is thawed and gone at the end, whatever happens.
+/// A mounted file system. It is gone at the end, whatever happens.
 struct Mount {
     folder: PathBuf,
 }
 
 impl Mount {
-    /// `None` where there are no loop devices, or not the means to make one.
+    /// One in a file, which can be frozen. `None` where there are no loop devices, or not the means to make one.
     fn new(scratch: &Scratch) -> Option<Mount> {
         let image = scratch.join("image");
         let folder = scratch.join("mounted");
@@ -281,6 +281,9 @@ fn a_recording_ends_well_at_a_file_server_that_does_not_answer() {
         let file = folder.join("file").display().to_string();
         let mut target = Target::start(&program, &[who, "read", &file]);
         let mut server = Live::ready(&server.path, &[&folder.display().to_string()]);
+        let _mount = Mount {
+            folder: folder.clone(),
+        };
         play(&mut target, "S", |target| {
             assert_eq!(server.ask("answer"), "answered");
             target.live.ask("thaw");
