@@ -419,17 +419,20 @@ pub fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Makes a file under a temporary name and moves it into place: others may be making the same one.
+/// Makes a file in a folder of its own and moves it into place: others may be making the same one, and a compiler has
+/// intermediate files beside its output, under names that others have too.
 fn make(path: &Path, build: impl FnOnce(&Path)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if path.exists() {
         return;
     }
-    fs::create_dir_all(path.parent().expect("built files have a folder")).expect("build folder");
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("tmp-{}-{number}", std::process::id()));
+    let folder = path.with_extension(format!("tmp-{}-{number}", std::process::id()));
+    fs::create_dir_all(&folder).expect("build folder");
+    let temporary = folder.join(file_name(path));
     build(&temporary);
     fs::rename(&temporary, path).expect("built file moves into place");
+    let _ = fs::remove_dir_all(&folder);
 }
 
 fn stripped(path: &Path) -> PathBuf {
