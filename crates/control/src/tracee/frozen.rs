@@ -40,7 +40,7 @@ pub(super) fn wait_for_sleepers(pid: Pid, patience: Duration) -> Result<Known> {
     let mut sleeping: Vec<(Tid, u64)> = sleeping.map(|(t, s)| (*t, s.switches)).collect();
     while let Some(&(first, _)) = sleeping.first() {
         if Instant::now() >= deadline {
-            return Err(stuck(pid, first, patience));
+            return Err(frozen(pid, first, patience));
         }
         std::thread::sleep(NAP);
         // One of ours, from an earlier try: it stands as soon as it wakes.
@@ -52,10 +52,46 @@ pub(super) fn wait_for_sleepers(pid: Pid, patience: Duration) -> Result<Known> {
     Ok(known)
 }
 
-/// One of these threads that is in state D.
-pub(super) fn one_of(pid: Pid, tids: &[Tid]) -> Option<Tid> {
-    let mut tids = tids.iter().copied();
-    tids.find(|tid| proc::thread_stat(pid, *tid).is_ok_and(|stat| stat.state == 'D'))
+/// Threads that are waited for while others stand: whether one of them sleeps on. State D alone says little: a thread that
+/// replaces the program, or reads from a disk, has it for a moment, which on a busy machine may be long.
+pub(super) struct Sleeper {
+    /// In state D without having been switched to since then.
+    seen: Option<(Tid, u64, Instant)>,
+    /// How long it has to sleep.
+    least: Duration,
+}
+
+impl Sleeper {
+    pub(super) fn new(least: Duration) -> Sleeper {
+        Sleeper { seen: None, least }
+    }
+
+    /// One of these threads that has been asleep all the time, where this is asked again and again.
+    pub(super) fn among(&mut self, pid: Pid, tids: &[Tid]) -> Option<Tid> {
+        let asleep = |tid: &Tid| {
+            let status = proc::status(pid, *tid).ok()?;
+            (status.state == 'D').then_some((*tid, status.switches))
+        };
+        let now = tids.iter().find_map(asleep);
+        self.seen = match (now, self.seen) {
+            (Some((tid, switches)), Some(seen)) if (tid, switches) == (seen.0, seen.1) => {
+                Some(seen)
+            }
+            (now, _) => now.map(|(tid, switches)| (tid, switches, Instant::now())),
+        };
+        let (tid, _, since) = self.seen?;
+        (since.elapsed() >= self.least).then_some(tid)
+    }
+}
+
+pub(super) fn frozen(pid: Pid, tid: Tid, waited: Duration) -> Error {
+    Error::Stuck {
+        pid,
+        tid,
+        state: 'D',
+        wchan: proc::wchan(pid, tid),
+        millis: waited.as_millis() as u64,
+    }
 }
 
 pub(super) fn stuck(pid: Pid, tid: Tid, waited: Duration) -> Error {

@@ -221,6 +221,7 @@ impl Seized {
     pub(super) fn collect(&mut self, wait: &Wait) -> Result<Vec<Tid>> {
         let mut ended = Vec::new();
         let mut pause = Backoff::default();
+        let mut sleeper = frozen::Sleeper::new(wait.hold / 2);
         while !self.awaited.is_empty() {
             let before = self.awaited.len();
             for tid in std::mem::take(&mut self.awaited) {
@@ -248,10 +249,10 @@ impl Seized {
             if Instant::now() >= wait.deadline {
                 return Err(stuck(self.pid, self.awaited[0], waited));
             }
-            if waited >= wait.hold
-                && let Some(frozen) = frozen::one_of(self.pid, &self.awaited)
+            if waited >= wait.hold / 2
+                && let Some(tid) = sleeper.among(self.pid, &self.awaited)
             {
-                return Err(stuck(self.pid, frozen, waited));
+                return Err(frozen::frozen(self.pid, tid, waited));
             }
             if pause.is_long() {
                 self.recheck();
