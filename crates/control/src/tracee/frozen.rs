@@ -10,8 +10,8 @@
 //!                  `StopOptions::hold`, 50 ms; then everybody runs on, and it is tried again ever more rarely
 //! ```
 //!
-//! Only the state decides, never the time that a stop takes: on a busy machine threads wait long for a processor, in
-//! state R, and get all the patience that there is.
+//! The time that a stop takes decides nothing: on a busy machine threads wait long for a processor, in state R, and get
+//! all the patience that there is. State D alone does not either: the thread must not have been switched to meanwhile.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
