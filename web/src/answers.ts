@@ -8,7 +8,11 @@ export interface Meta {
   attached: boolean;
   duration: number;
   calls: number;
+  /** There may have been more. */
+  at_least?: boolean;
   time: number;
+  /** How far off it may be. */
+  error?: number;
   threads: number;
   processes: number;
   functions: number;
@@ -89,8 +93,13 @@ export interface Functions {
   name: string[];
   module: number[];
   calls: number[];
+  /** 1 where there may have been more calls. */
+  at_least?: number[];
   base: number[];
   cum: number[];
+  /** How far off base and cum may be. */
+  error?: number[];
+  cum_error?: number[];
   min: number[];
   max: number[];
   waited: number[];
@@ -119,6 +128,7 @@ export interface ArcRow {
   function: number | null;
   unknown?: boolean;
   calls: number;
+  at_least?: boolean;
   base: number;
   cum: number;
 }
@@ -132,8 +142,11 @@ export interface OneFunction {
   file: string | null;
   line: number;
   calls: number;
+  at_least: boolean;
   base: number;
   cum: number;
+  error: number;
+  cum_error: number;
   min: number;
   max: number;
   waited: number;
@@ -182,6 +195,10 @@ export interface Box {
   own: number;
   total: number;
   hidden: number;
+  /** How far off own and total may be, and whether there may have been more calls. */
+  error?: number;
+  total_error?: number;
+  least?: boolean;
   waited: number;
   rec: number;
   threads: number;
@@ -196,6 +213,7 @@ export interface Arc {
   calls: number;
   time: number;
   width: number;
+  least?: boolean;
   kind: 0 | 1 | 2 | 3;
   hidden: boolean;
   at: number[];
@@ -227,6 +245,7 @@ export interface TreeRows {
   function: number[];
   weight: number[];
   calls: number[];
+  at_least?: number[];
   base: number[];
   cum: number[];
   elapsed: number[];
@@ -263,6 +282,7 @@ export interface ThreadRow {
 
 export interface Threads {
   duration: number;
+  at_least?: boolean;
   waits_measured: boolean;
   threads: ThreadRow[];
 }
@@ -272,6 +292,7 @@ export interface Summary {
   threads: number;
   threads_by_level: number[];
   calls: number;
+  calls_at_least?: boolean;
   time: number;
   waited: number;
   duration: number;
@@ -286,10 +307,10 @@ export interface Summary {
   edges: number;
   made: number;
   recursion: { name: string; levels: number } | null;
-  hottest: { function: number; name: string; calls: number; base: number; cum: number; threads: number }[];
-  hottest_edges: { caller: string; callee: string; calls: number; cum: number }[];
-  cycles: { calls: number; functions: string[] }[];
-  modules: { name: string; functions_seen: number; calls: number; base: number }[];
+  hottest: { function: number; name: string; calls: number; calls_at_least?: boolean; base: number; cum: number; threads: number }[];
+  hottest_edges: { caller: string; callee: string; calls: number; calls_at_least?: boolean; cum: number }[];
+  cycles: { calls: number; calls_at_least?: boolean; functions: string[] }[];
+  modules: { name: string; functions_seen: number; calls: number; calls_at_least?: boolean; base: number }[];
   waits: { name: string; time: number }[];
   notes: string[];
 }
@@ -297,5 +318,5 @@ export interface Summary {
 export interface Changes {
   calls: [number, number];
   base: [number, number];
-  rows: { function: number | null; name: string; module: string; calls: [number, number]; base: [number, number]; cum: [number, number] }[];
+  rows: { function: number | null; name: string; module: string; calls: [number, number]; base: [number, number]; cum: [number, number]; base_error: number; cum_error: number; calls_changed: boolean; base_changed: boolean; cum_changed: boolean; calls_at_least?: [boolean, boolean] }[];
 }

@@ -55,6 +55,16 @@ export function percent(share: number): string {
   return p > 0 ? "<0.01 %" : "0 %";
 }
 
+/** Of a count that may have been more: `≥ 2,732`. */
+export function atLeast(text: string, bound: boolean | number | undefined): string {
+  return bound ? "\u2265 " + text : text;
+}
+
+/** How far off a figure may be, in one unit less wide than the figure: ` ± 12.3 ms`; nothing where nobody knows. */
+export function plusMinus(error: number | undefined, unit: (n: number) => string): string {
+  return error ? " \u00b1 " + unit(error) : "";
+}
+
 export function signed(text: string, n: number): string {
   return n > 0 ? "+" + text : n < 0 ? "\u2212" + text.replace("-", "") : "=";
 }

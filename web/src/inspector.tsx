@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { ArcRow, OneFunction } from "./answers";
 import { figure, isWeighed, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "./api";
-import { count, inUnit, percent, short, time } from "./format";
+import { atLeast, count, inUnit, percent, plusMinus, short, time } from "./format";
 import { Probes } from "./probes";
 import { link, set, useStore } from "./store";
 
@@ -33,11 +33,11 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
           <dl class="figures">
             {isWeighed() && (
               <>
-                <Figure name="own" value={figure(shown.base)} share={shown.base / whole} />
-                <Figure name="total" value={figure(shown.cum)} share={shown.cum / whole} />
+                <Figure name="own" value={figure(shown.base) + plusMinus(shown.error, figure)} share={shown.base / whole} hint={shown.error ? ERROR : undefined} />
+                <Figure name="total" value={figure(shown.cum) + plusMinus(shown.cum_error, figure)} share={shown.cum / whole} hint={shown.cum_error ? ERROR : undefined} />
               </>
             )}
-            <Figure name="calls" value={shown.calls || !shown.looks ? count(shown.calls) : "–"} />
+            <Figure name="calls" value={shown.calls || !shown.looks ? atLeast(count(shown.calls), shown.at_least) : "–"} hint={shown.at_least ? BOUND : undefined} />
             {shown.looks > 0 && <Figure name="looks" value={count(shown.looks)} />}
             {isWeighed() && shown.calls > 0 && !shown.looks && <Figure name="own per call" value={figure(shown.base / shown.calls)} />}
             {shown.waited > 0 && <Figure name="waited" value={time(shown.waited)} />}
@@ -52,9 +52,28 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
   );
 }
 
-function Figure({ name, value, share }: { name: string; value: string; share?: number }) {
+const ERROR = "The truth is within \u00b1 19 times of 20";
+const BOUND = "A lower bound: the probes were off for a while";
+
+/** A figure and how far off it may be. */
+export function WithError({ value, error }: { value: number; error: number | undefined }) {
+  if (!error) return <>{figure(value)}</>;
   return (
-    <div>
+    <span title={ERROR}>
+      {figure(value)}
+      <span class="muted error">{plusMinus(error, figure)}</span>
+    </span>
+  );
+}
+
+/** Calls, which may be a lower bound. */
+export function Calls({ calls, bound }: { calls: number; bound: boolean | number | undefined }) {
+  return bound ? <span title={BOUND}>{atLeast(count(calls), bound)}</span> : <>{count(calls)}</>;
+}
+
+function Figure({ name, value, share, hint }: { name: string; value: string; share?: number; hint?: string }) {
+  return (
+    <div title={hint}>
       <dt>{name}</dt>
       <dd>
         {value}
@@ -79,7 +98,7 @@ function Arcs({ title, arcs, whole }: { title: string; arcs: ArcRow[]; whole: nu
             <ArcName arc={arc} />
             <span class="share">
               {percent((isWeighed() ? arc.cum : arc.calls) / Math.max(1, whole))}
-              <span class="muted"> {short(arc.calls)}×</span>
+              <span class="muted"> {atLeast(short(arc.calls), arc.at_least)}×</span>
             </span>
           </li>
         ))}

@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, isFile, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
-import { count, matcher, time } from "./format";
+import { atLeast, count, matcher, plusMinus, time } from "./format";
 import { go } from "./inspector";
 import { current, link, set, useStore, View } from "./store";
 import { Calls } from "./views/calls";
@@ -74,8 +74,8 @@ function Page() {
         <p class="about" title={meta.command}>
           <b>{meta.command || meta.origin}</b>
           <span>
-            {meta.timed ? `${time(meta.time)} in ${time(meta.duration)} · ` : ""}
-            {count(meta.calls)} calls
+            {meta.timed ? `${time(meta.time)}${plusMinus(meta.error, time)} in ${time(meta.duration)} · ` : ""}
+            {atLeast(count(meta.calls), meta.at_least)} calls
           </span>
           {meta.live && <span class={`pulse ${state.frozen || meta.live.ended ? "off" : ""}`}>{meta.live.ended ? "ended" : state.frozen ? "frozen" : "live"}</span>}
         </p>

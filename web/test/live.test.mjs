@@ -12,8 +12,8 @@ before(async () => {
 });
 after(() => browser.close());
 
-const calls = async () => Number((await page.textContent(".tile .value")).replace(/,/g, ""));
-const grown = (than) => page.waitForFunction((than) => Number(document.querySelector(".tile .value").textContent.replace(/,/g, "")) > than, than);
+const calls = async () => Number((await page.textContent(".tile .value")).replace(/\D/g, ""));
+const grown = (than) => page.waitForFunction((than) => Number(document.querySelector(".tile .value").textContent.replace(/\D/g, "")) > than, than);
 
 test("figures grow, with rates, in every view", async () => {
   const first = await calls();
@@ -30,7 +30,7 @@ test("figures grow, with rates, in every view", async () => {
 const reported = () => JSON.parse(execFileSync(config.thalweg, ["report", "-p", String(config.pid), "--flat", "--json"], { maxBuffer: 1 << 28 })).functions;
 const callsOf = (name) => reported().find((row) => row.name === name)?.calls ?? 0;
 const rowOf = async (name) => (await rows(page)).find((row) => row.name === name);
-const shown = async (name) => Number((await rowOf(name)).calls.replace(/,/g, ""));
+const shown = async (name) => Number((await rowOf(name)).calls.replace(/\D/g, ""));
 const inState = (name, state) =>
   page.waitForFunction(
     ([name, state]) => [...document.querySelectorAll(".tr")].some((row) => row.querySelector("[data-column=name]").textContent === name && row.querySelector("[data-column=state]").textContent.startsWith(state)),

@@ -15,6 +15,8 @@
 //! to many; and, as N = 4, a chain in which each instruction waits for the one before. It stands on both sides of each call,
 //! because what the processor does beside a probe's reading of the clock depends on it.
 //!
+//! With an argument the first two go on for some tenths of a second, so that samples tell how long each is seen outside of probes.
+//!
 //! Freestanding, so that there is nothing else to be patched.
 #![no_std]
 #![no_main]
@@ -240,6 +242,8 @@ many:
     .endm
 
     FN _start
+    cmp qword ptr [rsp], 1
+    ja 4f
     mov edi, 1
     call wide_256
     mov edi, 1
@@ -274,6 +278,25 @@ many:
     lea rsi, [rip + best]
     mov edx, 19 * 8
     syscall
+    mov eax, 60                     # exit
+    xor edi, edi
+    syscall
+    # With an argument: for long enough to be sampled, and nothing is said.
+4:  mov r12d, 400
+5:  call leaves_0
+    call nests_0
+    call leaves_1
+    call nests_1
+    call leaves_2
+    call nests_2
+    call leaves_4
+    call nests_4
+    test r12d, 15
+    jnz 6f
+    call leaves_3
+    call nests_3
+6:  dec r12d
+    jnz 5b
     mov eax, 60                     # exit
     xor edi, edi
     syscall

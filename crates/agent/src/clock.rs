@@ -43,8 +43,7 @@ pub unsafe fn event(slot: Slot, began: u64) -> u64 {
             now = ticks().wrapping_sub((*shared).off);
         }
         let gap = now.wrapping_sub((*shared).last) as i64;
-        let node = (*slot.top()).node as *mut Node;
-        settle(slot, now, gap, node)
+        settle(slot, now, gap, slot.top())
     }
 }
 
@@ -100,7 +99,7 @@ unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
         }
         let since = || ticks().wrapping_sub((*shared).off).wrapping_sub(now);
         let mut took = since();
-        let mut waited = 0;
+        let (mut waited, mut held) = (0, 0);
         if took as i64 > (*shared).gap.min((*header()).gap_least) {
             let began = now.wrapping_add((*shared).off);
             match node {
@@ -117,13 +116,15 @@ unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
             if let Some(node) = node
                 && waited > 0
             {
-                charge(node, waited, false);
+                held = take_held(slot, waited);
+                charge(node, waited - held, false);
             }
         }
         let limit = (*header()).gap_most * UNCHARGED;
         (*shared).uncharged = (*shared).uncharged.max(-limit).min(limit);
         atomic64(&raw mut (*shared).off).fetch_add(took, Relaxed);
-        atomic64(&raw mut (*shared).slow_ticks).fetch_add(took.wrapping_sub(waited), Relaxed);
+        let slow = took.wrapping_sub(waited).wrapping_add(held);
+        atomic64(&raw mut (*shared).slow_ticks).fetch_add(slow, Relaxed);
     }
 }
 
@@ -156,7 +157,7 @@ extern "C" fn tw_slow_gap_entry(now: u64, gap: i64) {
     unsafe {
         let top: *mut Frame = slot.top();
         let caller = (*top.sub(1)).node as *mut Node;
-        let now = settle(slot, now, gap, caller);
+        let now = settle(slot, now, gap, top.sub(1));
         (&raw mut (*top).start).write_volatile(now);
         // It was the caller that ran for long: whoever waited for the processor got it because of that.
         resume_in(slot, now, Some(caller));
@@ -169,32 +170,58 @@ extern "C" fn tw_slow_gap_exit(now: u64, gap: i64) -> u64 {
     let slot = Slot(crate::memory::gs_base());
     // SAFETY: the hot path has seen that the frame on top is the one that ends.
     unsafe {
-        let node = (*slot.top()).node as *mut Node;
-        let now = settle(slot, now, gap, node);
+        let now = settle(slot, now, gap, slot.top());
         resume(slot, now, false);
         now
     }
 }
 
-/// The event that seems to be at `now`, `gap` after the last one: takes out what was waited in between.
-unsafe fn settle(slot: Slot, now: u64, gap: i64, node: *mut Node) -> u64 {
+/// The event that seems to be at `now`, `gap` after the last one: takes out what was waited in between by the call that
+/// `frame` is of.
+unsafe fn settle(slot: Slot, now: u64, gap: i64, frame: *const Frame) -> u64 {
     // SAFETY: as in event.
     unsafe {
         let shared = slot.shared();
+        let node = (*frame).node as *mut Node;
         let mut at = now;
         if gap > (*shared).gap && !limits::is_frozen() {
             let began = now.wrapping_add((*shared).off);
-            let waited = off_processor(slot, Some(gap), began);
+            let ran = least_run(frame, now.wrapping_sub(gap as u64)).min(gap);
+            let waited = off_processor(slot, Some(gap - ran), began);
             if waited > 0 {
                 let since = now.wrapping_sub(gap as u64);
                 let terminal = (&raw const (*shared).terminal_wait).read_volatile() == since;
                 atomic64(&raw mut (*shared).off).fetch_add(waited, Relaxed);
-                charge(node, waited, terminal);
+                let held = take_held(slot, waited);
+                atomic64(&raw mut (*shared).slow_ticks).fetch_add(held, Relaxed);
+                charge(node, waited - held, terminal);
                 at = now.wrapping_sub(waited);
             }
         }
         (&raw mut (*shared).last).write_volatile(at);
         at
+    }
+}
+
+/// What a call must have run since the event at `last` at the least: as much as is missing of its context's shortest call.
+///
+/// The kernel's account of a thread and the counter agree to a microsecond or two where the thread was switched, so that a
+/// call of less than that would have no time left. What is not taken from it stays to be charged. No more than that is left:
+/// of long calls the account is near enough.
+unsafe fn least_run(frame: *const Frame, last: u64) -> i64 {
+    // SAFETY: as in event; a frame's node is in the arena or among the folded ones, which keep their least in another way.
+    unsafe {
+        let node = (*frame).node as *mut Node;
+        let least = (*header()).gap_least;
+        if (*frame).start == 0 || !tree::is_in_arena(node) {
+            return 0;
+        }
+        let own = last.wrapping_sub((*frame).start.wrapping_add((*frame).child)) as i64;
+        match (&raw const (*node).min).read_volatile() {
+            // It is the first call.
+            i64::MAX => least / 4,
+            shortest => shortest.saturating_sub(own.max(0)).clamp(0, least * 2),
+        }
     }
 }
 
@@ -246,6 +273,18 @@ unsafe fn off_processor(slot: Slot, gap: Option<i64>, began: u64) -> u64 {
     }
 }
 
+/// Of `waited` ticks: those for which a controller kept the thread from running. They are nobody's.
+unsafe fn take_held(slot: Slot, waited: u64) -> u64 {
+    // SAFETY: as in event. Controllers write `held` while the thread does not run.
+    unsafe {
+        let shared = slot.shared();
+        let known = (&raw const (*shared).held).read_volatile();
+        let held = known.wrapping_sub((*shared).held_out).min(waited);
+        (&raw mut (*shared).held_out).write_volatile(known);
+        held
+    }
+}
+
 unsafe fn forget(slot: Slot) -> u64 {
     // SAFETY: as in event.
     unsafe { (*slot.shared()).uncharged = 0 };
@@ -281,6 +320,7 @@ unsafe fn read(slot: Slot) {
     unsafe {
         let shared = slot.shared();
         (*shared).uncharged = 0;
+        (*shared).held_out = (&raw const (*shared).held).read_volatile();
         if (*shared).gap == shm::NO_GAP {
             return;
         }
@@ -308,6 +348,9 @@ pub fn waits_of(node: *mut Node) -> Option<*mut shm::Waits> {
 }
 
 unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
+    if waited == 0 {
+        return;
+    }
     let Some(waits) = waits_of(node) else {
         return;
     };

@@ -10,7 +10,8 @@
 //!
 //! Nobody outside is needed for that: the thread changes the first instruction of each probe, in every copy of the agent. It is
 //! one of five bytes in an aligned word, which becomes a jump by a single store; or a plain `ret` takes the place of
-//! its first byte, which does nothing in a probe that is called and returns in one that ends with the `ret`.
+//! its first byte, which does nothing in a probe that is called and returns in one that ends with the `ret`. Leaves, which count by code in
+//! their stubs, are found by a mark, and jump over it.
 //! Code is private memory: a fork child that limits itself limits nobody else.
 
 use crate::memory::{
@@ -225,6 +226,10 @@ unsafe fn rewrite_all(limit: u32) -> bool {
                 continue;
             }
             change(code.start, limit);
+            if limit & shm::LIMIT_RETIRED != 0 {
+                // The stubs lie behind the image, whose own code has the mark as a constant.
+                retire_leaves(code.start + image_size(), code.start + code.len);
+            }
             raw(calls::MPROTECT, [code.start, code.len, READ_EXECUTE, 0]);
         }
     }
@@ -262,6 +267,36 @@ unsafe fn change(image: u64, limit: u32) {
             atomic64((image + silent) as *mut u64).store(1, Release);
         }
     }
+}
+
+/// The leaves in the stubs between the two addresses count no more.
+///
+/// # Safety
+/// Writable code of ours must be there.
+unsafe fn retire_leaves(mut at: u64, end: u64) {
+    const JMP: u64 = 0xe9;
+    const JUMP: u64 = 5;
+    // SAFETY: by the caller's promise. Behind a mark there is a leaf's code, whose first instruction is one of five bytes.
+    unsafe {
+        while at + 16 <= end {
+            if (at as *const u64).read_volatile() == shm::LEAF_MARK {
+                let first = atomic64((at + 8) as *mut u64);
+                let behind = first.load(Relaxed) & !0xff_ffff_ffff;
+                first.store(behind | (shm::LEAF_CODE - JUMP) << 8 | JMP, Release);
+            }
+            at += 8;
+        }
+    }
+}
+
+fn image_size() -> u64 {
+    let (base, end): (u64, u64);
+    // SAFETY: computes addresses.
+    unsafe {
+        asm!("lea {}, [rip + tw_base]", "lea {}, [rip + tw_end]", out(reg) base, out(reg) end,
+             options(nostack, nomem, preserves_flags))
+    };
+    end - base
 }
 
 /// The offsets of the image's two words, and its table of probes: the place of each, and that of the one without a clock.

@@ -16,6 +16,7 @@
 //! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
 //!            leaves its thread: call tw_go_leave_*; where it gets one: call tw_go_arrive
 //! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
+//! leaf:      counts by itself (shm/leaf.rs); where that is not the plain case: call tw_leaf_*; nop dword [rax+FUNCTION]
 //! kernel:    displaced instructions; call tw_kernel; nop dword [rax+FUNCTION]; jmp to the `syscall` instruction, which stays: one more of the number in eax
 //! watched:   the same with call tw_watch, where the number may be that of a call which no probe would survive (limits.rs)
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
@@ -34,9 +35,11 @@
 //! of its end, saves what it is called with where only the end will tell, and notes the counter beside the frame; an exit compares how long the call took with the least that any rule asks for, and its results
 //! where the entry has marked the frame for that.
 //!
-//! Order of the stores at an entry: a signal handler may run probes between any two instructions. The frame is filled
-//! before the bump (so that a handler that sees it finds it whole) and once more after it (a handler that ran
-//! in between has used the same place).
+//! Order of the stores at an entry: a signal handler may run probes between any two instructions. The bump comes first and the key
+//! last. Each exit leaves a key of 0, so until then a handler finds a frame that is not there yet, and takes the slow path.
+//!
+//! `top` is loaded by an address with a register in it, which is 0: without one the processor does not pass on to a load what was stored
+//! right before (docs/design/engine.md).
 
 use core::arch::global_asm;
 use thalweg_shm as shm;

@@ -89,6 +89,50 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
     }
 }
 
+/// The function begins, which calls nothing and is only counted: nobody will hear of its end. Where it was jumped to, that is the end of the one that did.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_leaf(function: u32, sp: u64) {
+    let began = ticks();
+    let Some(slot) = claim::current(sp) else {
+        return;
+    };
+    // SAFETY: as in `enter`.
+    unsafe {
+        (*slot.shared()).slow_entries += 1;
+        let now = clock::event(slot, began);
+        let top = slot.top();
+        let jumped = top > slot.bottom()
+            && (*top).key & shm::KEY_PENDING != 0
+            && frame_sp((*top).key) == sp;
+        match jumped {
+            true => (*top).key &= !shm::KEY_PENDING,
+            false => leave_behind(slot, sp, now),
+        }
+        let caller = caller_at(slot, sp);
+        let callee = Callee { function, site: 0 };
+        let (node, folded) = node_below(slot, caller, callee, sp, now);
+        count(node, folded);
+        if jumped {
+            leave(slot, now);
+        }
+        clock::resume(slot, now, false);
+    }
+}
+
+/// One call more.
+///
+/// # Safety
+/// `node` must be one of the running thread's tree, or with the mark `folded` a process-wide one.
+unsafe fn count(node: *mut Node, folded: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
+        if folded != 0 {
+            atomic64(&raw mut (*header()).folded_calls).fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// The frame that calls at `sp`.
 ///
 /// # Safety
@@ -116,9 +160,13 @@ pub unsafe fn caller_at(slot: Slot, sp: u64) -> *mut Frame {
 pub unsafe fn leave_behind(slot: Slot, sp: u64, now: u64) {
     // SAFETY: by the caller's promise.
     unsafe {
-        let top = slot.top();
-        let is_behind = match top > slot.bottom() && (*top).key != 0 {
-            true => sp >= frame_sp((*top).key),
+        let mut known = slot.top();
+        // An entry that a handler interrupted has not filled its frame yet, and never will if the handler has jumped out.
+        while known > slot.bottom() && (*known).key == 0 {
+            known = known.sub(1);
+        }
+        let is_behind = match known > slot.bottom() {
+            true => sp >= frame_sp((*known).key),
             false => own_stack_encloses(slot, sp),
         };
         // In the middle of a switch this is a handler, on a stack that is not the top frame's any more.
@@ -365,10 +413,7 @@ pub unsafe fn push(
         let top = slot.top();
         let (node, folded) = node_below(slot, caller, callee, sp, now);
         let mark = tail | folded;
-        atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
-        if folded != 0 {
-            atomic64(&raw mut (*header()).folded_calls).fetch_add(1, Relaxed);
-        }
+        count(node, folded);
         if (slot.0 + (*slot.private()).limit) <= top as u64 {
             // Too deep for the shadow stack: counted, its time is its caller's.
             atomic64(&raw mut (*header()).deep_calls).fetch_add(1, Relaxed);

@@ -36,6 +36,7 @@ use thalweg_model::{Node, NodeFlags, ProbeCosts, Profile};
 
 use crate::probed::in_this_program;
 use crate::reuse::{contexts_between, functions_between};
+use crate::tunables::TUNABLES;
 
 /// What a context's base holds of the probes' cost, by calibration, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,7 +64,7 @@ pub fn costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<Cost> {
         true => (contexts_between(nodes), functions_between(nodes)),
         false => (vec![0.0; nodes.len()], HashMap::new()),
     };
-    let handed_on = untimed_costs(nodes, costs);
+    let counted = counted_costs(nodes, costs);
     for (node, contexts) in nodes.iter().zip(contexts) {
         let Some(parent) = node.parent.map(|parent| parent as usize) else {
             continue;
@@ -75,44 +76,81 @@ pub fn costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<Cost> {
             cold[parent] += costs.first_ns + far * (node.calls - 1) as f64;
         }
     }
-    let cost = |(((node, made), cold), handed_on): (((&Node, u64), f64), f64)| {
+    let cost = |(((node, made), cold), counted): (((&Node, u64), f64), f64)| {
         let calls = timed_calls(node);
-        let near = calls as f64 * costs.inner_ns
+        let timed = calls as f64 * costs.inner_ns
             + made as f64 * costs.outer_ns
-            + calls.min(made) as f64 * costs.joint_ns
-            + handed_on;
-        let near = near.max(0.0);
+            + calls.min(made) as f64 * costs.joint_ns;
+        let timed = timed.max(0.0);
         Cost {
-            ns: near + cold,
-            common: near * costs.error.max(0.0) + cold,
-            own: near * costs.spread.max(0.0),
+            ns: timed + counted + cold,
+            common: timed * costs.error.max(0.0) + counted * costs.counted_error.max(0.0) + cold,
+            own: (timed + counted) * costs.spread.max(0.0),
         }
     };
-    let sums = nodes.iter().zip(made).zip(cold).zip(handed_on);
+    let sums = nodes.iter().zip(made).zip(cold).zip(counted);
     sums.map(cost).collect()
 }
-
-/// What a probe that only counts costs of what one with a clock does: docs/benchmarks.md.
-const UNTIMED_SHARE: f64 = 0.3;
 
 fn timed_calls(node: &Node) -> u64 {
     node.calls.saturating_sub(node.untimed)
 }
 
+/// What a call of this context costs that is counted and not timed. A function of which no call at all was timed is a leaf that is counted at
+/// its entry alone.
+fn counted_ns(node: &Node, never_timed: &HashMap<u32, bool>, costs: &ProbeCosts) -> f64 {
+    match never_timed.get(&node.function) {
+        Some(true) => costs.leaf_ns,
+        _ => costs.counted_ns,
+    }
+}
+
+/// By function.
+fn never_timed(nodes: &[Node]) -> HashMap<u32, bool> {
+    let mut all: HashMap<u32, bool> = HashMap::new();
+    for node in nodes.iter().filter(|node| node.calls > 0) {
+        *all.entry(node.function).or_insert(true) &= node.untimed >= node.calls;
+    }
+    for parent in nodes.iter().filter_map(|node| node.parent) {
+        all.insert(nodes[parent as usize].function, false);
+    }
+    all
+}
+
 /// What calls that are not timed add to the base of each context: such a call costs its caller all, and if that is not timed either,
 /// whoever called that one.
-fn untimed_costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<f64> {
+fn counted_costs(nodes: &[Node], costs: &ProbeCosts) -> Vec<f64> {
     let mut added = vec![0.0; nodes.len()];
-    let each = UNTIMED_SHARE * (costs.inner_ns + costs.outer_ns);
+    let never_timed = never_timed(nodes);
     for (index, node) in nodes.iter().enumerate().rev() {
         let untimed = node.untimed as f64;
         let share = (untimed / node.calls.max(1) as f64).min(1.0);
         if let Some(parent) = node.parent {
+            let each = counted_ns(node, &never_timed, costs);
             added[parent as usize] += untimed * each + share * added[index];
+            added[index] *= 1.0 - share;
         }
-        added[index] *= 1.0 - share;
     }
     added
+}
+
+/// Of each context, what probes may have moved of the samples at its code: as uncertain as what they cost beside it. Other than in the clock's
+/// figures, calls that are not timed are beside the code that makes them and the code that is called.
+pub(crate) fn beside(nodes: &[Node], costs: &ProbeCosts) -> Vec<f64> {
+    let part = |error: f64| (error.max(0.0) + costs.spread.max(0.0)).min(1.0);
+    let (timed_part, counted_part) = (part(costs.error), part(costs.counted_error));
+    let never_timed = never_timed(nodes);
+    let mut beside = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let timed = timed_part * timed_calls(node) as f64;
+        let each = counted_ns(node, &never_timed, costs);
+        let counted = counted_part * node.untimed as f64 * each / 2.0;
+        beside[index] += timed * costs.inner_ns + counted;
+        if let Some(parent) = node.parent {
+            beside[parent as usize] += timed * costs.outer_ns + counted;
+        }
+    }
+    beside
 }
 
 /// How far off each context's cum may be: what is off everywhere alike adds up, what differs from context to context does so less.
@@ -175,6 +213,7 @@ pub fn compensate(profile: &mut Profile) -> bool {
 
 fn take_out(nodes: &mut [Node], known: &ProbeCosts) {
     let own_costs = costs(nodes, known);
+    let mut nobodys = 0u64;
     // Of each context: what was taken out below it, and what could not be.
     let mut below = vec![(0u64, 0u64); nodes.len()];
     for index in (0..nodes.len()).rev() {
@@ -199,6 +238,31 @@ fn take_out(nodes: &mut [Node], known: &ProbeCosts) {
             let sums = &mut below[parent as usize];
             sums.0 = sums.0.saturating_add(all);
             sums.1 = sums.1.saturating_add(wanted - own);
+        } else {
+            nobodys = nobodys.saturating_add(wanted - own);
+        }
+    }
+    // What none of the callers has is taken from all: the whole is known better than its parts.
+    take_from_all(nodes, nobodys as f64, 1.0);
+}
+
+/// Takes so many nanoseconds out of all contexts alike, by how long each ran; of each no more than the part `most`.
+pub(crate) fn take_from_all(nodes: &mut [Node], ns: f64, most: f64) {
+    let whole: f64 = nodes.iter().map(|node| node.base as f64).sum();
+    let share = match ns / whole {
+        share if share > 0.0 => share.min(most),
+        _ => return,
+    };
+    let mut below = vec![0u64; nodes.len()];
+    for (index, node) in nodes.iter_mut().enumerate().rev() {
+        let own = ((node.base as f64 * share) as u64).min(node.base);
+        let all = below[index].saturating_add(own);
+        node.base -= own;
+        node.cum = node.cum.saturating_sub(all);
+        node.elapsed = node.elapsed.saturating_sub(all);
+        if let Some(parent) = node.parent {
+            let above = &mut below[parent as usize];
+            *above = above.saturating_add(all);
         }
     }
 }
@@ -214,11 +278,14 @@ fn is_sane(costs: &ProbeCosts) -> bool {
             .all(|value| value.is_finite() && value.abs() <= MOST)
 }
 
-/// What was, or will be, taken out of the whole profile: the time, and how far off that may be.
+/// What was, or will be, taken out of the whole profile, and how far off what is left may be: because of that, and because no program takes the same
+/// time twice.
 pub fn total_cost(profile: &Profile) -> Option<(f64, f64)> {
     let known = profile.meta.costs.filter(is_sane)?;
     let total = total(profile, &known);
-    Some((total.ns, total.error()))
+    let nodes = crate::threads(profile).flat_map(|(_, thread)| &thread.nodes);
+    let left: f64 = nodes.map(|node| node.base as f64).sum();
+    Some((total.ns, total.error() + TUNABLES.repeatability * left))
 }
 
 /// Of all contexts together: what differs from function to function cancels out in part.
@@ -315,6 +382,7 @@ mod tests {
     fn of_a_sum_less_is_uncertain_than_of_its_parts() {
         let profile = calibrated(&[(MAIN, 100), (A, 200), (B, 50)]);
         let (all, error) = total_cost(&profile).unwrap();
+        let error = error - TUNABLES.repeatability * 350.0;
         let known = profile.meta.costs.unwrap();
         let parts = costs(&profile.processes[0].threads[0].nodes, &known);
         assert_eq!(all, parts.iter().map(|part| part.ns).sum::<f64>());

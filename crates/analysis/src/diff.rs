@@ -9,16 +9,35 @@
 //!
 //! with Student's t for as many runs: 19 of 20 times, runs of one and the same program differ by less.
 //!
-//! A side of one run has no variance of its own and borrows that of the other; with one run on both sides the noise is
-//! not known.
+//! A side of one run has no variance of its own and borrows that of the other. With one run on both sides the noise is
+//! not known; what calls of one run differ by says how much there is at the least:
+//!
+//! ```text
+//! error of n calls >= t * (max - min) / d(n) * sqrt(n)        d(n): how many standard deviations n values lie apart
+//!                  >= COLD_CALL_NS                            or the figure, if that is less
+//! ```
+//!
+//! Each figure of each run has an error of its own, which the truth lies within 19 times of 20:
+//!
+//! ```text
+//! error = sqrt(sum of squares of errors before / runs before^2 + the same of after)
+//! limit = sqrt(noise^2 + error^2)
+//! ```
+//!
+//! A change within the limit is none that was seen. Counts have no error: any difference is a change, unless one of the
+//! sides is a lower bound, of which no difference tells anything.
+//!
+//! The error of a context is its function's, as much smaller as the root of its share: what chance does to a part.
 
 use std::collections::HashMap;
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{Node, NodeFlags, Profile};
 
+use crate::bounds::Bounds;
+use crate::flat::{FunctionTotals, flat};
 use crate::lineage::{Lineage, ThreadNumber};
 use crate::pairs::PairTable;
-use crate::{outermost_cum, threads};
+use crate::threads;
 
 /// One figure on both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,6 +46,10 @@ pub struct Delta {
     pub after: f64,
     /// What runs differ by anyway, where there were several.
     pub noise: Option<f64>,
+    /// How far off the difference may be, by the errors of both sides.
+    pub error: f64,
+    /// One of the sides is a lower bound, or both are.
+    pub at_least: [bool; 2],
 }
 
 impl Delta {
@@ -34,12 +57,22 @@ impl Delta {
         self.after - self.before
     }
 
-    /// There is a change, and it is more than noise as far as that is known.
+    /// What a difference must be more than to be a change.
+    pub fn limit(&self) -> f64 {
+        self.noise.unwrap_or(0.0).hypot(self.error)
+    }
+
+    /// There is a change, and it is more than noise and errors as far as they are known.
     pub fn is_real(&self) -> bool {
         let change = self.change();
-        change != 0.0 && self.noise.is_none_or(|noise| change.abs() > noise)
+        let is_bound = self.at_least.contains(&true);
+        change != 0.0 && !is_bound && change.abs() > self.limit()
     }
 }
+
+/// What the first call of a function, or one after long, may take more in one run than in another: cold caches, a page that
+/// is there or not, an interrupt. Single calls of identical runs of Lua differed by up to 22 us (AMD Zen 5 guest, November 2026).
+const COLD_CALL_NS: f64 = 25_000.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Change {
@@ -81,8 +114,14 @@ pub struct Diff {
     pub contexts: Vec<ContextChange>,
 }
 
-/// Calls, base and cum of one run.
-type Figures = [u64; 3];
+/// Calls, base and cum of one run, with how far off the times may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Figures {
+    values: [u64; 3],
+    errors: [f64; 3],
+    /// There were at least so many calls.
+    at_least: bool,
+}
 
 /// A row of figures per name or context; as many columns as there are runs.
 struct Table {
@@ -100,9 +139,14 @@ impl Table {
     }
 
     fn add(&mut self, row: usize, run: usize, figures: Figures) {
-        for (sum, figure) in self.row(row)[run].iter_mut().zip(figures) {
+        let sums = &mut self.row(row)[run];
+        for (sum, figure) in sums.values.iter_mut().zip(figures.values) {
             *sum = sum.saturating_add(figure);
         }
+        for (sum, error) in sums.errors.iter_mut().zip(figures.errors) {
+            *sum = sum.hypot(error);
+        }
+        sums.at_least |= figures.at_least;
     }
 }
 
@@ -114,12 +158,20 @@ struct Sides {
 impl Sides {
     fn change(&self, runs: &[Figures]) -> Change {
         let delta = |figure: usize| {
-            let values: Vec<f64> = runs.iter().map(|run| run[figure] as f64).collect();
+            let values: Vec<f64> = runs.iter().map(|run| run.values[figure] as f64).collect();
             let (before, after) = values.split_at(self.before);
+            let (runs_before, runs_after) = runs.split_at(self.before);
+            let error = |runs: &[Figures]| {
+                let errors = runs.iter().map(|run| run.errors[figure]);
+                errors.fold(0.0, f64::hypot) / runs.len().max(1) as f64
+            };
+            let is_bound = |runs: &[Figures]| figure == 0 && runs.iter().any(|run| run.at_least);
             Delta {
                 before: mean(before),
                 after: mean(after),
                 noise: noise(before, after),
+                error: error(runs_before).hypot(error(runs_after)),
+                at_least: [is_bound(runs_before), is_bound(runs_after)],
             }
         };
         Change {
@@ -155,6 +207,30 @@ fn student(freedom: usize) -> f64 {
     T.get(freedom.saturating_sub(1)).copied().unwrap_or(2.0)
 }
 
+/// What one run tells of how far another may be from it: calls that took from `min` to `max`, `base` in all.
+fn within_run(calls: u64, min: u64, max: u64, base: u64) -> f64 {
+    let least = (base as f64).min(COLD_CALL_NS);
+    let range = max.saturating_sub(min) as f64;
+    match calls {
+        0 | 1 => least,
+        _ => {
+            let freedom = usize::try_from(calls - 1).unwrap_or(usize::MAX);
+            let of_calls = range / deviations_apart(calls) * (calls as f64).sqrt();
+            least.max(student(freedom) * of_calls)
+        }
+    }
+}
+
+/// How many standard deviations the least and the largest of `count` values lie apart on average, of normal ones.
+fn deviations_apart(count: u64) -> f64 {
+    const FEW: [f64; 9] = [
+        1.128, 1.693, 2.059, 2.326, 2.534, 2.704, 2.847, 2.970, 3.078,
+    ];
+    let few = usize::try_from(count.saturating_sub(2)).unwrap_or(usize::MAX);
+    let many = || (3.078 + 0.75 * (count as f64 / 10.0).ln()).min(10.0);
+    FEW.get(few).copied().unwrap_or_else(many)
+}
+
 /// Neither side may be empty.
 pub fn diff(before: &[Profile], after: &[Profile]) -> Diff {
     let runs = before.len() + after.len();
@@ -183,11 +259,33 @@ pub fn diff(before: &[Profile], after: &[Profile]) -> Diff {
                 })
             })
             .collect();
+        let is_alone = runs == 2 && profile.meta.timed && profile.meta.weighed_by.is_none();
+        let errors = Errors::of(profile, is_alone);
+        let bounds = Bounds::of(profile);
+        whole.add(
+            0,
+            run,
+            Figures {
+                errors: [0.0, errors.of_whole, 0.0],
+                at_least: bounds.any(),
+                ..Figures::default()
+            },
+        );
+        for row in flat(profile) {
+            let name = name_of[row.function as usize];
+            let figures = Figures {
+                values: [row.calls, row.base, row.cum],
+                errors: errors.of_function(&row),
+                at_least: bounds.function(row.function),
+            };
+            functions.add(name as usize, run, figures);
+        }
         let lineage = Lineage::of(profile);
         for (number, (_, thread)) in (0..).map(ThreadNumber).zip(threads(profile)) {
             let level = lineage.level(number);
             let mut stands: Vec<u32> = Vec::with_capacity(thread.nodes.len());
-            for node in &thread.nodes {
+            let at_least = bounds.contexts(&thread.nodes);
+            for (node, at_least) in thread.nodes.iter().zip(at_least) {
                 let name = name_of[node.function as usize];
                 let above = match node.parent {
                     Some(parent) => Above::Context(stands[parent as usize]),
@@ -196,10 +294,18 @@ pub fn diff(before: &[Profile], after: &[Profile]) -> Diff {
                 };
                 let place = places.of(above, name, level);
                 stands.push(place);
-                contexts.add(place as usize, run, [node.calls, node.base, node.cum]);
-                let outermost = [node.calls, node.base, outermost_cum(node)];
-                functions.add(name as usize, run, outermost);
-                whole.add(0, run, [node.calls, node.base, 0]);
+                let figures = Figures {
+                    values: [node.calls, node.base, node.cum],
+                    errors: errors.of_context(node),
+                    // Which of its function's calls were made here is an estimate.
+                    at_least: at_least || node.flags.contains(NodeFlags::LOOKED),
+                };
+                contexts.add(place as usize, run, figures);
+                let figures = Figures {
+                    values: [node.calls, node.base, 0],
+                    ..Figures::default()
+                };
+                whole.add(0, run, figures);
             }
         }
     }
@@ -210,7 +316,7 @@ pub fn diff(before: &[Profile], after: &[Profile]) -> Diff {
     let mut changes = Vec::new();
     for name in 0..names.len() {
         let row = functions.row(name);
-        if row.iter().any(|figures| *figures != Figures::default()) {
+        if row.iter().any(|figures| figures.values != [0; 3]) {
             changes.push(FunctionChange {
                 name: name as u32,
                 change: sides.change(row),
@@ -230,6 +336,73 @@ pub fn diff(before: &[Profile], after: &[Profile]) -> Diff {
                 change: sides.change(contexts.row(row)),
             })
             .collect(),
+    }
+}
+
+/// What the figures of one profile may be off by.
+struct Errors {
+    /// Of each function base and cum, each with its error.
+    functions: Vec<[(f64, f64); 2]>,
+    of_whole: f64,
+    /// There is no other run of the same side, nor of the other: what calls differ by is all that is known of noise.
+    is_alone: bool,
+}
+
+impl Errors {
+    fn of(profile: &Profile, is_alone: bool) -> Errors {
+        let mut functions = vec![[(0.0, 0.0); 2]; profile.functions.len()];
+        let mut of_whole = 0.0f64;
+        for row in flat(profile) {
+            functions[row.function as usize] = [
+                (row.base as f64, row.error as f64),
+                (row.cum as f64, row.cum_error as f64),
+            ];
+            of_whole = of_whole.hypot(row.error as f64);
+        }
+        let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
+        if let Some((_, error)) = crate::total_cost(profile).filter(|_| taken_out) {
+            of_whole = of_whole.max(error);
+        }
+        Errors {
+            functions,
+            of_whole,
+            is_alone,
+        }
+    }
+
+    fn of_function(&self, row: &FunctionTotals) -> [f64; 3] {
+        let errors = [row.error as f64, row.cum_error as f64];
+        let timed = row.calls.saturating_sub(row.untimed);
+        self.with_noise(errors, [row.base, row.cum], timed, (row.min, row.max))
+    }
+
+    /// What a callee's calls differ by is taken to be as much, for its size, as what the function's do.
+    fn with_noise(
+        &self,
+        [base_error, cum_error]: [f64; 2],
+        [base, cum]: [u64; 2],
+        timed: u64,
+        (min, max): (u64, u64),
+    ) -> [f64; 3] {
+        if !self.is_alone {
+            return [0.0, base_error, cum_error];
+        }
+        let noise = within_run(timed, min, max, base);
+        let below = (cum as f64).min(COLD_CALL_NS);
+        let larger = (cum as f64 / (base as f64).max(1.0)).max(1.0).sqrt();
+        let of_cum = (noise * larger).min(cum as f64).max(below);
+        [0.0, base_error.hypot(noise), cum_error.hypot(of_cum)]
+    }
+
+    fn of_context(&self, node: &Node) -> [f64; 3] {
+        let [base, cum] = self.functions[node.function as usize];
+        let part = |(whole, error): (f64, f64), part: u64| match whole > 0.0 {
+            true => error * (part as f64 / whole).min(1.0).sqrt(),
+            false => error,
+        };
+        let errors = [part(base, node.base), part(cum, node.cum)];
+        let timed = node.calls.saturating_sub(node.untimed);
+        self.with_noise(errors, [node.base, node.cum], timed, (node.min, node.max))
     }
 }
 
@@ -340,5 +513,105 @@ mod tests {
         );
         assert_eq!(of_function(&diff, "a").calls.after, 0.0);
         assert_eq!(of_function(&diff, "b").calls.before, 0.0);
+    }
+
+    const MS: u64 = 1_000_000;
+
+    /// The same with errors, as samples give them.
+    fn with_errors(mut profile: Profile, errors: &[(u32, u64)]) -> Profile {
+        profile.meta.timed = true;
+        profile.looked = errors
+            .iter()
+            .map(|&(function, error)| thalweg_model::Looked {
+                function,
+                error_ns: error,
+                cum_error_ns: error,
+                ..thalweg_model::Looked::default()
+            })
+            .collect();
+        profile
+    }
+
+    #[test]
+    fn what_is_within_the_errors_of_both_sides_is_no_change() {
+        let run = |a: u64, error| {
+            let chain = fixture::chain(&[(MAIN, 1), (A, a * MS)]);
+            with_errors(chain, &[(A, error * MS)])
+        };
+        let between = |before, after| {
+            let diff = diff(&[before], &[after]);
+            let a = of_function(&diff, "a").base;
+            let context = diff.contexts[1].change.base;
+            assert_eq!(a.is_real(), context.is_real());
+            (a.is_real(), (a.error / MS as f64).round())
+        };
+        assert_eq!(between(run(100, 30), run(140, 40)), (false, 50.0));
+        assert_eq!(between(run(100, 30), run(151, 40)), (true, 50.0));
+        assert_eq!(between(run(100, 0), run(101, 0)), (true, 0.0));
+        assert_eq!(between(run(100, 30), run(100, 30)), (false, 42.0));
+    }
+
+    #[test]
+    fn what_calls_of_one_run_differ_by_is_no_change_between_two() {
+        // 100 calls of 1 to 3 ms, 0.2 s in all: the next 100 may well take 4 % more.
+        let run = |base: u64, max: u64, calls: u64| {
+            let mut profile = fixture::chain(&[(MAIN, 1), (A, base)]);
+            profile.meta.timed = true;
+            let node = &mut profile.processes[0].threads[0].nodes[1];
+            (node.calls, node.min, node.max) = (calls, MS, max);
+            profile
+        };
+        let is_real = |before, after| {
+            let diff = diff(&[before], &[after]);
+            of_function(&diff, "a").base.is_real()
+        };
+        assert!(!is_real(
+            run(200 * MS, 3 * MS, 100),
+            run(208 * MS, 3 * MS, 100)
+        ));
+        assert!(is_real(
+            run(200 * MS, 3 * MS, 100),
+            run(240 * MS, 3 * MS, 100)
+        ));
+        assert!(is_real(run(200 * MS, MS, 100), run(208 * MS, MS, 100)));
+        // A single call of microseconds may meet a cold cache.
+        assert!(!is_real(run(1_200, 1_200, 1), run(23_000, 23_000, 1)));
+        assert!(is_real(run(MS, MS, 1), run(3 * MS, 3 * MS, 1)));
+    }
+
+    #[test]
+    fn several_runs_have_noise_and_errors() {
+        let run = |a, error| with_errors(fixture::chain(&[(MAIN, 1), (A, a)]), &[(A, error)]);
+        let diff = diff(&[run(100, 10), run(100, 10)], &[run(104, 10), run(104, 10)]);
+        let a = of_function(&diff, "a").base;
+        assert_eq!(a.noise, Some(0.0));
+        assert!((a.error - 10.0).abs() < 1e-9, "{}", a.error);
+        assert!(!a.is_real());
+    }
+
+    #[test]
+    fn counts_differ_or_not_unless_they_are_lower_bounds() {
+        let run = |calls, off| {
+            let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5)]);
+            profile.processes[0].threads[0].nodes[1].calls = calls;
+            profile.processes[0].threads[0].nodes[2].calls = calls;
+            if off {
+                profile.switched.push(thalweg_model::Switched {
+                    function: A,
+                    off_ns: 1,
+                    ..Default::default()
+                });
+            }
+            profile
+        };
+        let exact = diff(&[run(100, false)], &[run(101, false)]);
+        assert!(of_function(&exact, "a").calls.is_real());
+        let bound = diff(&[run(100, false)], &[run(101, true)]);
+        let a = of_function(&bound, "a").calls;
+        assert_eq!((a.is_real(), a.at_least), (false, [false, true]));
+        assert!(of_function(&bound, "b").calls.is_real());
+        // That a called b so often is not known: it may have been called while a was off.
+        assert!(!bound.contexts[2].change.calls.is_real());
+        assert!(!bound.whole.calls.is_real());
     }
 }

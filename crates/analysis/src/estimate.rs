@@ -15,7 +15,9 @@
 
 use std::collections::HashSet;
 
-use thalweg_model::{Node, Profile};
+use thalweg_model::{Node, ProbeCosts, Profile};
+
+use crate::tunables::TUNABLES;
 
 /// Makes the times of sampled functions those of all their calls. `false`: there is nothing to estimate, or it is done.
 pub fn estimate(profile: &mut Profile) -> bool {
@@ -110,21 +112,24 @@ fn changes(nodes: &[Node], was_off: &HashSet<u32>, part: f64) -> (Vec<(f64, f64)
     (changes, added)
 }
 
-/// A timed call among untimed ones is measured longer than one among timed ones, by up to so many nanoseconds: what it needs is not
-/// in the caches, branches go another way than they did before, and the kernel may have been asked for the time just then. And a call
-/// among timed ones takes that much longer at most than one among none (docs/benchmarks.md, leaf).
-pub(crate) const MEASURED_LONGER: f64 = 40.0;
+/// What a timed call among untimed ones may be measured too long by: no more than its own probes cost where they are in no cache.
+fn measured_longer(known: Option<&ProbeCosts>) -> f64 {
+    known.map_or(TUNABLES.uncalibrated_call_ns, |known| {
+        known.inner_ns + known.outer_ns + known.far[1].1
+    })
+}
 
 /// How far off the estimated base of a context may be: what the spread of the timed calls allows for, one standard deviation of
 /// their mean (no sample spreads more than half of the way from its least to its most), and what those calls were measured longer.
-pub fn sampling_error(node: &Node) -> f64 {
+pub fn sampling_error(node: &Node, known: Option<&ProbeCosts>) -> f64 {
     let timed = node.calls.saturating_sub(node.untimed);
     if node.untimed == 0 || timed == 0 {
         return 0.0;
     }
     let spread = node.max.saturating_sub(node.min) as f64 / 2.0;
     let each = node.base as f64 / node.calls as f64;
-    node.untimed as f64 * (spread / (timed as f64).sqrt() + each.min(MEASURED_LONGER))
+    let longer = each.min(measured_longer(known));
+    node.untimed as f64 * (spread / (timed as f64).sqrt() + longer)
 }
 
 #[cfg(test)]
@@ -165,11 +170,11 @@ mod tests {
         (node.min, node.max) = (8, 12);
         // 1040 ns in all are 10 a call, all of which may be what was measured too long.
         assert_eq!(node.base, 1040);
-        assert_eq!(sampling_error(node), 100.0 * (2.0 / 2.0 + 10.0));
+        assert_eq!(sampling_error(node, None), 100.0 * (2.0 / 2.0 + 10.0));
         node.base = 104 * 500;
-        assert_eq!(sampling_error(node), 100.0 * (2.0 / 2.0 + 40.0));
+        assert_eq!(sampling_error(node, None), 100.0 * (2.0 / 2.0 + 20.0));
         node.untimed = 0;
-        assert_eq!(sampling_error(node), 0.0);
+        assert_eq!(sampling_error(node, None), 0.0);
     }
 
     #[test]

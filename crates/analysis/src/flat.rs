@@ -50,6 +50,7 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     let mut extremes = vec![Extremes::default(); profile.functions.len()];
     // Squares: what one context's timed calls happened to be has nothing to do with another's.
     let mut sampling = vec![0.0f64; profile.functions.len()];
+    let taken_out = profile.meta.costs.as_ref().filter(|costs| costs.taken_out);
     // Number, from 1, of the thread that a function was last seen in: spares a set per function.
     let mut last_thread = vec![0u32; profile.functions.len()];
 
@@ -77,7 +78,7 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
             row.untimed = row.untimed.saturating_add(node.untimed);
-            sampling[function] += sampling_error(node).powi(2);
+            sampling[function] += sampling_error(node, taken_out).powi(2);
             row.contexts += 1;
             if node.flags.contains(NodeFlags::FOLDED) {
                 row.folded_calls = row.folded_calls.saturating_add(node.calls);

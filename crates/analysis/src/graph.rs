@@ -35,6 +35,8 @@ pub enum Source {
     Start,
     /// The caller was not kept: folded calls.
     Unknown,
+    /// All callers whose own edges are below the thresholds, together.
+    Others,
     /// Index into [`Graph::nodes`].
     Node(u32),
 }
@@ -46,6 +48,8 @@ pub enum Link {
     Made,
     /// Calls with functions in between that were pruned.
     Indirect,
+    /// What is left of a function's calls when edges are pruned; always from [`Source::Others`].
+    Rest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +76,7 @@ pub struct Graph {
 /// A function on a level: the finest grain.
 type Part = (u32, u32);
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum From {
     Start,
     Unknown,
@@ -105,16 +109,27 @@ struct Fine {
 
 impl Graph {
     pub fn of(profile: &Profile) -> Graph {
-        let fine = Fine::of(profile);
-        let mut apart = fine.first.clone();
-        loop {
-            let graph = fine.contract(&apart);
-            let ringed = graph.functions_ringed_by_makers();
-            let before = apart.len();
-            apart.extend(ringed);
-            if apart.len() == before {
-                return graph;
-            }
+        Fine::of(profile, &|_| true).untangled().0
+    }
+
+    /// Only the functions that `keep` has, with the calls between them as they were made: a call that comes from a kept
+    /// function through others is an edge of its own, and each call of a kept function is in exactly one edge.
+    pub(crate) fn of_kept(profile: &Profile, keep: impl Fn(&Graph, &GraphNode) -> bool) -> Graph {
+        let (whole, apart) = Fine::of(profile, &|_| true).untangled();
+        let kept: HashSet<(u32, Option<u32>)> = whole
+            .nodes
+            .iter()
+            .filter(|node| keep(&whole, node))
+            .map(|node| (node.function, node.level))
+            .collect();
+        if kept.len() == whole.nodes.len() {
+            return whole;
+        }
+        let fine = Fine::of(profile, &|part| kept.contains(&key(part, &apart)));
+        Graph {
+            time: whole.time,
+            calls: whole.calls,
+            ..fine.contract(&apart)
         }
     }
 
@@ -181,54 +196,160 @@ impl Graph {
     }
 }
 
+/// How a part stands in the graph: whole, or by level where it is one of `apart`.
+fn key((function, level): Part, apart: &HashSet<u32>) -> (u32, Option<u32>) {
+    (function, apart.contains(&function).then_some(level))
+}
+
+/// The closest kept function above a place in a tree, and whether others that are not kept stand in between.
+#[derive(Clone, Copy)]
+struct Above {
+    from: From,
+    link: Link,
+}
+
+/// Which kept functions the makers of threads were called by, where the makers themselves are not kept.
+#[derive(Default)]
+struct Makers {
+    /// By thread and function. `None`: by several, and it is not known by which when they made the thread.
+    called_by: HashMap<(ThreadNumber, u32), Option<From>>,
+    wanted: HashSet<(ThreadNumber, u32)>,
+}
+
+impl Makers {
+    fn of(profile: &Profile, lineage: &Lineage) -> Makers {
+        let threads = (0..threads(profile).count() as u32).map(ThreadNumber);
+        let origins = threads.filter_map(|thread| lineage.origin(thread));
+        Makers {
+            wanted: origins
+                .filter_map(|origin| Some((origin.maker, origin.function?)))
+                .collect(),
+            ..Makers::default()
+        }
+    }
+
+    fn see(&mut self, thread: ThreadNumber, function: u32, above: From) {
+        if self.wanted.contains(&(thread, function)) {
+            let known = self.called_by.entry((thread, function));
+            known
+                .and_modify(|from| *from = from.filter(|from| *from == above))
+                .or_insert(Some(above));
+        }
+    }
+
+    fn from(&self, thread: ThreadNumber, function: u32) -> From {
+        let known = self.called_by.get(&(thread, function));
+        known.copied().flatten().unwrap_or(From::Start)
+    }
+}
+
 impl Fine {
-    fn of(profile: &Profile) -> Fine {
+    /// Of the parts that `keep` has. Every call of one of them is in one edge, from the closest part above it that is kept.
+    fn of(profile: &Profile, keep: &dyn Fn(Part) -> bool) -> Fine {
         let lineage = Lineage::of(profile);
         let mut fine = Fine::default();
-        // Sums of one thread first: a function's place in the maps is looked up once per thread, not per context.
-        for (number, (_, thread)) in (0..).zip(threads(profile)) {
-            let level = lineage.level(ThreadNumber(number));
-            let origin = lineage.origin(ThreadNumber(number));
-            let maker = origin.and_then(|origin| {
-                let level = lineage.level(origin.maker);
-                Some((origin.function?, level))
-            });
-            let mut of_thread: HashMap<(u32, u32), Sums> = HashMap::new();
+        let mut makers = Makers::of(profile, &lineage);
+        let all: Vec<_> = threads(profile).map(|(_, thread)| thread).collect();
+        // Makers before those that they made.
+        let mut by_level: Vec<ThreadNumber> = (0..all.len() as u32).map(ThreadNumber).collect();
+        by_level.sort_by_key(|&number| lineage.level(number));
+        for number in by_level {
+            let thread = all[number.0 as usize];
+            let level = lineage.level(number);
+            let start = fine.start(&lineage, number, &makers, keep);
+            let mut is_kept: HashMap<u32, bool> = HashMap::new();
+            // Sums of one thread first: a function's place in the maps is looked up once per thread, not per context.
+            let mut of_thread: HashMap<(u32, u32, Link), Sums> = HashMap::new();
+            let mut stands: Vec<Above> = Vec::with_capacity(thread.nodes.len());
             for node in &thread.nodes {
-                let cum = outermost_cum(node);
-                if let Some(parent) = node.parent {
-                    let caller = thread.nodes[parent as usize].function;
-                    let sums = of_thread.entry((caller, node.function)).or_default();
-                    sums.add(node.calls, node.base, cum);
-                    continue;
-                }
-                let (from, link) = if node.flags.contains(NodeFlags::FOLDED) {
-                    (From::Unknown, Link::Call)
-                } else {
-                    fine.first.insert(node.function);
-                    match maker {
-                        // Its node may have been folded away; the edge needs one all the same.
-                        Some(maker) => {
-                            fine.parts.entry(maker).or_default();
-                            (From::Part(maker), Link::Made)
-                        }
-                        None => (From::Start, Link::Call),
+                let part = (node.function, level);
+                let above = match node.parent {
+                    Some(parent) => stands[parent as usize],
+                    None if node.flags.contains(NodeFlags::FOLDED) => Above {
+                        from: From::Unknown,
+                        link: Link::Call,
+                    },
+                    None => {
+                        fine.first.insert(node.function);
+                        start
                     }
                 };
-                fine.add(
-                    from,
-                    (node.function, level),
-                    link,
-                    (node.calls, node.base, cum),
-                );
+                if !*is_kept.entry(node.function).or_insert_with(|| keep(part)) {
+                    makers.see(number, node.function, above.from);
+                    stands.push(Above {
+                        link: Link::Indirect,
+                        ..above
+                    });
+                    continue;
+                }
+                stands.push(Above {
+                    from: From::Part(part),
+                    link: Link::Call,
+                });
+                let figures = (node.calls, node.base, outermost_cum(node));
+                match (above.from, node.parent) {
+                    (From::Part((caller, at)), Some(_)) if at == level => {
+                        let sums = of_thread
+                            .entry((caller, node.function, above.link))
+                            .or_default();
+                        sums.add(figures.0, figures.1, figures.2);
+                    }
+                    (from, _) => fine.add(from, part, above.link, figures),
+                }
             }
-            for ((caller, callee), sums) in of_thread {
+            for ((caller, callee, link), sums) in of_thread {
                 let from = From::Part((caller, level));
                 let figures = (sums.calls, sums.base, sums.cum);
-                fine.add(from, (callee, level), Link::Call, figures);
+                fine.add(from, (callee, level), link, figures);
             }
         }
         fine
+    }
+
+    /// What stands above the roots of a thread.
+    fn start(
+        &mut self,
+        lineage: &Lineage,
+        thread: ThreadNumber,
+        makers: &Makers,
+        keep: &dyn Fn(Part) -> bool,
+    ) -> Above {
+        let origin = lineage.origin(thread);
+        let Some((maker, function)) =
+            origin.and_then(|origin| Some((origin.maker, origin.function?)))
+        else {
+            return Above {
+                from: From::Start,
+                link: Link::Call,
+            };
+        };
+        let part = (function, lineage.level(maker));
+        if keep(part) {
+            // Its node may have been folded away; the edge needs one all the same.
+            self.parts.entry(part).or_default();
+            return Above {
+                from: From::Part(part),
+                link: Link::Made,
+            };
+        }
+        Above {
+            from: makers.from(maker, function),
+            link: Link::Indirect,
+        }
+    }
+
+    /// The levels laid together but for functions that must be apart, and which these are.
+    fn untangled(&self) -> (Graph, HashSet<u32>) {
+        let mut apart = self.first.clone();
+        loop {
+            let graph = self.contract(&apart);
+            let ringed = graph.functions_ringed_by_makers();
+            let before = apart.len();
+            apart.extend(ringed);
+            if apart.len() == before {
+                return (graph, apart);
+            }
+        }
     }
 
     fn add(&mut self, from: From, to: Part, link: Link, figures: (u64, u64, u64)) {
@@ -240,10 +361,7 @@ impl Fine {
 
     /// The levels of all functions but those of `apart` laid together.
     fn contract(&self, apart: &HashSet<u32>) -> Graph {
-        let key = |(function, level): Part| {
-            let level = apart.contains(&function).then_some(level);
-            (function, level)
-        };
+        let key = |part| key(part, apart);
         let mut graph = Graph::default();
         let mut numbers = HashMap::new();
         for (&part, sums) in &self.parts {

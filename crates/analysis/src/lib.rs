@@ -9,20 +9,22 @@
 //! cum(f)   = sum of cum   over the nodes of f that have no f above them (recursion = 0)
 //! ```
 //!
-//! Folded nodes, which stand under no parent, count in all three.
+//! Folded nodes that stand under no parent count in all three.
 #![forbid(unsafe_code)]
 
 mod arcs;
 mod around;
-mod blend;
+mod bounds;
 mod combine;
 mod compensate;
 mod components;
 mod context;
 mod diff;
+mod doubts;
 mod edges;
 mod estimate;
 mod flat;
+mod folded;
 mod graph;
 mod kernel;
 mod lineage;
@@ -37,11 +39,13 @@ mod samples;
 mod sites;
 mod summary;
 mod tree;
+mod tunables;
 mod waiting;
 mod weigh;
 
 pub use arcs::{Arc, Stanza, stanzas};
 pub use around::{callees, callers};
+pub use bounds::Bounds;
 pub use combine::combine;
 pub use compensate::{Cost, compensate, costs, total_cost};
 pub use context::{ThreadShare, of_call, of_function};
@@ -49,6 +53,7 @@ pub use diff::{Change, ContextChange, Delta, Diff, FunctionChange, Name, diff};
 pub use edges::{Caller, Edge, edges};
 pub use estimate::{estimate, sampling_error};
 pub use flat::{FunctionTotals, flat};
+pub use folded::{FOLDED, FoldedPlace, add_up_all, folded_places, gather_folded};
 pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use kernel::{SystemCalls, made as system_calls_made, system_calls, uncounted_system_calls};
 pub use lineage::{Lineage, Origin, ThreadNumber};
@@ -57,7 +62,7 @@ pub use narrow::{Part, makers, narrow, together};
 pub use overview::{Cycle, ModuleShare, Overview};
 pub use pairs::PairTable;
 pub use prune::{PRUNED, Thresholds, prune};
-pub use samples::fill;
+pub use samples::{NOT_ATTRIBUTED, fill};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use tree::{Tree, Weight};
@@ -77,7 +82,8 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = (&Process, &Thread)> {
 
 /// Whether a node's cum belongs into a sum over functions.
 fn is_outermost(node: &Node) -> bool {
-    node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED)
+    let is_folded = node.parent.is_none() && node.flags.contains(NodeFlags::FOLDED);
+    node.recursion == 0 || is_folded
 }
 
 fn outermost_cum(node: &Node) -> u64 {

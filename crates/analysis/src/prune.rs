@@ -97,7 +97,8 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
     let mut nodes: Vec<Node> = Vec::new();
     // Of each old node: itself if it stays, else its closest ancestor that does, in the new numbering.
     let mut stands: Vec<u32> = Vec::with_capacity(old.len());
-    let mut gone_below: Vec<(u32, u32)> = Vec::new();
+    // With where they were and whether their callers are unknown.
+    let mut gone_below: Vec<((u32, bool), u32)> = Vec::new();
     for (index, node) in old.iter().enumerate() {
         let above = node.parent.map_or(NONE, |parent| stands[parent as usize]);
         if keep[index] {
@@ -110,15 +111,20 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
             });
         } else {
             stands.push(above);
-            gone_below.push((above, index as u32));
+            let is_folded = above == NONE && node.flags.contains(NodeFlags::FOLDED);
+            gone_below.push(((above, is_folded), index as u32));
         }
     }
 
     gone_below.sort_unstable();
     for gone in gone_below.chunk_by(|a, b| a.0 == b.0) {
         let mut sum = Node {
-            parent: (gone[0].0 != NONE).then_some(gone[0].0),
+            parent: (gone[0].0.0 != NONE).then_some(gone[0].0.0),
             function: pruned,
+            flags: match gone[0].0.1 {
+                true => NodeFlags::FOLDED,
+                false => NodeFlags::empty(),
+            },
             ..Node::default()
         };
         let mut extremes = Extremes::default();
@@ -177,94 +183,115 @@ fn recursion_among_kept(nodes: &[Node], keep: &[bool], seen_above: &mut [u32]) -
 }
 
 impl Graph {
-    /// Leaves out functions and calls below their thresholds. A function that stays but that START no longer leads to is
-    /// joined to its closest ancestor that stays.
-    pub fn prune(&self, functions: &Thresholds, calls: &Thresholds) -> Graph {
-        let kept: Vec<bool> = self
-            .nodes
-            .iter()
-            .map(|node| functions.pass(node.base, self.time, node.cum, node.calls))
-            .collect();
-        let mut number = vec![u32::MAX; kept.len()];
+    /// Without functions and edges below their thresholds. The edges into each function have all of its calls and all of its
+    /// time, as they arrived:
+    ///
+    /// | edge | what it has |
+    /// |---|---|
+    /// | `Call`, `Made` | calls right from the caller |
+    /// | `Indirect` | calls that came from the caller through functions that were left out |
+    /// | `Rest` | all calls along edges below their threshold, from [`Source::Others`] |
+    ///
+    /// Where nothing leads to a function any more, the heaviest of the edges that would is kept all the same.
+    pub fn pruned(profile: &Profile, functions: &Thresholds, calls: &Thresholds) -> Graph {
+        let graph = Graph::of_kept(profile, |whole, node| {
+            functions.pass(node.base, whole.time, node.cum, node.calls)
+        });
+        let passes = |edge: &GraphEdge| calls.pass(edge.cum, graph.time, edge.cum, edge.calls);
+        let stays: Vec<bool> = graph.edges.iter().map(passes).collect();
+        let stays = graph.connected(stays);
         let mut pruned = Graph {
-            time: self.time,
-            calls: self.calls,
-            ..Graph::default()
+            edges: Vec::new(),
+            ..graph
         };
-        for (index, node) in self
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| kept[*index])
-        {
-            number[index] = pruned.nodes.len() as u32;
-            pruned.nodes.push(*node);
+        let mut rest = vec![(0u64, 0u64, false); pruned.nodes.len()];
+        for (edge, stays) in graph.edges.into_iter().zip(stays) {
+            if stays {
+                pruned.edges.push(edge);
+                continue;
+            }
+            let (calls, cum, any) = &mut rest[edge.to as usize];
+            *calls = calls.saturating_add(edge.calls);
+            *cum = cum.saturating_add(edge.cum);
+            *any = true;
         }
-        for edge in &self.edges {
-            let passes = calls.pass(edge.cum, self.time, edge.cum, edge.calls);
-            let from = match edge.from {
-                Source::Node(from) if kept[from as usize] => Source::Node(number[from as usize]),
-                Source::Node(_) => continue,
-                outside => outside,
-            };
-            if passes && kept[edge.to as usize] {
-                let to = number[edge.to as usize];
-                pruned.edges.push(GraphEdge { from, to, ..*edge });
+        for (to, (calls, cum, any)) in (0..).zip(rest) {
+            if any {
+                pruned.edges.push(GraphEdge {
+                    from: Source::Others,
+                    to,
+                    link: Link::Rest,
+                    calls,
+                    cum,
+                });
             }
         }
-        self.join_orphans(&kept, &number, &mut pruned);
         pruned
     }
 
-    fn join_orphans(&self, kept: &[bool], number: &[u32], pruned: &mut Graph) {
+    /// Of edges that stay: more, until what START led to by all edges it leads to by these.
+    fn connected(&self, mut stays: Vec<bool>) -> Vec<bool> {
         let incoming = self.incoming();
-        let mut reached = pruned.reached();
-        // Those nearest to START first: what hangs on them is then reached as well.
+        let outgoing = self.outgoing();
+        let mut reached = vec![false; self.nodes.len()];
+        for (edge, _) in self.edges.iter().zip(&stays).filter(|(_, stays)| **stays) {
+            if is_beginning(edge.from) {
+                self.reach(edge.to, &outgoing, &stays, &mut reached);
+            }
+        }
+        // Those nearest to START first: what leads to them is reached by then.
         for node in self.by_distance() {
-            let own = number[node as usize];
-            if !kept[node as usize] || reached[own as usize] {
+            if reached[node as usize] {
                 continue;
             }
-            let ancestor = self.closest(node, &incoming, |above| {
-                kept[above as usize] && reached[number[above as usize] as usize]
+            let leads_here = |edge: &u32| match self.edges[*edge as usize].from {
+                Source::Node(from) => reached[from as usize],
+                _ => true,
+            };
+            let candidates = incoming[node as usize].iter().copied().filter(leads_here);
+            let heaviest = candidates.max_by_key(|&edge| {
+                let edge = self.edges[edge as usize];
+                (edge.cum, edge.calls)
             });
-            let from = ancestor.map_or(Source::Start, |above| Source::Node(number[above as usize]));
-            let into = pruned.edges.iter().filter(|edge| edge.to == own);
-            let (calls, cum) = into.fold((0u64, 0u64), |(calls, cum), edge| {
-                (
-                    calls.saturating_add(edge.calls),
-                    cum.saturating_add(edge.cum),
-                )
-            });
-            let whole = pruned.nodes[own as usize];
-            pruned.edges.push(GraphEdge {
-                from,
-                to: own,
-                link: Link::Indirect,
-                calls: whole.calls.saturating_sub(calls),
-                cum: whole.cum.saturating_sub(cum),
-            });
-            reached = pruned.reached();
+            if let Some(edge) = heaviest {
+                stays[edge as usize] = true;
+                self.reach(node, &outgoing, &stays, &mut reached);
+            }
         }
+        stays
     }
 
     /// What START, or calls from unknown callers, lead to.
     pub fn reached(&self) -> Vec<bool> {
+        let outgoing = self.outgoing();
+        let stays = vec![true; self.edges.len()];
         let mut reached = vec![false; self.nodes.len()];
-        let mut callees = vec![Vec::new(); self.nodes.len()];
-        let mut pending = Vec::new();
-        for edge in &self.edges {
-            match edge.from {
-                Source::Node(from) => callees[from as usize].push(edge.to),
-                _ => pending.push(edge.to),
-            }
-        }
-        while let Some(node) = pending.pop() {
-            if !std::mem::replace(&mut reached[node as usize], true) {
-                pending.extend_from_slice(&callees[node as usize]);
-            }
+        for edge in self.edges.iter().filter(|edge| is_beginning(edge.from)) {
+            self.reach(edge.to, &outgoing, &stays, &mut reached);
         }
         reached
+    }
+
+    fn reach(&self, node: u32, outgoing: &[Vec<u32>], stays: &[bool], reached: &mut [bool]) {
+        let mut pending = vec![node];
+        while let Some(node) = pending.pop() {
+            if !std::mem::replace(&mut reached[node as usize], true) {
+                let edges = outgoing[node as usize].iter();
+                let edges = edges.filter(|&&edge| stays[edge as usize]);
+                pending.extend(edges.map(|&edge| self.edges[edge as usize].to));
+            }
+        }
+    }
+
+    /// Indices of the edges out of each node.
+    fn outgoing(&self) -> Vec<Vec<u32>> {
+        let mut outgoing = vec![Vec::new(); self.nodes.len()];
+        for (index, edge) in (0..).zip(&self.edges) {
+            if let Source::Node(from) = edge.from {
+                outgoing[from as usize].push(index);
+            }
+        }
+        outgoing
     }
 
     /// All nodes, nearest to START first; those it does not lead to last.
@@ -291,37 +318,10 @@ impl Graph {
         order.extend((0..self.nodes.len() as u32).filter(|&node| !seen[node as usize]));
         order
     }
+}
 
-    /// The nearest node above for which `wanted` holds; of several the one with most time.
-    fn closest(
-        &self,
-        node: u32,
-        incoming: &[Vec<u32>],
-        wanted: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
-        let mut seen = vec![false; self.nodes.len()];
-        seen[node as usize] = true;
-        let mut ring = vec![node];
-        while !ring.is_empty() {
-            let mut above: Vec<u32> = Vec::new();
-            for &node in &ring {
-                for &edge in &incoming[node as usize] {
-                    if let Source::Node(from) = self.edges[edge as usize].from
-                        && !std::mem::replace(&mut seen[from as usize], true)
-                    {
-                        above.push(from);
-                    }
-                }
-            }
-            let found = above.iter().copied().filter(|&node| wanted(node));
-            let best = found.max_by_key(|&node| (self.nodes[node as usize].cum, node));
-            if best.is_some() {
-                return best;
-            }
-            ring = above;
-        }
-        None
-    }
+fn is_beginning(source: Source) -> bool {
+    matches!(source, Source::Start | Source::Unknown)
 }
 
 #[cfg(test)]
@@ -330,6 +330,7 @@ mod tests {
     use crate::fixture::{self, A, B, MAIN};
     use crate::{arbitrary, flat, threads};
     use proptest::prelude::*;
+    use std::collections::HashSet;
 
     fn base_of_at_least(share: f64) -> Thresholds {
         Thresholds {
@@ -374,7 +375,7 @@ mod tests {
     #[test]
     fn a_graph_stays_connected_when_the_function_between_goes() {
         let profile = fixture::chain(&[(MAIN, 40), (A, 1), (B, 59)]);
-        let graph = Graph::of(&profile).prune(&base_of_at_least(0.05), &Thresholds::default());
+        let graph = Graph::pruned(&profile, &base_of_at_least(0.05), &Thresholds::default());
         let functions: Vec<u32> = graph.nodes.iter().map(|n| n.function).collect();
         assert_eq!(functions, [MAIN, B]);
         let joined = graph
@@ -422,10 +423,69 @@ mod tests {
         #[test]
         fn a_pruned_graph_reaches_all_that_stays(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
             let whole = Graph::of(&profile);
-            let pruned = whole.prune(&nodes, &edges);
+            let pruned = Graph::pruned(&profile, &nodes, &edges);
             prop_assert!(pruned.reached().iter().all(|&reached| reached));
             let stay = whole.nodes.iter().filter(|node| nodes.pass(node.base, whole.time, node.cum, node.calls));
             prop_assert_eq!(stay.count(), pruned.nodes.len());
+        }
+
+        #[test]
+        fn the_edges_into_a_function_have_all_of_its_calls_and_time(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
+            let whole = Graph::of(&profile);
+            let pruned = Graph::pruned(&profile, &nodes, &edges);
+            for (index, node) in (0..).zip(&pruned.nodes) {
+                prop_assert!(whole.nodes.contains(node));
+                let into = || pruned.edges.iter().filter(|edge| edge.to == index);
+                prop_assert_eq!(into().map(|e| e.calls).sum::<u64>(), node.calls);
+                prop_assert_eq!(into().map(|e| e.cum).sum::<u64>(), node.cum);
+                prop_assert!(into().filter(|e| e.link == Link::Rest).count() <= 1);
+            }
+        }
+
+        #[test]
+        fn an_edge_that_stays_has_the_calls_that_were_made_along_it(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
+            let whole = Graph::of(&profile);
+            let pruned = Graph::pruned(&profile, &nodes, &edges);
+            let place = |graph: &Graph, index: u32| {
+                let node = graph.nodes[index as usize];
+                (node.function, node.level)
+            };
+            let source = |graph: &Graph, from: Source| match from {
+                Source::Node(node) => Some(place(graph, node)),
+                _ => None,
+            };
+            for edge in pruned.edges.iter().filter(|edge| matches!(edge.link, Link::Call | Link::Made)) {
+                let same = whole.edges.iter().find(|other| {
+                    let ends = (place(&whole, other.to), source(&whole, other.from), other.link);
+                    ends == (place(&pruned, edge.to), source(&pruned, edge.from), edge.link)
+                        && std::mem::discriminant(&other.from) == std::mem::discriminant(&edge.from)
+                });
+                let found = same.map(|other| (other.calls, other.cum));
+                prop_assert_eq!(found, Some((edge.calls, edge.cum)));
+            }
+        }
+
+        #[test]
+        fn a_call_is_indirect_where_its_caller_was_left_out(profile in arbitrary::program(), nodes in thresholds()) {
+            let mut profile = profile;
+            for thread in profile.processes.iter_mut().flat_map(|process| &mut process.threads) {
+                thread.created_by = None;
+            }
+            let graph = Graph::pruned(&profile, &nodes, &Thresholds::default());
+            let kept: HashSet<(u32, Option<u32>)> = graph.nodes.iter().map(|n| (n.function, n.level)).collect();
+            let lineage = crate::Lineage::of(&profile);
+            let mut indirect = 0;
+            for (number, (_, thread)) in (0..).zip(threads(&profile)) {
+                let level = lineage.level(crate::ThreadNumber(number));
+                let is_kept = |function| kept.contains(&(function, None)) || kept.contains(&(function, Some(level)));
+                for node in thread.nodes.iter().filter(|node| is_kept(node.function)) {
+                    if node.parent.is_some_and(|parent| !is_kept(thread.nodes[parent as usize].function)) {
+                        indirect += node.calls;
+                    }
+                }
+            }
+            let labelled = graph.edges.iter().filter(|edge| edge.link == Link::Indirect);
+            prop_assert_eq!(labelled.map(|edge| edge.calls).sum::<u64>(), indirect);
         }
     }
 }

@@ -109,7 +109,12 @@ pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
             calls: node.calls,
             weight: tree.weight(at),
         });
-        let callees = tree.children(at);
+        // Of folded calls it is not known what led to them.
+        let is_known = |child: &u32| {
+            let flags = tree.nodes[*child as usize].flags;
+            !flags.contains(NodeFlags::FOLDED)
+        };
+        let callees: Vec<u32> = tree.children(at).iter().copied().filter(is_known).collect();
         let Some(&heaviest) = callees.iter().max_by_key(|&&child| tree.weight(child)) else {
             break 0;
         };

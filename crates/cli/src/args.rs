@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, Parser, Subcommand};
-use thalweg_analysis::{Thresholds, compensate, estimate, fill};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_analysis::{
+    Bounds, Thresholds, add_up_all, compensate, estimate, fill, folded_places, gather_folded,
+};
 use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_control::proc::Pid;
 use thalweg_control::pruning::Pruning;
@@ -119,10 +121,19 @@ pub struct MeasureArgs {
     #[arg(long = "metric", value_enum, value_name = "METRIC")]
     pub metrics: Vec<Extra>,
 
-    /// How much slower the probes may make the program: where they would cost more, short and frequent functions are sampled or
-    /// switched off while it runs (5%)
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "no_clock")]
-    pub budget: Option<f64>,
+    /// Which calls are timed, where all are counted: those that take long beside what it costs to time them (others are timed now and
+    /// then, or sampled), or all [default: auto]
+    #[arg(long, value_name = "WHICH", conflicts_with = "no_clock")]
+    pub time: Option<Time>,
+
+    /// How much slower the probes may make the program: where they would cost more, short and frequent functions are timed now and then,
+    /// counted or switched off while it runs; 'off' counts every call [default: 10% for a process that runs already, else off]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_budget, conflicts_with = "no_clock")]
+    pub budget: Option<BudgetArg>,
+
+    /// Have every function change from mode to mode all the time, as auto does now and then: for tests
+    #[arg(long, hide = true, conflicts_with_all = ["budget", "no_clock"])]
+    pub restless: bool,
 
     /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
     #[arg(long)]
@@ -148,7 +159,66 @@ impl StopArgs {
     }
 }
 
+/// Which calls are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Time {
+    /// Calls that take long beside what it costs to time them
+    Auto,
+    /// Every call, which makes a program that calls much several times slower
+    All,
+}
+
+/// What `--budget` says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BudgetArg {
+    Percent(f64),
+    Off,
+}
+
+fn parse_budget(text: &str) -> Result<BudgetArg, String> {
+    match text {
+        "off" => Ok(BudgetArg::Off),
+        _ => parse_percent(text)
+            .map(BudgetArg::Percent)
+            .map_err(|error| format!("{error}, or 'off'")),
+    }
+}
+
+/// What the probes of a process that runs already may cost, in percent, unless told otherwise.
+const LIVE_BUDGET: f64 = 10.0;
+
+/// How calls are timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// Within a budget of so many percent.
+    Budget(f64),
+    /// Every call is counted.
+    Auto,
+    /// The same, with all functions going from mode to mode.
+    Restless,
+    /// Every call is timed.
+    All,
+    /// None is.
+    NoClock,
+}
+
 impl MeasureArgs {
+    /// `is_live`: the target runs already.
+    pub fn mode(&self, is_live: bool) -> anyhow::Result<Mode> {
+        let mode = match (self.budget, self.time) {
+            _ if self.no_clock => Mode::NoClock,
+            _ if self.restless => Mode::Restless,
+            (Some(BudgetArg::Percent(_)), Some(Time::All)) => {
+                bail!("--time all times every call: it goes with no --budget but 'off'")
+            }
+            (Some(BudgetArg::Percent(percent)), _) => Mode::Budget(percent),
+            (_, Some(Time::All)) => Mode::All,
+            (None, None) if is_live => Mode::Budget(LIVE_BUDGET),
+            _ => Mode::Auto,
+        };
+        Ok(mode)
+    }
+
     pub fn pruning(&self) -> Pruning {
         Pruning {
             from: self.prune_at,
@@ -255,13 +325,21 @@ impl InputArgs {
 /// The figures that reports show of a profile: a metric in the place of time, or times, without what the probes cost unless
 /// `raw`.
 pub fn as_shown(mut profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::Result<Profile> {
+    let folded = folded_places(&profile);
     if let Some(metric) = by {
-        return metric::weigh(profile, metric);
-    }
-    if !raw {
+        profile = metric::weigh(profile, metric)?;
+    } else if !raw {
         compensate(&mut profile);
         estimate(&mut profile);
-        fill(&mut profile);
+        if fill(&mut profile) {
+            add_up_all(&mut profile);
+        }
+    }
+    gather_folded(&mut profile, &folded);
+    let bounds = Bounds::of(&profile).note(&profile);
+    let is_new = |note: &String| !profile.notes.contains(note);
+    if let Some(note) = bounds.filter(is_new) {
+        profile.notes.push(note);
     }
     Ok(profile)
 }

@@ -17,15 +17,17 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use thalweg_control::budget::Budget;
+use thalweg_control::budget::{Costs, Goal, Policy};
 use thalweg_control::{agent, clock, samples};
 use thalweg_model::{Node, ProbeCosts, Profile, read_file};
+
+use crate::args::Mode;
 
 const RUNS: usize = 5;
 /// As the calibration program has it: calls in a loop, kinds of work, the last of which is the chain, functions that are called
 /// once each, and calls of one that is in no cache.
 const CALLS_PER_LOOP: f64 = 20_000.0;
-const KINDS: usize = 5;
+const KINDS: usize = thalweg_model::KINDS_OF_WORK;
 const CHAIN: usize = KINDS - 1;
 const WIDE: [f64; 3] = [256.0, 512.0, 1024.0];
 const COLD_CALLS: f64 = 20.0;
@@ -52,6 +54,12 @@ pub struct Calibration {
     pub far: [(f64, f64); 2],
     /// Of one look at a stack; 0 where nobody may look.
     pub look_ns: f64,
+    /// Of a call that is only counted, of one of a leaf that is counted at its entry alone, and how much of that may be wrong.
+    pub counted_ns: f64,
+    pub leaf_ns: f64,
+    pub counted_error: f64,
+    /// Timed, counted; by kind of work: nanoseconds of its own that a call is seen for, and how much more it takes without probes.
+    pub hidden: [[(f64, f64); KINDS]; 2],
     /// What reading the counter twice took.
     pub clock_ns: f64,
 }
@@ -104,11 +112,32 @@ impl Calibration {
                 "the calibration makes no sense: probes that cost {per_call} ns, of which {inner_ns} ns in the callee"
             );
         }
-        let usual = &kinds_ns[..CHAIN];
-        let most = usual.iter().copied().fold(f64::MIN, f64::max);
-        let least = usual.iter().copied().fold(f64::MAX, f64::min);
+        let half_range = |figure: &dyn Fn(usize) -> f64| {
+            let most = (0..CHAIN).map(figure).fold(f64::MIN, f64::max);
+            let least = (0..CHAIN).map(figure).fold(f64::MAX, f64::min);
+            (most - least) / 2.0
+        };
         sums.sort_by(f64::total_cmp);
         let noise = (sums[RUNS / 2] / sums[0] - 1.0).clamp(0.0, 0.5);
+        let look_ns = samples::look_ns().unwrap_or(0.0);
+        let run = |options: &[&str]| {
+            let sampled = [options, &["--samples", SAMPLES]].concat();
+            let sampled = if look_ns > 0.0 { &sampled } else { options };
+            run_seen(&program, folder.path(), sampled, look_ns)
+        };
+        let (counted, timed) = (run(&[])?, run(&["--time", "all"])?);
+        let bare_loops = |kind: usize| (ns(bare.leaves(kind)), ns(bare.nests(kind)));
+        let bare_both = |kind: usize| bare_loops(kind).0 + bare_loops(kind).1;
+        let hidden = [timed.hidden(&bare_both), counted.hidden(&bare_both)];
+        let counted_by = |kind: usize| {
+            let (bare, probed) = (bare_loops(kind), counted.loops(kind, bare_loops(kind)));
+            let more = |probed: f64, bare: f64| (probed - bare).max(0.0) / CALLS_PER_LOOP;
+            (more(probed.0, bare.0), more(probed.1, bare.1))
+        };
+        let counted_leaf = |kind: usize| counted_by(kind).0;
+        let counted_frame = |kind: usize| (counted_by(kind).1 - counted_by(kind).0).max(0.0);
+        let leaf_ns = mean(&counted_leaf).max(0.0);
+        let counted_ns = mean(&counted_frame);
         let wide = |at: usize| ns(probed.wide(at) - bare.wide(at)) / WIDE[at];
         Ok(Calibration {
             thalweg: env!("CARGO_PKG_VERSION").into(),
@@ -118,11 +147,15 @@ impl Calibration {
             outer_ns: per_call - inner_ns,
             joint_ns: mean(&|kind| nest(kind) - 2.0 * kinds_ns[kind]),
             kinds_ns,
-            error: (most - least) / 2.0 / per_call + noise,
+            error: half_range(&|kind| kinds_ns[kind]) / per_call + noise,
             spread: (per_call - kinds_ns[CHAIN]).abs() / per_call,
             first_ns: (ns(probed.cold() - bare.cold()) / COLD_CALLS - per_call).max(0.0),
             far: [1, 2].map(|at| (WIDE[at], (wide(at) - wide(0)).max(0.0))),
-            look_ns: samples::look_ns().unwrap_or(0.0),
+            look_ns,
+            counted_ns,
+            leaf_ns,
+            counted_error: half_range(&counted_frame) / counted_ns.max(0.1) + noise,
+            hidden,
             clock_ns: clock_ns(),
         })
     }
@@ -188,6 +221,10 @@ impl Calibration {
             first_ns: self.first_ns,
             far: self.far,
             look_ns: self.look_ns,
+            counted_ns: self.counted_ns,
+            leaf_ns: self.leaf_ns,
+            counted_error: self.counted_error,
+            hidden: self.hidden,
             taken_out: false,
         }
     }
@@ -198,9 +235,15 @@ const USUAL_NS: f64 = 22.0;
 const COUNTED_SHARE: f64 = 0.35;
 const USUAL_LOOK_NS: f64 = 15_000.0;
 
-/// A budget of so many percent, by what the probes cost here. With the hottest functions off, those that are left are called after
+/// What is done to keep probes cheap, by what they cost here. Where the hottest functions are off, those that are left are called after
 /// many others: their calls cost what calls from afar do.
-pub fn budget(percent: f64) -> Budget {
+pub fn policy(mode: Mode) -> Option<Policy> {
+    let goal = match mode {
+        Mode::Budget(percent) => Goal::Share(percent / 100.0),
+        Mode::Auto => Goal::TrueTimes,
+        Mode::Restless => Goal::Restless,
+        Mode::All | Mode::NoClock => return None,
+    };
     let kept = Calibration::kept();
     let known = |kept: &Calibration| {
         let near = (kept.inner_ns + kept.outer_ns).max(1.0);
@@ -208,13 +251,20 @@ pub fn budget(percent: f64) -> Budget {
     };
     let usual = (USUAL_NS, USUAL_NS / 2.0, USUAL_NS / 3.0);
     let (near, own_ns, far) = kept.as_ref().map_or(usual, known);
-    Budget {
-        share: percent / 100.0,
+    let far = match goal {
+        Goal::Share(_) => far,
+        Goal::TrueTimes | Goal::Restless => 0.0,
+    };
+    let costs = Costs {
         timed_ns: near + far,
-        counted_ns: near * COUNTED_SHARE + far,
+        counted_ns: kept
+            .as_ref()
+            .map_or(near * COUNTED_SHARE, |kept| kept.counted_ns)
+            + far,
         own_ns,
         look_ns: kept.map_or(USUAL_LOOK_NS, |kept| kept.look_ns),
-    }
+    };
+    Some(Policy { goal, costs })
 }
 
 /// Writes what the probes cost here into a profile that was recorded here.
@@ -327,6 +377,99 @@ fn run_bare(program: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+/// Samples a second of the run that is sampled.
+const SAMPLES: &str = "9999";
+/// As the calibration program has it: rounds of the run that is sampled, by kind of work; and calls in both loops of a round, for each turn
+/// of a loop: a leaf, and two that call each other.
+const ROUNDS: [f64; KINDS] = [400.0, 400.0, 400.0, 25.0, 400.0];
+const CALLS_PER_TURN: f64 = 3.0;
+
+/// A run that is sampled. Nanoseconds, by kind of work.
+struct Seen {
+    /// The quickest loop of leaves and of nests, where the clock knows all of a loop: calls are only counted.
+    quickest: [(f64, f64); KINDS],
+    mean: [(f64, f64); KINDS],
+    /// How long both were seen in the program's own code, on average. `None`: nobody may look.
+    own: Option<[f64; KINDS]>,
+}
+
+fn run_seen(program: &Path, folder: &Path, options: &[&str], look_ns: f64) -> anyhow::Result<Seen> {
+    let file = folder.join("seen.thalweg");
+    let output = Command::new(std::env::current_exe()?)
+        .arg("record")
+        .args(options)
+        .args(["--no-report", "--no-calibrate", "-q", "-o"])
+        .args([&file, Path::new("--"), program, Path::new("long")])
+        .output()?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        bail!("cannot record the calibration program: {}", why.trim());
+    }
+    let profile = read_file(&file)?;
+    let threads = || profile.processes.iter().flat_map(|p| &p.threads);
+    let name = |function: u32| profile.functions[function as usize].name.as_str();
+    let node = |wanted: &str| {
+        let mut nodes = threads().flat_map(|thread| &thread.nodes);
+        nodes.find(|node| name(node.function) == wanted && node.calls > 0)
+    };
+    let mut seen = Seen {
+        quickest: [(0.0, 0.0); KINDS],
+        mean: [(0.0, 0.0); KINDS],
+        own: None,
+    };
+    for kind in 0..KINDS {
+        let loops = ["leaves", "nests"].map(|what| node(&format!("{what}_{kind}")));
+        let [Some(leaves), Some(nests)] = loops else {
+            bail!("the calibration program's loops were not counted");
+        };
+        let mean = |node: &Node| node.cum as f64 / node.calls as f64;
+        seen.quickest[kind] = (leaves.min as f64, nests.min as f64);
+        seen.mean[kind] = (mean(leaves), mean(nests));
+    }
+    let Some(sampling) = profile.meta.sampling.filter(|s| s.in_probes > 0) else {
+        return Ok(seen);
+    };
+    // What it took to sample is in the period too.
+    let each = (sampling.period_ns as f64 - look_ns).max(0.0);
+    let mut own = [0.0; KINDS];
+    for frame in threads().flat_map(|thread| &thread.samples) {
+        let kind = name(frame.function).rsplit_once('_');
+        let kind = kind.and_then(|(_, kind)| kind.parse::<usize>().ok());
+        if let Some(kind) = kind.filter(|kind| *kind < KINDS) {
+            own[kind] += frame.own as f64 * each / ROUNDS[kind];
+        }
+    }
+    seen.own = Some(own);
+    Ok(seen)
+}
+
+impl Seen {
+    /// What a call is seen for and how much more it takes without probes. `bare`: both loops of a kind by themselves.
+    fn hidden(&self, bare: &dyn Fn(usize) -> f64) -> [(f64, f64); KINDS] {
+        let Some(own) = self.own else {
+            return [(0.0, 0.0); KINDS];
+        };
+        std::array::from_fn(|kind| {
+            let calls = CALLS_PER_TURN * CALLS_PER_LOOP;
+            let seen = own[kind] / calls;
+            (seen, bare(kind) / calls - seen)
+        })
+    }
+
+    /// The quickest loop that took longer than it does by itself: in those that were timed there is no time of callees.
+    fn loops(&self, kind: usize, bare: (f64, f64)) -> (f64, f64) {
+        let (quickest, mean) = (self.quickest[kind], self.mean[kind]);
+        let or = |quickest: f64, bare: f64, mean: f64| match quickest > bare {
+            true => quickest,
+            false => mean,
+        };
+        (
+            or(quickest.0, bare.0, mean.0),
+            or(quickest.1, bare.1, mean.1),
+        )
+    }
+}
+
 struct Probed {
     hz: f64,
     /// Nanoseconds of base per call of each kind's leaf.
@@ -336,7 +479,8 @@ struct Probed {
 fn run_probed(program: &Path, folder: &Path) -> anyhow::Result<(Ticks, Probed)> {
     let file = folder.join("calibration.thalweg");
     let output = Command::new(std::env::current_exe()?)
-        .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
+        .args(["record", "--time", "all", "--samples", "0"])
+        .args(["--no-report", "--no-calibrate", "-q", "-o"])
         .args([&file, Path::new("--"), program])
         .output()?;
     if !output.status.success() {

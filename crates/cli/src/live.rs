@@ -19,7 +19,7 @@ use thalweg_control::samples::Wishes;
 use thalweg_control::{detach, lines, sidecar};
 use thalweg_model::{FileError, OutputFile, Profile};
 
-use crate::args::{FilterArgs, MeasureArgs, as_shown};
+use crate::args::{FilterArgs, MeasureArgs, Mode, as_shown};
 use crate::calibration;
 use crate::metric;
 use crate::report::{self, Style};
@@ -29,6 +29,7 @@ pub fn options(
     measure: &MeasureArgs,
     threads: &[u32],
     follow: bool,
+    mode: Mode,
 ) -> anyhow::Result<Options> {
     let wanted = metric::wanted(&measure.metrics)?;
     measure.stop.apply();
@@ -39,11 +40,12 @@ pub fn options(
             .with_system_calls(wanted.system_calls),
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
+        leaves_counted: !matches!(mode, Mode::All),
         sites: measure.call_sites,
         alloc: wanted.alloc,
         system_calls: wanted.system_calls,
         memory: measure.memory,
-        budget: measure.budget.map(calibration::budget),
+        policy: calibration::policy(mode),
         looking: Wishes {
             samples: None,
             counters: wanted.counters,
@@ -231,6 +233,9 @@ pub fn read(pid: Pid) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
+/// From when on it is told what it costs to time every call.
+const TOLD_SLOWDOWN: f64 = 1.2;
+
 /// Writes the profile and, unless told not to, the summary to standard error.
 pub fn save(profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
     save_or(profile, output, summary, |_| None)
@@ -260,6 +265,16 @@ pub fn save_or(
         let mut text = Vec::new();
         let shown = rolled_up(as_shown(profile, None, false)?);
         report::print_summary(&shown, &mut text, Style::for_stderr())?;
+        // Where nothing was switched there is no other state.
+        let is_all_timed = shown.meta.timed && shown.switched.is_empty();
+        if is_all_timed
+            && let Some(factor) = report::slowdown(&shown).filter(|f| *f >= TOLD_SLOWDOWN)
+        {
+            writeln!(
+                text,
+                "\nEvery call was timed, which made the program {factor:.1} times slower. Short calls took most of it, and their times are worth least: --time auto counts them."
+            )?;
+        }
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(&text);
         let _ = writeln!(

@@ -8,7 +8,7 @@ use regex::Regex;
 use thalweg_control::record::{self, Recording};
 use thalweg_rules::{Options, Redactions, Rule, RulesFile};
 
-use crate::args::{MeasureArgs, parse_size};
+use crate::args::{MeasureArgs, Mode, parse_size};
 
 /// Calls to record one by one.
 #[derive(Args, Clone, Debug, Default)]
@@ -56,7 +56,13 @@ pub enum Drop {
 
 impl RecordingArgs {
     /// `usual`: what goes when the memory is full and nobody said otherwise.
-    pub fn build(&self, usual: Drop, measure: &MeasureArgs) -> anyhow::Result<Option<Recording>> {
+    /// `mode` becomes one that goes with rules: without a budget every call is timed, because the probes of such a target have no other mode.
+    pub fn build(
+        &self,
+        usual: Drop,
+        measure: &MeasureArgs,
+        mode: &mut Mode,
+    ) -> anyhow::Result<Option<Recording>> {
         if self.rules.is_empty() && self.files.is_empty() && !self.recordable {
             if !self.roots.is_empty() || !self.redact.is_empty() || self.drop.is_some() {
                 bail!("no calls are recorded: say which with --rule or --rules");
@@ -78,8 +84,15 @@ impl RecordingArgs {
             redact.extend(read.redact);
             options.text_limit = read.text_limit.unwrap_or(options.text_limit);
         }
-        if measure.budget.is_some() {
-            record::check_for_budget(&rules)?;
+        if let Mode::Budget(_) = mode {
+            match record::check_for_budget(&rules) {
+                // Nobody asked for a budget.
+                Err(_) if measure.budget.is_none() => *mode = Mode::All,
+                checked => checked?,
+            }
+        }
+        if matches!(mode, Mode::Auto | Mode::Restless) {
+            *mode = Mode::All;
         }
         options.redact = Redactions::new(&redact)?;
         let roots = self.roots.iter().map(|root| Regex::new(root));

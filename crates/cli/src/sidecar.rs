@@ -16,15 +16,15 @@ use thalweg_control::samples::{self, Looking, MOST_HZ, Samples};
 use thalweg_control::sidecar::{self, Kept};
 use thalweg_model::Profile;
 
-use crate::args::{FilterArgs, MeasureArgs};
+use crate::args::{FilterArgs, MeasureArgs, Mode};
 use crate::calibration::{self, Calibration};
 use crate::live;
 use crate::metric;
 
-/// How often stacks are looked at under a budget, unless the user says otherwise.
-const USUAL_SAMPLES: u32 = 499;
-/// And where everything is timed, which costs so much that more looks are no matter.
-const TIMED_SAMPLES: u32 = 997;
+/// How often stacks are sampled under a budget, unless the user says otherwise.
+const BUDGET_SAMPLES: u32 = 499;
+/// And where every call is counted, which costs so much that more samples are no matter.
+const USUAL_SAMPLES: u32 = 997;
 
 /// How long a sidecar may take to begin to keep a budget, or to look.
 const BEGINNING: Duration = Duration::from_secs(20);
@@ -34,7 +34,7 @@ const BEGINNING: Duration = Duration::from_secs(20);
 #[command(next_help_heading = "Measuring")]
 pub struct SampleArgs {
     /// Look at every thread's stack this often in a second of its processor time, to know whose time it was where probes
-    /// cannot tell; 0 for never [default: 499 with --budget; 997 where record knows what probes cost]
+    /// cannot tell; 0 for never [default: 997, with a budget 499]
     #[arg(long, value_name = "HZ", value_parser = parse_samples, conflicts_with = "no_clock")]
     pub samples: Option<u32>,
 }
@@ -45,34 +45,30 @@ fn parse_samples(text: &str) -> Result<u32, String> {
 }
 
 impl SampleArgs {
-    /// Where it was asked for, it has to be possible; under a budget it is done where it is.
-    pub fn wanted(&self, measure: &MeasureArgs) -> anyhow::Result<Option<Samples>> {
-        let samples = self.told(measure);
+    /// An explicit `--samples` fails if sampling is not supported; otherwise sampling is used where it is.
+    pub fn wanted(&self, mode: Mode) -> anyhow::Result<Option<Samples>> {
+        let samples = self.told(mode);
         if let (Some(samples), Some(_)) = (samples, self.samples) {
             samples.check()?;
         }
         Ok(samples)
     }
 
-    /// The same for a recording of its own: where the probes' cost is taken out, looks tell whose the rest is. Not where
-    /// they miss what the clock has.
-    pub fn recorded(&self, measure: &MeasureArgs) -> anyhow::Result<Option<Samples>> {
-        let is_told = self.samples.is_some() || measure.budget.is_some() || measure.no_clock;
-        if is_told || Calibration::kept().is_none() {
-            return self.wanted(measure);
-        }
-        let usual = Samples { hz: TIMED_SAMPLES };
-        Ok(usual.sees_everything().then_some(usual))
-    }
-
     /// The same for one that says in its notes what is not possible.
-    pub fn told(&self, measure: &MeasureArgs) -> Option<Samples> {
-        let wanted = match self.samples {
-            Some(hz) => hz,
-            None if measure.budget.is_some() => USUAL_SAMPLES,
-            None => 0,
+    pub fn told(&self, mode: Mode) -> Option<Samples> {
+        let hz = match (self.samples, mode) {
+            (Some(hz), _) => hz,
+            (None, Mode::Budget(_)) => BUDGET_SAMPLES,
+            (None, Mode::Auto | Mode::Restless) => USUAL_SAMPLES,
+            // Where the probes' cost is taken out, samples tell whose the rest is. Not where they miss what the clock has.
+            (None, Mode::All) => {
+                let usual = Samples { hz: USUAL_SAMPLES };
+                let is_of_use = Calibration::kept().is_some() && usual.sees_everything();
+                return is_of_use.then_some(usual);
+            }
+            (None, Mode::NoClock) => 0,
         };
-        (wanted > 0).then_some(Samples { hz: wanted })
+        (hz > 0).then_some(Samples { hz })
     }
 }
 
@@ -80,6 +76,7 @@ impl SampleArgs {
 pub struct Sidecar<'a> {
     pub filter: &'a FilterArgs,
     pub measure: &'a MeasureArgs,
+    pub mode: Mode,
     pub samples: Option<Samples>,
 }
 
@@ -93,11 +90,11 @@ impl Sidecar<'_> {
         let Some(shared) = Shared::from_stdin() else {
             bail!("--stay is for the sidecar that attach starts");
         };
-        let options = live::options(self.filter, self.measure, &[], false)?;
+        let options = live::options(self.filter, self.measure, &[], false, self.mode)?;
         let (filter, mut wishes) = (options.filter, options.looking);
         wishes.samples = self.samples;
         let kept = Kept {
-            budget: self.measure.budget.map(calibration::budget),
+            policy: options.policy,
             looking: (!wishes.is_empty()).then_some(Looking { wishes, filter }),
         };
         Ok(sidecar::stay(pid, kept, shared)?)
@@ -116,7 +113,7 @@ impl Sidecar<'_> {
         let pid = attached.pid;
         let mut child = spawn(pid, attached.shared.file()?, &self.arguments())?;
         let counts = metric::are_counted_outside(&self.measure.metrics);
-        if self.measure.budget.is_none() && self.samples.is_none() && !counts {
+        if calibration::policy(self.mode).is_none() && self.samples.is_none() && !counts {
             // It holds the memory from its first moment on.
             return Ok(());
         }
@@ -156,8 +153,12 @@ impl Sidecar<'_> {
         let metrics = self.measure.metrics.iter();
         let metrics = metrics.filter_map(|metric| metric.to_possible_value());
         all.extend(metrics.map(|metric| format!("--metric={}", metric.get_name())));
-        let budget = self.measure.budget;
-        all.extend(budget.map(|percent| format!("--budget={percent}")));
+        all.push(match self.mode {
+            Mode::Budget(percent) => format!("--budget={percent}"),
+            Mode::Auto => "--time=auto".into(),
+            Mode::Restless => "--restless".into(),
+            Mode::All | Mode::NoClock => "--time=all".into(),
+        });
         let timeout = self.measure.stop.stop_timeout;
         all.push(format!("--stop-timeout={}ms", timeout.as_millis()));
         let hz = self.samples.map_or(0, |samples| samples.hz);

@@ -46,6 +46,8 @@ pub struct ThreadClock {
     pub read_cpu: u64,
     pub uncharged: i64,
     pub terminal_wait: u64,
+    /// Ticks for which a controller kept it from running, and which no wait is without yet.
+    pub held: u64,
 }
 
 impl ThreadClock {
@@ -57,6 +59,7 @@ impl ThreadClock {
             read_cpu: slot.read_cpu,
             uncharged: slot.uncharged,
             terminal_wait: slot.terminal_wait,
+            held: slot.held.wrapping_sub(slot.held_out),
         }
     }
 }

@@ -7,6 +7,7 @@ use thalweg_shm as shm;
 
 use crate::error::{Error, Result};
 use crate::gate;
+use crate::leaf;
 use crate::memory::read_remote;
 use crate::prepare::Probes;
 use crate::proc::{Pid, RemoteAddr};
@@ -117,6 +118,22 @@ fn put_gate(
 }
 
 impl ProbeEncoder for Encoder<'_> {
+    fn counts_leaf(&self, function: usize) -> bool {
+        let is_gated = || self.gates.iter().any(|(gated, _)| *gated == function);
+        let allocates = || self.allocators.iter().any(|(other, _)| *other == function);
+        self.probes.leaves && !is_gated() && !allocates()
+    }
+
+    fn lead(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>) {
+        if let (Probe::Leaf { function }, false) = (probe, keep_flags) {
+            let probe = match self.probes.timed {
+                true => symbol::TW_LEAF_T,
+                false => symbol::TW_LEAF_C,
+            };
+            leaf::put_lead(self.agent + probe, self.numbers[function], at, out);
+        }
+    }
+
     fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>) {
         use symbol::*;
         let Probes {
@@ -124,6 +141,7 @@ impl ProbeEncoder for Encoder<'_> {
             sites,
             records,
             alloc,
+            leaves: _,
         } = self.probes;
         let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
         let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
@@ -165,6 +183,10 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
             (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
             (Probe::Entry { loops: true, .. }, true) => (CALL, pick(TW_ENTRY_TFL, TW_ENTRY_CFL)),
+            (Probe::Leaf { function }, false) => {
+                return leaf::put_code(self.numbers[function], out);
+            }
+            (Probe::Leaf { .. }, true) => (CALL, pick(TW_LEAF_TF, TW_LEAF_CF)),
             (Probe::Return, false) if alloc => (JMP, pick(TW_RETURN_TA, TW_RETURN_CA)),
             (Probe::Return, true) if alloc => (JMP, pick(TW_RETURN_TFA, TW_RETURN_CFA)),
             (Probe::Exit, false) if alloc => (CALL, pick(TW_EXIT_TA, TW_EXIT_CA)),
@@ -217,9 +239,9 @@ impl ProbeEncoder for Encoder<'_> {
         out.push(opcode);
         out.extend_from_slice(&displacement.to_le_bytes());
         let number = match probe {
-            Probe::Entry { function, .. } | Probe::GoEntry { function } => {
-                Some(self.numbers[function])
-            }
+            Probe::Entry { function, .. }
+            | Probe::Leaf { function }
+            | Probe::GoEntry { function } => Some(self.numbers[function]),
             Probe::Kernel { function } => {
                 Some(function.map_or(shm::NO_FUNCTION, |function| self.numbers[function]))
             }
@@ -291,6 +313,8 @@ mod tests {
         use symbol::*;
         for called in [
             TW_ENTRY_T,
+            TW_LEAF_T,
+            TW_LEAF_CF,
             TW_RETURN_C,
             TW_EXIT_TFA,
             TW_TAIL_UNKNOWN_FS,

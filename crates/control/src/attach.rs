@@ -11,16 +11,19 @@
 //! to them, thread states before any patch, each patch lies within one page, and the ledger is there before all of them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thalweg_model as model;
 use thalweg_shm as shm;
 
-use crate::budget::Budget;
+use crate::budget::{Goal, Policy};
 use crate::clock::{self, Moment};
 use crate::detach;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::goroutines;
+use crate::held;
+use crate::idle::at_idle_priority;
 use crate::launch::Launched;
 use crate::loaded::Modules;
 use crate::memory::{self, Shared, bytes_of};
@@ -34,7 +37,7 @@ use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
 use crate::threads::{self, Stacks};
-use crate::tracee::{StopOptions, Stopped, while_stopped};
+use crate::tracee::{self, StopOptions, Stopped, while_stopped};
 
 /// What to measure and how.
 #[derive(Clone, Debug)]
@@ -45,14 +48,17 @@ pub struct Options {
     pub timed: bool,
     /// Tell contexts apart by call site.
     pub sites: bool,
+    /// Count short functions that call nothing at their entry alone, and never time them. Not done where call sites are told apart, allocations
+    /// counted or single calls recorded.
+    pub leaves_counted: bool,
     /// Count allocations, charged to those who make them.
     pub alloc: bool,
     /// Count system calls; the filter has to want them too.
     pub system_calls: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
-    /// How much the probes may cost.
-    pub budget: Option<Budget>,
+    /// What is done to keep probes cheap; `None`: every call is timed, or none.
+    pub policy: Option<Policy>,
     /// What stacks are looked at for, where a controller stays.
     pub looking: Wishes,
     pub pruning: Pruning,
@@ -64,6 +70,13 @@ pub struct Options {
     pub refuse_rseq: bool,
     /// Single calls to record.
     pub recording: Option<Recording>,
+}
+
+impl Options {
+    fn has_budget(&self) -> bool {
+        let goal = self.policy.map(|policy| policy.goal);
+        matches!(goal, Some(Goal::Share(_)))
+    }
 }
 
 /// Two events of a thread this far apart, in seconds, and it may have been off the processor in between: a switch to another
@@ -120,20 +133,25 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let survey = survey(pid, options, progress)?;
-        let measure = measure(options, false);
-        let meta = meta(command.clone(), true, options);
-        let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
+        // The target runs meanwhile, and the processors are its own.
+        let build = at_idle_priority(|| {
+            let survey = survey(pid, options, progress)?;
+            let measure = measure(options, false);
+            let meta = meta(command.clone(), true, options);
+            Build::new(pid, survey, meta, measure, options.recording.as_ref())
+        })?;
+        let asked = tracee::check_counters(pid)?;
         let mapped = while_stopped(pid, StopOptions::default(), |stopped| {
             rseq::check(stopped, &build.survey, options.refuse_rseq)?;
-            Ok((map(&build, stopped), stopped.stop_time()))
+            Ok((map(&build, stopped, asked), stopped.stop_time()))
         });
         match mapped? {
             (Err(Outdated), _) if attempts < 5 => continue,
             (Err(Outdated), _) => return Err(keeps_changing(pid)),
             (Ok(Err(error)), _) => return Err(error),
             (Ok(Ok((shared, header))), first_stop) => {
-                let armed = fill_and_arm(&build, pid, &shared, header, options, started);
+                let stops = (first_stop, started);
+                let armed = fill_and_arm(&build, pid, &shared, header, options, stops);
                 match armed {
                     Ok(second_stop) => {
                         let longest_stop_ns = first_stop.max(second_stop).as_nanos() as u64;
@@ -183,13 +201,14 @@ pub(crate) fn instrument_stopped(
     progress: Progress,
 ) -> Result<Attached> {
     check_machine()?;
+    stopped.stands_since_now();
     let pid = stopped.pid();
     let survey = survey(pid, options, progress)?;
     let measure = measure(options, true);
     let meta = meta(command, false, options);
     let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
     rseq::check(stopped, &build.survey, options.refuse_rseq)?;
-    let (shared, header) = match map(&build, stopped) {
+    let (shared, header) = match map(&build, stopped, false) {
         Err(Outdated) => return Err(keeps_changing(pid)),
         Ok(result) => result?,
     };
@@ -214,6 +233,13 @@ fn measure(options: &Options, launched: bool) -> Measure {
     Measure {
         timed: options.timed,
         sites: options.sites,
+        leaves: options.leaves_counted
+            && !(options.sites || options.alloc || options.recording.is_some()),
+        // What a program begins with, its main function first of all, goes on for as long as it does, and its time is the whole.
+        counted_first: !launched
+            && options.timed
+            && options.recording.is_none()
+            && options.has_budget(),
         alloc: options.alloc,
         memory: options.memory,
         pruning: options.pruning,
@@ -316,7 +342,12 @@ fn check_threads(pid: Pid, wanted: &[Tid]) -> Result<()> {
 struct Outdated;
 
 /// Maps the data region and the code regions. The header is in place before the code regions are.
-fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Header)>, Outdated> {
+/// `asked`: the threads' limits are known.
+fn map(
+    build: &Build,
+    stopped: &mut Stopped,
+    asked: bool,
+) -> Result<Result<(Shared, shm::Header)>, Outdated> {
     let pid = stopped.pid();
     let now = match stopped.maps() {
         Ok(maps) => maps,
@@ -343,12 +374,14 @@ fn map(build: &Build, stopped: &mut Stopped) -> Result<Result<(Shared, shm::Head
     if !room || still_there * 2 < modules.len() {
         return Err(Outdated);
     }
+    if !asked && let Err(error) = stopped.check_limits() {
+        return Ok(Err(error));
+    }
     Ok(map_regions(build, stopped, pid))
 }
 
 fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared, shm::Header)> {
     stopped.check_system_calls()?;
-    stopped.check_limits()?;
     for tid in stopped.threads() {
         if stopped.status(*tid)?.shadow_stack {
             return Err(Error::ShadowStack { pid });
@@ -496,9 +529,9 @@ fn no_memory(error: Error, total: u64) -> Error {
 }
 
 fn complete(mut header: shm::Header, started: Moment, options: &Options) -> shm::Header {
-    let (least, most) = match options.budget {
-        None => (GAP_LEAST, GAP_MOST),
-        Some(_) => (THRIFTY_GAP_LEAST, THRIFTY_GAP_MOST),
+    let (least, most) = match options.has_budget() {
+        true => (THRIFTY_GAP_LEAST, THRIFTY_GAP_MOST),
+        false => (GAP_LEAST, GAP_MOST),
     };
     let rate = Moment::rate_since(started);
     let now = Moment::now();
@@ -520,12 +553,14 @@ fn fill_and_arm(
     shared: &Shared,
     header: shm::Header,
     options: &Options,
-    started: Moment,
-) -> Result<std::time::Duration> {
+    (first_stop, started): (Duration, Moment),
+) -> Result<Duration> {
     let mut header = complete(header, started, options);
+    held::note_stop(&mut header, first_stop);
     build.write_code(pid, header.base)?;
     build.write_tables(shared, &header)?;
     let mut stacks = Stacks::new(build, pid)?;
+    threads::make_room(shared, &header, proc::tasks(pid)?.len() as u64)?;
     while_stopped(pid, StopOptions::default(), |stopped| {
         let now = Moment::now();
         header.attach_ticks = now.ticks;
@@ -546,6 +581,7 @@ fn arm(
     stacks: &mut Stacks,
 ) -> Result<()> {
     let pid = stopped.pid();
+    stopped.account_to(shared, false)?;
     let maps = stopped.maps()?;
     let texts = build.ledger.texts.iter();
     let gone: Vec<_> = texts

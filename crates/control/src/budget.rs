@@ -13,6 +13,7 @@
 //! Which ones is in `choose.rs`, and whose share in `groups.rs`. Functions that rules need stay timed. Everything is judged by what was seen since the last look, so that a program that does something
 //! else is measured anew. For processes that nobody records the sidecar does it.
 
+mod auto;
 mod choose;
 mod found;
 mod groups;
@@ -24,25 +25,42 @@ use std::time::{Duration, Instant};
 
 use thalweg_shm as shm;
 
+use self::auto::Auto;
 use self::choose::Candidate;
 use self::found::Found;
 pub use self::found::Seen;
 use self::groups::{Group, Judged, Threads};
 use self::memory::Memories;
 use crate::error::Result;
-use crate::harvest::{self, FunctionSum};
+use crate::harvest::{FunctionSum, Tally};
 use crate::memory::{Identity, Shared};
 use crate::proc::{self, Pid};
 use crate::record;
 use crate::states;
 use crate::switch::{State, Switcher};
 
-/// What the user allows, and what the probes cost here.
+/// What is done to keep probes cheap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Budget {
-    /// 0.05: the probes may take a twentieth of what the program itself takes.
-    pub share: f64,
-    /// A timed call, in nanoseconds, and one that is only counted.
+pub struct Policy {
+    pub goal: Goal,
+    pub costs: Costs,
+}
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// The probes may take this share of what the program itself takes, 0.05: functions go off.
+    Share(f64),
+    /// Every call is counted; calls are timed that take long beside what probes cost.
+    TrueTimes,
+    /// Every call is counted, and every function goes from mode to mode at every look: for tests of whether counts stay exact.
+    Restless,
+}
+
+/// What the probes cost here, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// A timed call, and one that is only counted.
     pub timed_ns: f64,
     pub counted_ns: f64,
     /// Of the former, what is measured as the function's own time.
@@ -51,10 +69,10 @@ pub struct Budget {
     pub look_ns: f64,
 }
 
-impl Budget {
+impl Costs {
     /// The same where calls cost more.
-    fn with_calls_at(self, factor: f64) -> Budget {
-        Budget {
+    fn with_calls_at(self, factor: f64) -> Costs {
+        Costs {
             timed_ns: self.timed_ns * factor,
             counted_ns: self.counted_ns * factor,
             ..self
@@ -69,6 +87,43 @@ impl Budget {
             }
             State::Counted => self.counted_ns,
             State::Off => 0.0,
+        }
+    }
+}
+
+impl Policy {
+    /// What is said where stacks cannot be sampled, for that reason.
+    pub(crate) fn without_samples(policy: Option<Policy>, why: &str) -> String {
+        match policy.map(|policy| policy.goal) {
+            Some(Goal::TrueTimes | Goal::Restless) => {
+                format!(
+                    "{why}; own times of functions that were not timed are estimates from the calls that were, or part of their callers'"
+                )
+            }
+            Some(Goal::Share(_)) | None => why.to_owned(),
+        }
+    }
+
+    fn share(&self) -> f64 {
+        match self.goal {
+            Goal::Share(share) => share,
+            Goal::TrueTimes | Goal::Restless => f64::INFINITY,
+        }
+    }
+
+    fn first_look(&self) -> Duration {
+        match self.goal {
+            Goal::Share(_) => FIRST_LOOK,
+            Goal::TrueTimes => FIRST_AUTO_LOOK,
+            Goal::Restless => Duration::ZERO,
+        }
+    }
+
+    fn least_pause(&self) -> Duration {
+        match self.goal {
+            Goal::Share(_) => LEAST,
+            Goal::TrueTimes => LEAST_AUTO,
+            Goal::Restless => Duration::ZERO,
         }
     }
 }
@@ -88,14 +143,22 @@ const FOR_THE_OTHERS: f64 = 0.25;
 const PATIENCE: u32 = 3;
 const SQUEEZE: f64 = 0.7;
 const MOST_SQUEEZED: f64 = 0.05;
-/// The first look, and how often from then on.
-const FIRST_LOOK: Duration = Duration::from_millis(15);
-const LEAST: Duration = Duration::from_millis(20);
+/// The first look, and how often from then on; the same where nobody has to be stopped.
+const FIRST_LOOK: Duration = Duration::from_millis(5);
+const LEAST: Duration = Duration::from_millis(10);
+const FIRST_AUTO_LOOK: Duration = Duration::from_millis(4);
+const LEAST_AUTO: Duration = Duration::from_millis(4);
 const MOST: Duration = Duration::from_millis(500);
 /// A look may take this part of the time between two of them, and this one as long as far too much is spent.
 const LOOKING: u32 = 40;
+const LOOKING_AUTO: u32 = 25;
+const TIMING_TOO_MUCH: f64 = 0.25;
 const LOOKING_HARD: u32 = 4;
 const FAR_TOO_MUCH: f64 = 2.0;
+/// How many functions that nobody calls are timed from now on, in one look.
+const TIMED_AT_ONCE: usize = 512;
+/// Not before so many looks, for what is hot goes first.
+const FIRST_THE_HOT: u64 = 5;
 /// With fewer, a process was too short for a budget.
 const ENOUGH_LOOKS: u64 = 10;
 /// From when on it is told that calls cost more.
@@ -110,12 +173,14 @@ const BREATH: Duration = Duration::from_millis(2);
 
 /// Keeps one target, and its fork children, within a budget.
 pub struct Governor {
-    budget: Budget,
-    /// By what calls cost here.
-    here: Budget,
+    policy: Policy,
+    /// What calls cost here.
+    here: Costs,
     found: Found,
+    auto: Auto,
     shared: Shared,
     switcher: Switcher,
+    tally: Tally,
     seen: Vec<FunctionSum>,
     threads: Threads,
     looked: Instant,
@@ -129,7 +194,8 @@ pub struct Governor {
     /// What was last estimated.
     pub share: f64,
     pub longest_stop: Duration,
-    /// All stops, and those since the last look.
+    /// How many stops, how long all of them were, and those since the last look.
+    stops: u64,
     stopped: Duration,
     stopped_lately: Duration,
     looks: u64,
@@ -141,26 +207,29 @@ pub struct Governor {
 }
 
 impl Governor {
-    pub fn new(budget: Budget, shared: Shared, identity: Identity) -> Result<Governor> {
+    pub fn new(policy: Policy, shared: Shared, identity: Identity) -> Result<Governor> {
         let mut switcher = Switcher::new(shared.try_clone()?, identity)?;
         switcher.tries_once();
         let now = Instant::now();
         Ok(Governor {
-            budget,
-            here: budget,
+            here: policy.costs,
             found: Found::default(),
+            auto: Auto::default(),
+            policy,
             switcher,
             shared,
+            tally: Tally::default(),
             seen: Vec::new(),
             threads: Threads::default(),
             looked: now,
             used: HashMap::new(),
             memories: Memories::default(),
-            next: now + FIRST_LOOK,
-            pause: LEAST,
+            next: now + policy.first_look(),
+            pause: policy.least_pause(),
             setback: None,
             share: 0.0,
             longest_stop: Duration::ZERO,
+            stops: 0,
             stopped: Duration::ZERO,
             stopped_lately: Duration::ZERO,
             looks: 0,
@@ -183,7 +252,7 @@ impl Governor {
         self.pause = match looked {
             Ok(true) => {
                 self.setback = None;
-                LEAST
+                self.policy.least_pause()
             }
             Ok(false) => (self.pause * 3 / 2).min(MOST),
             Err(error) => {
@@ -192,9 +261,12 @@ impl Governor {
                 *self.setback.insert(doubled.min(LONGEST_SETBACK))
             }
         };
-        let looking = match self.share > self.budget.share * FAR_TOO_MUCH {
-            true => LOOKING_HARD,
-            false => LOOKING,
+        let looking = match self.policy.goal {
+            Goal::TrueTimes if self.auto.timing > TIMING_TOO_MUCH => LOOKING_HARD,
+            Goal::TrueTimes => LOOKING_AUTO,
+            Goal::Restless => 0,
+            Goal::Share(share) if self.share > share * FAR_TOO_MUCH => LOOKING_HARD,
+            Goal::Share(_) => LOOKING,
         };
         self.pause = self.pause.max(took * looking);
         self.next = Instant::now() + self.pause;
@@ -207,9 +279,16 @@ impl Governor {
         drain: &mut dyn FnMut() -> Seen,
     ) -> Result<bool> {
         let (looks, in_probes) = self.found.since(drain());
+        if !self.used.is_empty() {
+            for &pid in pids.iter().filter(|pid| !self.used.contains_key(pid)) {
+                self.switcher.renew_modes(pid)?;
+            }
+        }
         let used = self.processor_time(pids);
         let threads = &self.threads;
-        let mut sums = harvest::by_function(&self.shared, &|all| threads.that_matter(all))?;
+        let mut sums = self
+            .tally
+            .read(&self.shared, &|all| threads.that_matter(all))?;
         let stopped = std::mem::take(&mut self.stopped_lately);
         let (mut by_thread, slow) = self.threads.groups(std::mem::take(&mut sums.threads));
         let earlier = std::mem::replace(&mut self.seen, sums.functions);
@@ -219,10 +298,6 @@ impl Governor {
         let wall = now.duration_since(std::mem::replace(&mut self.looked, now));
         let most = wall.as_nanos() as f64 * processors() as f64;
         let used = used.max((own(&self.seen) - own(&earlier)).min(most));
-        if used < 1e6 {
-            // It waits: nothing costs anything.
-            return Ok(false);
-        }
         let header = self.shared.header()?;
         let states = states::of_all(&self.shared, &header)?;
         let needed = record::needed(&self.shared, &header)?;
@@ -231,8 +306,42 @@ impl Governor {
             let state = states.get(function as usize).map_or(0, |state| state.state);
             State::of(state)
         };
+        let is_leaf = |function: u32| {
+            let state = states.get(function as usize);
+            state.is_some_and(states::is_never_timed)
+        };
         let can_sample =
             header.flags & shm::HEADER_TIMED != 0 && header.flags & shm::HEADER_RECORDS == 0;
+        // What is counted only because nothing was known of it costs nothing as long as nobody calls it.
+        let rested: Vec<(u32, State)> = (0..)
+            .zip(
+                self.seen
+                    .iter()
+                    .zip(earlier.iter().map(Some).chain(std::iter::repeat(None))),
+            )
+            .filter(|(_, (sum, before))| before.map_or(0, |before| before.calls) == sum.calls)
+            .map(|(function, _)| function)
+            .filter(|&function| {
+                state_of(function) == State::Counted
+                    && can_sample
+                    && !is_leaf(function)
+                    && self.memories.may_be_sampled(function)
+            })
+            .map(|function| (function, State::Timed))
+            .take(TIMED_AT_ONCE)
+            .collect();
+        if let Goal::Share(share) = self.policy.goal
+            && self.share <= share
+            && self.looks >= FIRST_THE_HOT
+            && !rested.is_empty()
+        {
+            drain();
+            self.apply_some(pids, &rested, now)?;
+        }
+        if used < 1e6 && self.policy.goal != Goal::Restless {
+            // It waits: nothing costs anything.
+            return Ok(false);
+        }
         let mut known = HashMap::new();
         let mut all = Group {
             used,
@@ -250,7 +359,7 @@ impl Governor {
             let timed = sum.calls.saturating_sub(sum.untimed);
             let own = match timed {
                 0 => 0.0,
-                _ => (sum.own_ns / timed as f64 - self.budget.own_ns).max(0.0),
+                _ => (sum.own_ns / timed as f64 - self.policy.costs.own_ns).max(0.0),
             };
             all.calls.push((function, calls));
             known.insert(
@@ -260,20 +369,39 @@ impl Governor {
                     state: state_of(function),
                     rate: 0.0,
                     own,
-                    may_be_sampled: can_sample && self.memories.may_be_sampled(function),
+                    may_be_sampled: can_sample
+                        && !is_leaf(function)
+                        && self.memories.may_be_sampled(function),
                     may_be_off: self.memories.may_be_off(function) && !needed.contains(&function),
                 },
             );
         }
-        let usual = all.judge(&self.budget, &known);
-        if usual.share < self.budget.share * FAR_TOO_MUCH {
+        if let Goal::Restless = self.policy.goal {
+            let wanted: Vec<(u32, State)> = all
+                .calls
+                .iter()
+                .filter_map(|&(function, _)| Some((function, state_of(function).turned()?)))
+                .collect();
+            self.apply_modes(pids, &wanted, now, drain)?;
+            return Ok(true);
+        }
+        if let Goal::TrueTimes = self.policy.goal {
+            let groups: Vec<&Group> = std::iter::once(&all).chain(&by_thread).collect();
+            let costs = &self.policy.costs;
+            let wanted = self
+                .auto
+                .choose(&self.seen, &groups, state_of, costs, header.loaded, now);
+            return self.apply_modes(pids, &wanted, now, drain);
+        }
+        let usual = all.judge(&self.policy.costs, &known);
+        if usual.share < self.policy.share() * FAR_TOO_MUCH {
             // What is hot goes first, and costs what is usual.
             let expected = looks * usual.calls / used;
             self.found.add(in_probes - looks * slow / used, expected);
         }
-        self.here = self.budget.with_calls_at(self.found.factor());
+        self.here = self.policy.costs.with_calls_at(self.found.factor());
         for group in std::iter::once(&mut all).chain(&mut by_thread) {
-            group.looks = looks * self.budget.look_ns * group.used / used;
+            group.looks = looks * self.policy.costs.look_ns * group.used / used;
         }
         let groups = std::iter::once(&all).chain(&by_thread);
         let mut judged: Vec<Judged> = groups.map(|g| g.judge(&self.here, &known)).collect();
@@ -287,28 +415,35 @@ impl Governor {
         if wanted.is_empty() {
             return Ok(false);
         }
-        self.apply(pids, &wanted, now, drain)?;
+        // Those that need a stop come last.
+        let needs_stop = |&(function, state): &(u32, State)| {
+            state == State::Off || state_of(function) == State::Off
+        };
+        let (stops, modes): (Vec<_>, Vec<_>) = wanted.into_iter().partition(needs_stop);
+        if !modes.is_empty() {
+            drain();
+            self.apply_some(pids, &modes, now)?;
+        }
+        self.apply(pids, &stops, now, drain)?;
         Ok(true)
     }
 
     /// What has to change, or may; the worst group comes first.
     fn choose(&mut self, judged: &[Judged], now: Instant) -> Vec<(u32, State)> {
         // What must stay leaves less for the others, but something.
-        let share = self.budget.share;
+        let share = self.policy.share();
         let allowed = |group: &Judged| (share - group.pinned).max(share * FOR_THE_OTHERS);
         let used = |group: &Judged| (group.share - group.pinned) / allowed(group);
         let worst = judged.iter().map(used).fold(0.0, f64::max);
         if worst <= 1.0 {
             self.over = 0;
             self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
+            let candidates = self.memories.to_raise(judged, now);
+            let room = (share * (AIM * self.squeeze - worst)).max(0.0);
             return match worst < SPARE {
-                true => {
-                    let candidates = self.memories.to_raise(judged, now);
-                    let room = (share * (AIM * self.squeeze - worst)).max(0.0);
-                    choose::raise(candidates, &self.here, room, |function| {
-                        self.memories.has_rested_long(function)
-                    })
-                }
+                true => choose::raise(candidates, &self.here, room, |function| {
+                    self.memories.has_rested_long(function)
+                }),
                 false => Vec::new(),
             };
         }
@@ -336,7 +471,10 @@ impl Governor {
 
     /// What came of it, in a sentence: the same one of all processes of which not much is known yet, and none where nothing was switched.
     pub fn report(&self) -> Option<String> {
-        let allowed = self.budget.share * 100.0;
+        let Goal::Share(share) = self.policy.goal else {
+            return None;
+        };
+        let allowed = share * 100.0;
         if self.looks < ENOUGH_LOOKS {
             let short = || {
                 format!(
@@ -353,13 +491,14 @@ impl Governor {
         let failed = self.failed.as_ref();
         let failed =
             failed.map_or_else(String::new, |why| format!("; once it could not be: {why}"));
-        let kept = match self.share <= self.budget.share {
+        let kept = match self.share <= self.policy.share() {
             true => "kept by",
             false => "not kept at the end, in spite of",
         };
         Some(format!(
-            "the budget of {allowed:.1} % was {kept} {} looks, with stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
+            "the budget of {allowed:.1} % was {kept} {} looks, with {} stops of {:.1} ms at most and {:.1} ms in all; the last estimate of what probes and looks cost is {:.1} %{colder}{failed}",
             self.looks,
+            self.stops,
             self.longest_stop.as_secs_f64() * 1e3,
             self.stopped.as_secs_f64() * 1e3,
             self.share * 100.0
@@ -377,6 +516,28 @@ impl Governor {
         }
         self.used.retain(|pid, _| pids.contains(pid));
         sum as f64
+    }
+
+    /// All at once: nobody stands still for it.
+    fn apply_modes(
+        &mut self,
+        pids: &[Pid],
+        wanted: &[(u32, State)],
+        now: Instant,
+        drain: &mut dyn FnMut() -> Seen,
+    ) -> Result<bool> {
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        drain();
+        let outcome = self.switcher.switch_in(pids, wanted)?;
+        for &(function, state) in &outcome.changed {
+            self.auto.changed(function, state, &self.seen, now);
+        }
+        for (function, _) in outcome.refused {
+            self.auto.refused(function);
+        }
+        Ok(!outcome.changed.is_empty())
     }
 
     /// In groups, so that no stop is long. Those that cost most go first.
@@ -400,6 +561,7 @@ impl Governor {
     fn apply_some(&mut self, pids: &[Pid], wanted: &[(u32, State)], now: Instant) -> Result<()> {
         let outcome = self.switcher.switch_in(pids, wanted)?;
         self.longest_stop = self.longest_stop.max(outcome.stop);
+        self.stops += u64::from(!outcome.stop.is_zero());
         self.stopped += outcome.stop;
         self.stopped_lately += outcome.stop;
         for (function, state) in outcome.changed {

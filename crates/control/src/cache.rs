@@ -47,7 +47,13 @@ struct Cache {
 struct Fresh {
     key: FileKey,
     debug_files: Vec<(PathBuf, Option<Stamp>)>,
-    surveyed: Surveyed,
+    content: Content,
+}
+
+enum Content {
+    Surveyed(Box<Surveyed>),
+    /// As bytes of whoever noted it.
+    Bytes(Vec<u8>),
 }
 
 /// From now on this process uses and makes entries in the directory at `place`, which is made when there is something to keep.
@@ -64,6 +70,22 @@ pub fn enable(place: PathBuf) {
 
 /// What is known of `file` from an earlier run.
 pub(crate) fn find(key: &FileKey, file: &File) -> Option<Surveyed> {
+    found(key, file, |bytes, maker| unpack(bytes, maker, key, file))
+}
+
+/// What was given to [`note_bytes`] in an earlier run.
+pub(crate) fn find_bytes(key: &FileKey, file: &File) -> Option<Vec<u8>> {
+    found(key, file, |bytes, maker| {
+        let payload = payload(bytes, maker, key)?;
+        Some(content(&payload)?.0.to_vec())
+    })
+}
+
+fn found<T>(
+    key: &FileKey,
+    file: &File,
+    unpack: impl FnOnce(&[u8], &Stamp) -> Option<T>,
+) -> Option<T> {
     let cache = CACHE.get()?;
     if !key.is_unforgeable(file) {
         return None;
@@ -71,13 +93,25 @@ pub(crate) fn find(key: &FileKey, file: &File) -> Option<Surveyed> {
     let directory = Directory::open(&cache.place)?;
     let name = name_of(key);
     let bytes = directory.read(&name, MOST_PACKED)?;
-    let surveyed = unpack(&bytes, &cache.maker, key, file)?;
+    let found = unpack(&bytes, &cache.maker)?;
     directory.touch(&name);
-    Some(surveyed)
+    Some(found)
 }
 
 /// Notes a file that was analysed, for [`finish`]. `debug_files`: the places of separate debug files that may belong to it.
 pub(crate) fn note(key: &FileKey, file: &File, debug_files: Vec<PathBuf>, surveyed: &Surveyed) {
+    if is_enabled() {
+        let content = Content::Surveyed(Box::new(surveyed.clone()));
+        note_content(key, file, debug_files, content);
+    }
+}
+
+/// The same for what else was found out about a file, under a key of its own.
+pub(crate) fn note_bytes(key: &FileKey, file: &File, debug_files: Vec<PathBuf>, bytes: Vec<u8>) {
+    note_content(key, file, debug_files, Content::Bytes(bytes));
+}
+
+fn note_content(key: &FileKey, file: &File, debug_files: Vec<PathBuf>, content: Content) {
     let Some(cache) = CACHE.get() else { return };
     if !key.is_unforgeable(file) || !key.is_settled(file) {
         return;
@@ -89,7 +123,7 @@ pub(crate) fn note(key: &FileKey, file: &File, debug_files: Vec<PathBuf>, survey
     let fresh = Fresh {
         key: key.clone(),
         debug_files: debug_files.into_iter().map(with_stamp).collect(),
-        surveyed: surveyed.clone(),
+        content,
     };
     lock(&cache.fresh).push(fresh);
 }
@@ -162,7 +196,10 @@ fn pack(fresh: &Fresh, maker: &Stamp) -> Option<Vec<u8>> {
         stored::store_path(out, path);
         out.optional(stamp.as_ref(), |out, stamp| stamp.store(out));
     });
-    stored::store(&mut payload, &fresh.surveyed)?;
+    match &fresh.content {
+        Content::Surveyed(surveyed) => stored::store(&mut payload, surveyed)?,
+        Content::Bytes(bytes) => payload.0.extend_from_slice(bytes),
+    }
     let mut packer = zstd::bulk::Compressor::new(LEVEL).ok()?;
     packer
         .set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true))
@@ -174,6 +211,14 @@ fn pack(fresh: &Fresh, maker: &Stamp) -> Option<Vec<u8>> {
 }
 
 fn unpack(bytes: &[u8], maker: &Stamp, key: &FileKey, file: &File) -> Option<Surveyed> {
+    let payload = payload(bytes, maker, key)?;
+    let mut input = content(&payload)?;
+    let surveyed = stored::restore(&mut input, file)?;
+    input.0.is_empty().then_some(surveyed)
+}
+
+/// What is in an entry, if it is this file's and whole.
+fn payload(bytes: &[u8], maker: &Stamp, key: &FileKey) -> Option<Vec<u8>> {
     let rest = bytes.strip_prefix(&head(maker, key)[..])?;
     let (len, packed) = rest.split_first_chunk::<8>()?;
     let len = u64::from_le_bytes(*len);
@@ -181,20 +226,18 @@ fn unpack(bytes: &[u8], maker: &Stamp, key: &FileKey, file: &File) -> Option<Sur
         return None;
     }
     let payload = zstd::bulk::decompress(packed, usize::try_from(len).ok()?).ok()?;
-    if payload.len() as u64 != len {
-        return None;
-    }
-    let mut input = In(&payload);
+    (payload.len() as u64 == len).then_some(payload)
+}
+
+/// What follows after the debug files, if those are what they were.
+fn content(payload: &[u8]) -> Option<In<'_>> {
+    let mut input = In(payload);
     let debug_files = input.list(|i| {
         let path = stored::restore_path(i)?;
         Some((path, i.optional(Stamp::restore)?))
     })?;
     let is_same = |(path, stamp): &(PathBuf, Option<Stamp>)| Stamp::of_path(path) == *stamp;
-    if !debug_files.iter().all(is_same) {
-        return None;
-    }
-    let surveyed = stored::restore(&mut input, file)?;
-    input.0.is_empty().then_some(surveyed)
+    debug_files.iter().all(is_same).then_some(input)
 }
 
 #[cfg(test)]

@@ -335,6 +335,7 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
             if !maps.iter().any(carried) {
                 return Err(not_attached(pid));
             }
+            stopped.account_to(&detached.shared, true)?;
             if attempts == 1 {
                 // What a controller has loaded since we looked is there now: it patches only what it can stop.
                 undo.read(&detached.shared)?;

@@ -19,6 +19,7 @@ use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
+use crate::held;
 use crate::memory::Shared;
 use crate::numbers::Carriers;
 use crate::proc::{Pid, Tid};
@@ -147,6 +148,8 @@ pub struct Posted {
     pub function: Option<u32>,
     pub args: [u64; 6],
     pub sp: u64,
+    /// When it was seen to wait.
+    since: Instant,
 }
 
 /// While it lives, threads of the target wait at gates until they are served.
@@ -162,6 +165,8 @@ pub struct Server<'a> {
 
 /// After this long nobody comes back for an entry that was served.
 const FORGOTTEN: Duration = Duration::from_secs(5);
+/// Who is served at once has not waited.
+const WORTH_NOTING: Duration = Duration::from_micros(100);
 const BEAT: Duration = Duration::from_millis(100);
 
 impl<'a> Server<'a> {
@@ -245,6 +250,7 @@ impl<'a> Server<'a> {
                     function: (gate.function != shm::GATE_NO_FUNCTION).then_some(gate.function),
                     args: gate.args,
                     sp: gate.sp,
+                    since: Instant::now(),
                 }),
                 // Nothing that we know, or nobody whom we know: let it go.
                 None => self.answer(index, gate.word)?,
@@ -255,6 +261,10 @@ impl<'a> Server<'a> {
 
     /// Lets the thread go on.
     pub fn serve(&mut self, posted: &Posted) -> Result<()> {
+        if posted.since.elapsed() >= WORTH_NOTING {
+            // It goes on all the same.
+            let _ = held::gate_ends(self.shared, posted.pid, posted.since);
+        }
         self.answer(posted.index, posted.word)
     }
 

@@ -9,8 +9,9 @@ use self::clock::Clock;
 use self::nodes::{Nodes, pruned};
 use crate::accounts;
 use crate::alloc::{self, Allocations};
+use crate::catalogs;
 use crate::clock::{Moment, probe_cost_ns};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handed_on::HandedOn;
 use crate::kernel;
 use crate::loaded;
@@ -27,18 +28,18 @@ mod clock;
 mod lives;
 mod nodes;
 mod open;
+mod tally;
 mod totals;
 mod tree;
 
-pub(crate) use totals::{FunctionSum, ThreadSum, Whose, by_function};
+pub(crate) use tally::{FunctionSum, Tally, ThreadSum, Whose};
 pub use totals::{Totals, totals};
 
 /// Names and places of everything that is counted, with no figures.
 pub fn catalog(shared: &Shared) -> Result<model::Profile> {
     let header = shared.header()?;
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
-    let mut profile = model::read(&mut &*catalog)
-        .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    let mut profile = catalogs::read(&catalog)?;
     loaded::add_catalogs(&mut profile, shared, &header)?;
     Ok(profile)
 }
@@ -82,6 +83,15 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
     profile.meta.overhead_ns_per_call = probe_cost_ns(profile.meta.timed);
     profile.meta.memory_bytes = header.nodes_used;
     profile.meta.pruned = pruned(&header);
+    profile.meta.held = model::Held {
+        stops: header.held.stops,
+        stopped_ns: clock.ns(header.held.ticks),
+        longest_stop_ns: clock.ns(header.held.longest),
+        gates: header.held.gates,
+        gated_ns: clock.ns(header.held.gate_ticks),
+        longest_gate_ns: clock.ns(header.held.longest_gate),
+        waited_for_ns: clock.ns(header.held.waited_for),
+    };
 
     // As the kernel names a process: the file's name, cut to 15 bytes.
     let program = profile
@@ -179,7 +189,9 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
 
 /// Functions that were not timed all along.
 fn switched(states: &[shm::ProbeState], end: u64, clock: &Clock) -> Vec<model::Switched> {
-    let changed = (0..).zip(states).filter(|(_, state)| state.changes > 0);
+    let changed = (0..)
+        .zip(states)
+        .filter(|(_, state)| state.changes > 0 || state.state != shm::PROBE_TIMED);
     changed
         .map(|(function, state)| model::Switched {
             function,

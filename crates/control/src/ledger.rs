@@ -291,6 +291,7 @@ mod tests {
                 high: 0x5555_0040,
                 mode_at: 0x1080,
                 fixed: false,
+                leaf: true,
                 needs: vec![4, 1],
             }],
             tails: vec![Tail {

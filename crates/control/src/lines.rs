@@ -3,21 +3,27 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use thalweg_model::{Profile, Signature, Site};
+use thalweg_model::{Function, Module, Profile, Signature, Site};
+use thalweg_symbols::store::{In, Out};
 use thalweg_symbols::{DebugLookup, Lines};
 
+use crate::cache;
 use crate::proc::{self, Pid};
 use crate::sites;
+use crate::survey::kept::FileKey;
 
 /// Line tables, each read once; those of a target's modules while it runs, so that nobody waits for them at the end.
 #[derive(Default)]
 pub struct Lookup {
     reading: Option<JoinHandle<HashMap<String, Lines>>>,
     known: HashMap<String, Lines>,
+    /// Where functions are defined that were looked up in an earlier run or in this one, by the path of their module.
+    places: HashMap<String, Places>,
 }
 
 /// Modules beyond this are read at the end, when it is known that they are needed.
@@ -31,14 +37,19 @@ impl Lookup {
         };
         // The very files: under their names there may be others, for one where the target has another root than we.
         let mut files = HashMap::new();
+        let mut places = HashMap::new();
         for mapping in maps.iter().filter(|mapping| mapping.perms.exec) {
             let Some(path) = &mapping.path else { continue };
             let path = path.to_string_lossy().into_owned();
-            if let Entry::Vacant(place) = files.entry(path)
+            if let Entry::Vacant(place) = places.entry(path.clone())
                 && let Ok(file) = proc::file_of(pid, mapping)
-                && file.metadata().is_ok_and(|m| m.len() < EARLY_LIMIT)
             {
-                place.insert(file);
+                let early = file.metadata().is_ok_and(|m| m.len() < EARLY_LIMIT);
+                let again = file.try_clone();
+                let kept = place.insert(Places::of(file, Path::new(&path)));
+                if let (true, true, Ok(file)) = (early, kept.known.is_empty(), again) {
+                    files.insert(path, file);
+                }
             }
         }
         let read = move || {
@@ -60,7 +71,36 @@ impl Lookup {
         Lookup {
             reading: std::thread::Builder::new().spawn(read).ok(),
             known: HashMap::new(),
+            places,
         }
+    }
+
+    /// File and line of functions of a module. Line tables are read only for those that nobody has looked up before.
+    fn locate<'a>(&mut self, module: &Module, functions: impl Iterator<Item = &'a mut Function>) {
+        let path = Path::new(&module.path);
+        let mut places = self.places.remove(&module.path).unwrap_or_else(|| {
+            let file = thalweg_symbols::open_regular(path);
+            file.map_or_else(|_| Places::default(), |file| Places::of(file, path))
+        });
+        places.meant_for(&module.build_id);
+        for function in functions {
+            let place = match places.known.get(&function.address) {
+                Some(place) => place.clone(),
+                None => {
+                    let lines = self.of(&module.path, &module.build_id);
+                    let place = lines.lookup(function.address);
+                    places.debug_files.clone_from(&lines.debug_files);
+                    places.known.insert(function.address, place.clone());
+                    places.is_changed = true;
+                    place
+                }
+            };
+            if let Some((file, line)) = place {
+                function.file = Some(file);
+                function.line = line;
+            }
+        }
+        places.note();
     }
 
     fn of(&mut self, path: &str, build_id: &str) -> &Lines {
@@ -69,6 +109,91 @@ impl Lookup {
         }
         let load = || Lines::load(Path::new(path), build_id);
         self.known.entry(path.to_string()).or_insert_with(load)
+    }
+}
+
+/// Where functions of one module are defined, as far as that was asked for.
+#[derive(Default)]
+struct Places {
+    /// By address; none where it is not known.
+    known: HashMap<u64, Option<(String, u32)>>,
+    build_id: String,
+    debug_files: Vec<PathBuf>,
+    /// The very file, and what it is called in the cache.
+    file: Option<(FileKey, File)>,
+    is_changed: bool,
+}
+
+impl Places {
+    fn of(file: File, path: &Path) -> Places {
+        let key = FileKey::of_lines(&file, path);
+        let stored = key.as_ref().and_then(|key| cache::find_bytes(key, &file));
+        let places = stored.and_then(|bytes| Places::restore(&mut In(&bytes)));
+        Places {
+            file: key.map(|key| (key, file)),
+            ..places.unwrap_or_default()
+        }
+    }
+
+    /// Under the same name there may be another build than the one that ran.
+    fn meant_for(&mut self, build_id: &str) {
+        if self.build_id != build_id {
+            self.known.clear();
+            self.build_id = build_id.to_owned();
+        }
+    }
+
+    /// For the next run, if there is something new.
+    fn note(self) {
+        if self.is_changed
+            && cache::is_enabled()
+            && let Some((key, file)) = &self.file
+        {
+            let bytes = self.store();
+            cache::note_bytes(key, file, self.debug_files, bytes);
+        }
+    }
+
+    fn store(&self) -> Vec<u8> {
+        let mut sorted: Vec<_> = self.known.iter().collect();
+        sorted.sort_unstable();
+        let mut names: Vec<&str> = Vec::new();
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        for (file, _) in sorted.iter().filter_map(|(_, place)| place.as_ref()) {
+            numbers.entry(file).or_insert_with(|| {
+                names.push(file);
+                names.len() - 1
+            });
+        }
+        let mut out = Out::default();
+        out.text(&self.build_id);
+        out.list(&names, |out, name| out.text(name));
+        out.list(&sorted, |out, (address, place)| {
+            out.number(**address);
+            out.optional(place.as_ref(), |out, (file, line)| {
+                out.size(numbers[file.as_str()]);
+                out.number((*line).into());
+            });
+        });
+        out.0
+    }
+
+    fn restore(stored: &mut In<'_>) -> Option<Places> {
+        let build_id = stored.text()?.to_owned();
+        let names = stored.list(|i| Some(i.text()?.to_owned()))?;
+        let known = stored.list(|i| {
+            let address = i.number()?;
+            let place = i.optional(|i| {
+                let file = names.get(i.size()?)?.clone();
+                Some((file, u32::try_from(i.number()?).ok()?))
+            })?;
+            Some((address, place))
+        })?;
+        stored.0.is_empty().then(|| Places {
+            known: known.into_iter().collect(),
+            build_id,
+            ..Places::default()
+        })
     }
 }
 
@@ -182,12 +307,6 @@ fn look_up(profile: &mut Profile, lookup: &mut Lookup) {
         if wanted.peek().is_none() {
             continue;
         }
-        let lines = lookup.of(&module.path, &module.build_id);
-        for function in wanted {
-            if let Some((file, line)) = lines.lookup(function.address) {
-                function.file = Some(file);
-                function.line = line;
-            }
-        }
+        lookup.locate(module, wanted);
     }
 }

@@ -35,7 +35,7 @@ use crate::memory::{self, Shared};
 use crate::prepare::{self, Build, Probes};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::sigframe;
-use crate::states::{self, State};
+use crate::states;
 use crate::survey::{self, MappedFile, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
@@ -437,15 +437,14 @@ impl Modules {
         if !attached {
             return Ok(());
         }
+        stopped.account_to(shared, true)?;
         self.regions.map(stopped, self.base)?;
         let maps = stopped.maps()?;
         for module in fresh {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
             if module.instance.texts.iter().all(there) && module.changes.still_fit(stopped)? {
                 module.write(stopped, &maps)?;
-                for one in &module.ledger.switchable {
-                    states::set(shared, &header, one.function, State::Timed)?;
-                }
+                states::begin_loaded(shared, &header, &module.ledger.switchable)?;
                 self.instances.push(module.instance);
             }
         }

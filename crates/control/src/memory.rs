@@ -43,6 +43,8 @@ unsafe impl Contract for shm::Loaded {}
 // SAFETY: as above.
 unsafe impl Contract for shm::ParkedBlock {}
 // SAFETY: as above.
+unsafe impl Contract for shm::Held {}
+// SAFETY: as above.
 unsafe impl Contract for shm::alloc::AllocHead {}
 
 // SAFETY: as above.

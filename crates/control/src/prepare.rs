@@ -10,6 +10,7 @@ use thalweg_shm as shm;
 use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;
+use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::launch::list_state;
 use crate::ledger::{Home, Ledger, Switches};
@@ -20,6 +21,7 @@ use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::pruning::Pruning;
 use crate::record::Recording;
 use crate::record::tables::Tables;
+use crate::states;
 use crate::survey::{Survey, Surveyed};
 use crate::table::Table;
 use crate::text::Changes;
@@ -32,6 +34,10 @@ pub struct Measure {
     pub sites: bool,
     /// Allocations are counted.
     pub alloc: bool,
+    /// Short functions that call nothing are counted at their entry alone, and never timed.
+    pub leaves: bool,
+    /// Functions are counted at first and not timed, as far as they have that mode.
+    pub counted_first: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
     pub pruning: Pruning,
@@ -53,6 +59,7 @@ pub struct Probes {
     pub sites: bool,
     pub records: bool,
     pub alloc: bool,
+    pub leaves: bool,
 }
 
 impl Measure {
@@ -62,6 +69,7 @@ impl Measure {
             sites: self.sites,
             records: self.records,
             alloc: self.alloc,
+            leaves: self.leaves,
         }
     }
 }
@@ -73,6 +81,7 @@ impl Probes {
             sites: header.flags & shm::HEADER_SITES != 0,
             records: header.flags & shm::HEADER_RECORDS != 0,
             alloc: header.has_alloc(),
+            leaves: header.flags & shm::HEADER_LEAVES != 0,
         }
     }
 }
@@ -145,7 +154,10 @@ impl Build {
             (joined(described), placed)
         });
         let (catalog, skipped) = described?;
-        let (code, ledger) = placed?;
+        let (mut code, ledger) = placed?;
+        if measure.counted_first {
+            states::count_first(&mut code, &ledger.switchable);
+        }
         let (ledger_bytes, changes) = std::thread::scope(|scope| {
             let encoded = scope.spawn(|| ledger.encode());
             let changes = Changes::prepare(pid, &ledger);
@@ -185,6 +197,8 @@ impl Build {
         if let Some(rules) = &self.rules {
             rules.write(shared, header)?;
         }
+        let counted_first = self.measure.counted_first;
+        states::begin(shared, header, &self.ledger.switchable, counted_first)?;
         shared.write(0, bytes_of(header))
     }
 
@@ -220,6 +234,10 @@ impl Build {
             0
         } | if self.measure.alloc {
             shm::HEADER_ALLOC
+        } else {
+            0
+        } | if self.measure.leaves {
+            shm::HEADER_LEAVES
         } else {
             0
         } | if self.measure.follow {
@@ -323,9 +341,10 @@ impl Build {
 fn describe(survey: &Survey, meta: model::Meta) -> Result<(Vec<u8>, usize)> {
     let mut catalog = survey.catalog();
     catalog.meta = meta;
-    let bytes = model::write(&catalog)
-        .map_err(|e| Error::Other(format!("cannot describe the target: {e}")))?;
-    Ok((bytes, catalog.skipped.len()))
+    let bytes = catalogs::write(&catalog)?;
+    let skipped = catalog.skipped.len();
+    catalogs::keep(&bytes, catalog);
+    Ok((bytes, skipped))
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {

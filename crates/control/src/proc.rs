@@ -31,7 +31,7 @@ pub(crate) use hosts::{host_inside, host_program};
 pub(crate) use kin::{is_kin, patiently};
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
-pub(crate) use preflight::{diagnose_refusal, elf_check};
+pub(crate) use preflight::{diagnose_refusal, elf_check, traced_by};
 pub use status::{
     Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,
     thread_stat, tracer,

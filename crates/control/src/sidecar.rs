@@ -20,7 +20,7 @@ use thalweg_model::Profile;
 use thalweg_shm as shm;
 
 use self::looker::Looker;
-use crate::budget::{self, Budget, Governor};
+use crate::budget::{self, Goal, Governor, Policy};
 use crate::clock;
 use crate::detach;
 use crate::error::{Error, Result};
@@ -45,14 +45,14 @@ const WITNESS_SHARE: u32 = 1000;
 
 /// What is done for an attached process while nobody records it.
 pub struct Kept {
-    pub budget: Option<Budget>,
+    pub policy: Option<Policy>,
     pub looking: Option<Looking>,
 }
 
 /// Stays beside an attached process for as long as it is attached, and after its death until its profile is taken.
 pub fn stay(pid: Pid, kept: Kept, shared: Shared) -> Result<()> {
     let mut beside = Beside::begin(pid, shared)?;
-    if kept.budget.is_some() || kept.looking.is_some() {
+    if kept.policy.is_some() || kept.looking.is_some() {
         beside.work(kept)?;
     }
     while beside.is_attached() {
@@ -121,12 +121,15 @@ impl Beside {
             )));
         }
         let shared = &self.shared;
-        let mut governor = match kept.budget {
-            Some(budget) => Some(Governor::new(budget, shared.try_clone()?, self.identity)?),
+        let mut governor = match kept.policy {
+            Some(policy) => Some(Governor::new(policy, shared.try_clone()?, self.identity)?),
             None => None,
         };
-        let mut looks = Looker::begin(self.pid, kept.looking, shared)?;
-        if governor.is_some() {
+        let mut looks = Looker::begin(self.pid, kept.looking, kept.policy, shared)?;
+        if kept
+            .policy
+            .is_some_and(|policy| matches!(policy.goal, Goal::Share(_)))
+        {
             budget::note(shared, std::process::id())?;
         }
         let mut carriers = memory::carriers(self.identity);
@@ -139,7 +142,9 @@ impl Beside {
                 carriers = memory::carriers(self.identity);
                 counted = Instant::now();
             }
-            if carriers.is_empty() {
+            // Fork children that are not counted are restored at once, however long they live.
+            let is_over = !self.follow && self.life.end.is_some();
+            if is_over || carriers.is_empty() {
                 break;
             }
             // What cannot be written down this time is the next time.

@@ -5,7 +5,9 @@ use thalweg_shm::ProbeState;
 
 use crate::clock;
 use crate::error::Result;
+use crate::ledger::Switchable;
 use crate::memory::{Shared, bytes_of};
+use crate::prepare::CodeRegion;
 
 /// What a function's probes do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +39,16 @@ impl State {
             State::Sampled => shm::PROBE_SAMPLED,
             State::Counted => shm::PROBE_COUNTED,
             State::Off => shm::PROBE_OFF,
+        }
+    }
+
+    /// The next one of those in which calls are counted.
+    pub(crate) fn turned(self) -> Option<State> {
+        match self {
+            State::Timed => Some(State::Sampled),
+            State::Sampled => Some(State::Counted),
+            State::Counted => Some(State::Timed),
+            State::Off => None,
         }
     }
 
@@ -76,7 +88,7 @@ pub fn read(
             state: half(one, 0),
             offs: half(one, 4),
             changes: half(one, 8),
-            reserved: 0,
+            flags: half(one, 12),
             since: word(one, 16),
             off_ticks: word(one, 24),
         })
@@ -85,6 +97,93 @@ pub fn read(
 
 pub fn of_all(shared: &Shared, header: &shm::Header) -> Result<Vec<ProbeState>> {
     read(shared, header, 0, header.functions)
+}
+
+/// Whether no call of the function is timed in a recording that times, because it is counted at its entry alone.
+pub fn is_never_timed(state: &ProbeState) -> bool {
+    state.flags & shm::PROBE_LEAF != 0
+}
+
+/// The state of a function that is counted and that nobody has switched.
+pub(crate) fn first(header: &shm::Header, leaf: bool) -> State {
+    match leaf && header.flags & shm::HEADER_TIMED != 0 {
+        true => State::Counted,
+        false => State::Timed,
+    }
+}
+
+/// Has the stubs of functions that have modes count, before anybody runs them.
+pub(crate) fn count_first(code: &mut [CodeRegion], functions: &[Switchable]) {
+    let mut stubs: Vec<(u64, &mut Vec<u8>)> = code
+        .iter_mut()
+        .flat_map(|region| &mut region.stubs)
+        .map(|(start, bytes)| (*start, bytes))
+        .collect();
+    stubs.sort_unstable_by_key(|(start, _)| *start);
+    for at in functions.iter().filter_map(counted_at) {
+        let next = stubs.partition_point(|(start, _)| *start <= at);
+        if let Some((start, bytes)) = next.checked_sub(1).and_then(|index| stubs.get_mut(index))
+            && let Some(byte) = bytes.get_mut((at - *start) as usize)
+        {
+            *byte |= State::Counted.mode().to_le_bytes()[shm::MODE_BYTE as usize];
+        }
+    }
+}
+
+/// Where the mode is of a function that may be counted or timed.
+fn counted_at(one: &Switchable) -> Option<u64> {
+    (one.mode_at != 0 && !one.leaf).then_some(one.mode_at)
+}
+
+/// How functions stand when a target is attached, in one write: leaves say so, and where they are counted first, all that have modes.
+pub(crate) fn begin(
+    shared: &Shared,
+    header: &shm::Header,
+    functions: &[Switchable],
+    counted_first: bool,
+) -> Result<()> {
+    // Without a clock there is nothing to tell.
+    let has_leaves = header.flags & shm::HEADER_LEAVES != 0;
+    if first(header, true) == State::Timed || !(has_leaves || counted_first) {
+        return Ok(());
+    }
+    let mut all = vec![0; header.functions as usize * shm::PROBE_STATE_SIZE as usize];
+    let is_counted = |one: &&Switchable| {
+        let counted = counted_first && counted_at(one).is_some();
+        one.leaf && has_leaves || counted
+    };
+    for one in functions.iter().filter(is_counted) {
+        let at = one.function as usize * shm::PROBE_STATE_SIZE as usize;
+        let state = ProbeState {
+            state: State::Counted.number(),
+            flags: if one.leaf { shm::PROBE_LEAF } else { 0 },
+            ..ProbeState::default()
+        };
+        if let Some(place) = all.get_mut(at..at + shm::PROBE_STATE_SIZE as usize) {
+            place.copy_from_slice(bytes_of(&state));
+        }
+    }
+    shared.write(offset(header, 0), &all)
+}
+
+/// The same for a module that was loaded, perhaps not for the first time.
+pub(crate) fn begin_loaded(
+    shared: &Shared,
+    header: &shm::Header,
+    functions: &[Switchable],
+) -> Result<()> {
+    for one in functions {
+        let state = first(header, one.leaf);
+        let at = offset(header, one.function);
+        let mut known: ProbeState = shared.read(at)?;
+        if state == State::Counted && known.flags == 0 {
+            known.flags = shm::PROBE_LEAF;
+            known.state = state.number();
+            shared.write(at, bytes_of(&known))?;
+        }
+        set(shared, header, one.function, state)?;
+    }
+    Ok(())
 }
 
 /// Notes that `function` is in `state` from now on.

@@ -81,6 +81,8 @@ pub enum Refusal {
 const FIXED: &str =
     "it, or a function that hangs on it, has to stay probed: a gate, or a switch of stacks";
 const NO_MODE: &str = "its calls are either timed or not counted at all";
+const LEAF: &str =
+    "it is short and calls nothing: in this recording such functions are only counted";
 const NO_CLOCK: &str = "nothing is timed in this recording";
 const RECORDS: &str = "where single calls are recorded, every call is timed";
 const UNKNOWN: &str = "no such function";
@@ -218,7 +220,16 @@ impl Switcher {
         let mut outcome = Outcome::default();
         let mut next: HashMap<u32, State> = HashMap::new();
         let now = |f: u32| State::of(known.get(f as usize).map_or(0, |state| state.state));
+        let leaf = |f: u32| self.instances(f).any(|one| one.leaf);
+        let first = |f: u32| states::first(&header, leaf(f));
         for &(function, state) in wanted {
+            // What is only ever counted comes back as that.
+            let state = match state {
+                State::Timed | State::Sampled if now(function) == State::Off => {
+                    state.max(first(function))
+                }
+                _ => state,
+            };
             if !self.places.contains_key(&function) {
                 outcome.refused.push((function, Refusal::Because(UNKNOWN)));
                 continue;
@@ -231,6 +242,10 @@ impl Switcher {
                 State::Sampled | State::Counted if header.flags & shm::HEADER_RECORDS != 0 => {
                     Some(Refusal::Because(RECORDS))
                 }
+                State::Timed | State::Sampled if first(function) == State::Counted => {
+                    Some(Refusal::Because(LEAF))
+                }
+                State::Counted if first(function) == State::Counted => None,
                 State::Sampled | State::Counted
                     if self.instances(function).any(|one| one.mode_at == 0) =>
                 {
@@ -251,7 +266,7 @@ impl Switcher {
                 _ => {
                     for other in self.with_needs(function) {
                         if next.get(&other).copied().unwrap_or(now(other)) == State::Off {
-                            next.insert(other, State::Timed);
+                            next.insert(other, first(other));
                         }
                     }
                     next.insert(function, state);
@@ -306,6 +321,18 @@ impl Switcher {
         Ok(outcome)
     }
 
+    /// Writes the modes of all functions that are not timed into a process that may not have them: one that was forked while they changed.
+    pub(crate) fn renew_modes(&mut self, pid: Pid) -> Result<()> {
+        let header = self.refresh()?;
+        let states = states::of_all(&self.shared, &header)?;
+        let switched = (0..).zip(&states).filter(|(_, state)| state.changes > 0);
+        let modes = switched.map(|(function, state)| (function, State::of(state.state)));
+        self.write_modes(
+            pid,
+            &modes.filter(|(_, state)| *state != State::Off).collect(),
+        )
+    }
+
     /// Whether this is the GS base of a thread that has a slot.
     fn is_ours(&self, gs: u64) -> bool {
         gs.wrapping_sub(self.base) < shm::PRIVATE_SIZE
@@ -356,6 +383,7 @@ impl Switcher {
                 "process {pid} is being detached: nothing was switched"
             )));
         }
+        stopped.account_to(&self.shared, true)?;
         let mut threads = Vec::new();
         for tid in stopped.threads().to_vec() {
             threads.push((tid, stopped.regs(tid)?));

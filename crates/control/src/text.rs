@@ -5,7 +5,7 @@
 //! kernel copies a page without looking at signals, so patches that follow each other on one page go in one write.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use thalweg_patch::Patch;
 
@@ -17,14 +17,11 @@ use crate::tracee::Stopped;
 
 /// How often text is read that other files take the place of.
 const ATTEMPTS: u32 = 20;
+/// As much of the text as is compared at a time while the target stands.
+const READ_AT_ONCE: usize = 64 * PAGE;
 const PAGE: usize = thalweg_shm::PAGE as usize;
 
-/// Patches that can be written at once: consecutive ones on the same page.
-pub fn runs(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {
-    patches.chunk_by(|a, b| page_of(a) == page_of(b))
-}
-
-/// The same for taking them back, last first.
+/// Patches that can be taken back at once: consecutive ones on the same page, last first.
 pub fn runs_backwards(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {
     let mut rest = patches;
     std::iter::from_fn(move || {
@@ -46,8 +43,8 @@ fn page_of(patch: &Patch) -> u64 {
 /// All changes to a target's text, ready to be written.
 #[derive(Clone, Default)]
 pub struct Changes {
-    /// Pages as they are before.
-    pages: BTreeMap<u64, Vec<u8>>,
+    /// Neighbouring pages as they are before, in the order of their addresses.
+    spans: Vec<(u64, Vec<u8>)>,
     /// Address and new bytes, in order.
     writes: Vec<(u64, Vec<u8>)>,
 }
@@ -61,8 +58,8 @@ impl Changes {
             attempts += 1;
             let maps = proc::maps(pid)?;
             let there = ledger.texts_in(&maps);
-            let mut patches = ledger.patches.clone();
-            patches.retain(|patch| there(patch.address));
+            let patches = ledger.patches.iter();
+            let patches: Vec<&Patch> = patches.filter(|patch| there(patch.address)).collect();
             match Changes::read(pid, &patches) {
                 Err(_) if attempts < ATTEMPTS => {}
                 result => return result,
@@ -70,25 +67,29 @@ impl Changes {
         }
     }
 
-    fn read(pid: Pid, patches: &[Patch]) -> Result<Changes> {
+    fn read(pid: Pid, patches: &[&Patch]) -> Result<Changes> {
+        let mut pages: Vec<u64> = patches.iter().map(|patch| page_of(patch)).collect();
+        pages.sort_unstable();
+        pages.dedup();
         let mut changes = Changes::default();
-        for patch in patches {
-            changes.pages.entry(page_of(patch)).or_default();
+        for span in pages.chunk_by(|page, next| page + PAGE as u64 == *next) {
+            let mut bytes = vec![0; span.len() * PAGE];
+            read_remote(pid, RemoteAddr(span[0]), &mut bytes)?;
+            changes.spans.push((span[0], bytes));
         }
-        let spans = changes.spans();
-        for (start, len) in spans {
-            let mut bytes = vec![0; len];
-            read_remote(pid, RemoteAddr(start), &mut bytes)?;
-            for (index, page) in bytes.chunks_exact(PAGE).enumerate() {
-                changes
-                    .pages
-                    .insert(start + (index * PAGE) as u64, page.to_vec());
-            }
+        // A page may come again later in the order: it is then as the patches before have left it.
+        let mut now: HashMap<u64, Vec<u8>> = HashMap::new();
+        let runs = || patches.chunk_by(|a, b| page_of(a) == page_of(b));
+        let mut visits: HashMap<u64, u32> = HashMap::new();
+        for run in runs() {
+            *visits.entry(page_of(run[0])).or_default() += 1;
         }
-        let mut now = changes.pages.clone();
-        for run in runs(patches) {
-            let start = page_of(&run[0]);
-            let page = now.get_mut(&start).expect("read above");
+        for run in runs() {
+            let start = page_of(run[0]);
+            let mut page = match now.remove(&start) {
+                Some(page) => page,
+                None => changes.page(start).ok_or_else(|| crosses(run[0]))?.to_vec(),
+            };
             let (mut low, mut high) = (PAGE, 0);
             for patch in run {
                 let at = (patch.address - start) as usize;
@@ -104,8 +105,19 @@ impl Changes {
             changes
                 .writes
                 .push((start + low as u64, page[low..high].to_vec()));
+            if visits[&start] > 1 {
+                now.insert(start, page);
+            }
         }
         Ok(changes)
+    }
+
+    /// One page as it is before.
+    fn page(&self, address: u64) -> Option<&[u8]> {
+        let after = self.spans.partition_point(|(start, _)| *start <= address);
+        let (start, bytes) = self.spans.get(after.checked_sub(1)?)?;
+        let at = (address - start) as usize;
+        bytes.get(at..at + PAGE)
     }
 
     /// The same but for code that is not mapped any more.
@@ -119,34 +131,28 @@ impl Changes {
                 .any(|text| (text.start..text.end).contains(&address))
         };
         let mut changes = self.clone();
-        changes.pages.retain(|page, _| stays(*page));
+        let pages = self.spans.iter().flat_map(|(start, bytes)| {
+            let pages = bytes.chunks_exact(PAGE).zip(0u64..);
+            pages.map(move |(page, index)| (start + index * PAGE as u64, page.to_vec()))
+        });
+        changes.spans = pages.filter(|(page, _)| stays(*page)).collect();
         changes.writes.retain(|(address, _)| stays(*address));
         Cow::Owned(changes)
-    }
-
-    /// Neighbouring pages together: start and length.
-    fn spans(&self) -> Vec<(u64, usize)> {
-        let mut spans: Vec<(u64, usize)> = Vec::new();
-        for &page in self.pages.keys() {
-            match spans.last_mut() {
-                Some((start, len)) if *start + *len as u64 == page => *len += PAGE,
-                _ => spans.push((page, PAGE)),
-            }
-        }
-        spans
     }
 
     /// Whether the text is still what the changes were made for.
     pub fn still_fit(&self, stopped: &Stopped) -> Result<bool> {
         let mut bytes = Vec::new();
-        for (start, len) in self.spans() {
-            bytes.resize(len, 0);
-            stopped.read(RemoteAddr(start), &mut bytes)?;
-            let same = |(index, page): (usize, &[u8])| {
-                self.pages[&(start + (index * PAGE) as u64)] == page
-            };
-            if !bytes.chunks_exact(PAGE).enumerate().all(same) {
-                return Ok(false);
+        for (start, before) in &self.spans {
+            // Some at a time: what was just read is still in the processor's cache when it is compared.
+            let pieces = before.chunks(READ_AT_ONCE);
+            for (piece, index) in pieces.zip(0u64..) {
+                bytes.resize(piece.len(), 0);
+                let at = start + index * READ_AT_ONCE as u64;
+                stopped.read(RemoteAddr(at), &mut bytes)?;
+                if bytes != piece {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
@@ -285,7 +291,10 @@ mod tests {
             .map(patch)
             .to_vec();
         let addresses = |run: &[Patch]| run.iter().map(|p| p.address).collect::<Vec<_>>();
-        let forward: Vec<_> = runs(&list).map(addresses).collect();
+        let forward: Vec<_> = list
+            .chunk_by(|a, b| page_of(a) == page_of(b))
+            .map(addresses)
+            .collect();
         assert_eq!(
             forward,
             [

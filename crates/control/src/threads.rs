@@ -75,6 +75,21 @@ pub fn open_slots(
     )
 }
 
+/// Fills the pages that the slots of so many threads will need, while nobody stands still for it: they are all zero, and
+/// nobody has begun to use them.
+pub fn make_room(shared: &Shared, header: &shm::Header, threads: u64) -> Result<()> {
+    let touch = |offset: u64| shared.write(offset, &[0]);
+    for index in 0..threads.min(MAX_AT_ATTACH) {
+        touch(shm::SLOTS_OFFSET + index * shm::PAGE)?;
+        touch(header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE)?;
+        let node = index * shm::CHUNK_NODES * shm::NODE_SIZE;
+        if node < header.nodes_len {
+            touch(header.nodes_offset + node)?;
+        }
+    }
+    Ok(())
+}
+
 /// The threads' clocks have stood still since their slots were opened, as the threads have.
 pub fn start_clocks(stopped: &Stopped, shared: &Shared) -> Result<()> {
     for index in 0..stopped.threads().len() as u64 {
@@ -162,16 +177,17 @@ struct StackCache<'a> {
 
 impl StackCache<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
-        const CHUNK: usize = 16 << 10;
+        // Most stacks are shallow, and the first threads' are close to the end of their mapping.
+        const CHUNKS: [usize; 3] = [16 << 10, 1 << 10, 8];
         let end = address.checked_add(8)?;
         if address < self.start || end > self.start + self.bytes.len() as u64 {
-            let mut bytes = vec![0; CHUNK];
-            if self.stopped.read(RemoteAddr(address), &mut bytes).is_err() {
-                bytes.truncate(8);
-                self.stopped.read(RemoteAddr(address), &mut bytes).ok()?;
-            }
+            let read = CHUNKS.iter().find_map(|len| {
+                let mut bytes = vec![0; *len];
+                let read = self.stopped.read(RemoteAddr(address), &mut bytes);
+                read.is_ok().then_some(bytes)
+            });
+            self.bytes = read?;
             self.start = address;
-            self.bytes = bytes;
         }
         let at = (address - self.start) as usize;
         Some(u64::from_le_bytes(

@@ -47,11 +47,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::held::Account;
+use crate::memory::Shared;
 use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
 use cave::Cave;
 use urgency::Urgency;
 
 pub use cave::has_abandoned_code;
+pub(crate) use limits::check_counters;
 pub use own_thread::{on_own_thread, while_stopped};
 pub use seize::tend_left_behind;
 
@@ -111,6 +114,9 @@ pub struct Stopped {
     mem: File,
     options: StopOptions,
     first_stop: Instant,
+    account: Option<Account>,
+    /// Other threads of the process may run.
+    partial: bool,
     remote: Option<remote::Remote>,
     cave: Option<Cave>,
     seccomp: seccomp::Seccomp,
@@ -137,6 +143,17 @@ impl Stopped {
         Stopped::from_seized(seized, options)
     }
 
+    /// One thread, while the others run; `None`: it has ended. For questions that only a thread itself can answer: whatever
+    /// changes what threads share needs a stop of all of them.
+    fn stop_one(pid: Pid, tid: Tid, options: StopOptions) -> Result<Option<Stopped>> {
+        let Some(seized) = seize::seize_one(pid, tid, options)? else {
+            return Ok(None);
+        };
+        let mut stopped = Stopped::from_seized(seized, options)?;
+        stopped.partial = true;
+        Ok(Some(stopped))
+    }
+
     fn from_seized(mut seized: seize::Seized, options: StopOptions) -> Result<Stopped> {
         let pid = seized.pid;
         // Not earlier: the program may have been replaced, and with it its memory, until everything stood.
@@ -154,6 +171,8 @@ impl Stopped {
             mem,
             options,
             first_stop,
+            account: None,
+            partial: false,
             remote: None,
             cave: None,
             seccomp: seccomp::Seccomp::default(),
@@ -184,6 +203,17 @@ impl Stopped {
     /// How long the first thread has been stopped.
     pub fn stop_time(&self) -> Duration {
         self.first_stop.elapsed()
+    }
+
+    /// Notes this stop in a region when it ends. `clocks_run`: the threads have clocks there, which do not stand still.
+    pub(crate) fn account_to(&mut self, shared: &Shared, clocks_run: bool) -> Result<()> {
+        self.account = Some(Account::new(shared, clocks_run)?);
+        Ok(())
+    }
+
+    /// What the process has run since it first stood was no stop.
+    pub(crate) fn stands_since_now(&mut self) {
+        self.first_stop = Instant::now();
     }
 
     /// The memory map, exact because nothing can change it now.

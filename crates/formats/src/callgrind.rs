@@ -26,6 +26,9 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     }
     writeln!(out, "cmd: {}", line(&profile.meta.command.join(" ")))?;
     writeln!(out, "part: 1")?;
+    for note in &profile.notes {
+        writeln!(out, "desc: Note: {}", line(note))?;
+    }
     writeln!(out, "positions: line")?;
     if let Some(metric) = profile.meta.weighed_by {
         let name = metric.name().replace(['.', '-'], "_");

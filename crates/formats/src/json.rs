@@ -17,6 +17,7 @@
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
+use thalweg_analysis::Bounds;
 use thalweg_model::{
     Creator, End, KernelCounts, Metrics, NodeFlags, Process, Profile, Target, Thread,
 };
@@ -81,6 +82,7 @@ struct Meta<'a> {
     sampling: Option<Sampling>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     counting: Vec<Counting>,
+    stopped_by_thalweg: Stopped,
 }
 
 /// How a metric came about that the kernel counts.
@@ -112,6 +114,33 @@ impl Counting {
             cut_short: one.cut_short,
         })
         .collect()
+    }
+}
+
+/// How long the profiler kept the program from running, which is in none of its figures.
+#[derive(Serialize)]
+pub struct Stopped {
+    stops: u64,
+    ns: u64,
+    longest_ns: u64,
+    gates: u64,
+    gates_ns: u64,
+    longest_gate_ns: u64,
+    waited_for_ns: u64,
+}
+
+impl Stopped {
+    pub fn of(profile: &Profile) -> Stopped {
+        let held = profile.meta.held;
+        Stopped {
+            stops: held.stops,
+            ns: held.stopped_ns,
+            longest_ns: held.longest_stop_ns,
+            gates: held.gates,
+            gates_ns: held.gated_ns,
+            longest_gate_ns: held.longest_gate_ns,
+            waited_for_ns: held.waited_for_ns,
+        }
     }
 }
 
@@ -160,6 +189,7 @@ impl Meta<'_> {
             pruned_calls: meta.pruned.calls,
             sampling: Sampling::of(profile),
             counting: Counting::of(profile),
+            stopped_by_thalweg: Stopped::of(profile),
         }
     }
 }
@@ -282,6 +312,7 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         kernel: Option<Counted>,
         nodes: N,
     }
+    let at_least = Bounds::of(profile).contexts(&thread.nodes);
     Wire {
         tid: thread.tid,
         name: &thread.name,
@@ -292,9 +323,11 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         threads: thread.others.saturating_add(1),
         kernel: thread.kernel.map(Counted::of),
         nodes: Each(move || {
-            (0..)
-                .zip(&thread.nodes)
-                .map(|(id, node)| Node::of(profile, id, node, thread.metrics.of(id)))
+            let nodes = (0..).zip(&thread.nodes).zip(at_least.clone());
+            nodes.map(|((id, node), calls_at_least)| Node {
+                calls_at_least,
+                ..Node::of(profile, id, node, thread.metrics.of(id))
+            })
         }),
     }
 }
@@ -341,6 +374,9 @@ struct Node<'a> {
     parent: Option<u32>,
     function: u32,
     calls: u64,
+    /// Its function, or one above it, was off for a while: there may have been more calls.
+    #[serde(skip_serializing_if = "is_false")]
+    calls_at_least: bool,
     base: u64,
     cum: u64,
     elapsed: u64,
@@ -410,6 +446,7 @@ impl<'a> Node<'a> {
             parent: node.parent,
             function: node.function,
             calls: node.calls,
+            calls_at_least: false,
             base: node.base,
             cum: node.cum,
             elapsed: node.elapsed,

@@ -3,7 +3,8 @@
 //! One sample per context with two values, calls and time in the function itself; pprof adds up the rest and counts
 //! nothing twice under recursion. Where call sites were recorded, each caller's location is the place of its call.
 //!
-//! Process and thread are labels. Samples carry no timestamps, and none are needed.
+//! Process and thread are labels, and so is `calls: at least` where a function was off for a while: its calls are a lower
+//! bound. The profile's notes, which say so too, are comments. Samples carry no timestamps, and none are needed.
 //!
 //! Written field by field: only names stand in memory twice.
 
@@ -12,6 +13,7 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use thalweg_analysis::Bounds;
 use thalweg_model::{Metric, Node, Profile, SiteId, Thread};
 
 use crate::protobuf::Message;
@@ -217,6 +219,15 @@ impl<W: Write> Writer<W> {
     fn samples(&mut self, profile: &Profile, pid: u32, thread: &Thread) -> io::Result<()> {
         let (pid_key, tid_key) = (self.string("pid")?, self.string("tid")?);
         let (name_key, name) = (self.string("thread")?, self.string(&thread.name)?);
+        let bounds = Bounds::of(profile);
+        let at_least = match bounds.any() {
+            true => bounds.contexts(&thread.nodes),
+            false => vec![false; thread.nodes.len()],
+        };
+        let (calls_key, bound) = match bounds.any() {
+            true => (self.string("calls")?, self.string("at least")?),
+            false => (0, 0),
+        };
         for (index, node) in (0..).zip(&thread.nodes) {
             let metrics = thread.metrics.of(index);
             if node.calls == 0 && node.base == 0 && metrics.is_empty() {
@@ -233,6 +244,12 @@ impl<W: Write> Writer<W> {
                         sample.message(3, |label| {
                             label.number(1, key);
                             label.number(3, number.into());
+                        });
+                    }
+                    if at_least[index as usize] {
+                        sample.message(3, |label| {
+                            label.number(1, calls_key);
+                            label.number(2, bound);
                         });
                     }
                     if name != 0 {

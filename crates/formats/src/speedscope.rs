@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use thalweg_analysis::Bounds;
 use thalweg_model::{Metric, Node, Profile, Thread, Unit};
 
 use crate::each::Each;
@@ -37,7 +38,7 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     });
     let document = Document {
         schema: SCHEMA,
-        name: profile.meta.command.join(" "),
+        name: name(profile),
         exporter: format!("thalweg {}", profile.meta.version),
         active: busiest.unwrap_or(0),
         shared: Shared {
@@ -48,6 +49,15 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut out, &document)?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// The command; and where calls are the weights, that some are lower bounds.
+fn name(profile: &Profile) -> String {
+    let command = profile.meta.command.join(" ");
+    match Bounds::of(profile).note(profile) {
+        Some(note) if !profile.meta.timed => format!("{command} ({note})"),
+        _ => command,
+    }
 }
 
 #[derive(Serialize)]

@@ -10,6 +10,7 @@
 //! | `alloc_calls`, `alloc_bytes`, ..., `syscall_calls`, `syscall_time` | only in profiles that have the metric: what the context did itself |
 //! | `open`, `folded`, `on_stack_at_attach` | what is special about it |
 
+use thalweg_analysis::Bounds;
 use thalweg_model::{Metric, Metrics, Node, NodeFlags, Profile};
 
 /// A cell, borrowed from the profile.
@@ -47,6 +48,7 @@ pub struct Row<'a> {
     level: u32,
     node: &'a Node,
     metrics: &'a Metrics,
+    at_least: bool,
 }
 
 impl<'a> Row<'a> {
@@ -103,6 +105,14 @@ const LOOKED: &[Column] = &[Column {
     metric: None,
 }];
 
+/// Only where functions were off for a while: the calls are a lower bound.
+const BOUNDS: &[Column] = &[Column {
+    name: "calls_at_least",
+    kind: Kind::Truth,
+    cell: |row| Cell::Truth(row.at_least),
+    metric: None,
+}];
+
 macro_rules! metrics {
     ($($name:literal $metric:ident;)*) => {
         const METRICS: &[Column] = &[$(Column {
@@ -143,14 +153,20 @@ pub fn columns(profile: &Profile) -> Vec<&'static Column> {
             .is_some_and(|metric| measured.contains(&metric))
     };
     let looked = LOOKED.iter().filter(|_| !profile.looked.is_empty());
+    let is_bounded = Bounds::of(profile).any();
+    let bounds = BOUNDS.iter().filter(|_| is_bounded);
     let metrics = METRICS.iter().filter(has);
-    COLUMNS.iter().chain(looked).chain(metrics).collect()
+    let further = looked.chain(bounds).chain(metrics);
+    COLUMNS.iter().chain(further).collect()
 }
 
 /// The rows of each thread, thread after thread.
 pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
+    let bounds = std::rc::Rc::new(Bounds::of(profile));
     profile.processes.iter().flat_map(move |process| {
+        let bounds = bounds.clone();
         process.threads.iter().map(move |thread| {
+            let at_least = bounds.contexts(&thread.nodes);
             let mut rows: Vec<Row> = Vec::with_capacity(thread.nodes.len());
             for (number, node) in (0..).zip(&thread.nodes) {
                 let level = node
@@ -165,6 +181,7 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
                     level,
                     node,
                     metrics: thread.metrics.of(number),
+                    at_least: at_least[number as usize],
                 });
             }
             rows

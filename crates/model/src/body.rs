@@ -7,8 +7,8 @@ use crate::error::ReadError;
 use crate::kernel::{EntersKernel, Made};
 use crate::metrics::{Metric, NodeMetrics};
 use crate::profile::{
-    Creator, End, Function, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile, Pruned,
-    Skipped, Thread,
+    Creator, End, Function, Held, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
+    Pruned, Skipped, Thread,
 };
 use crate::{calls, counting, kernel, nodes, samples, sites, switched};
 
@@ -35,7 +35,9 @@ pub(crate) mod tag {
     pub const SAMPLES: u64 = 52;
     pub const LOOKED: u64 = 53;
     pub const LOOK_COST: u64 = 54;
+    pub const COUNTED_COST: u64 = 55;
     pub const PRUNED: u64 = 24;
+    pub const HELD: u64 = 60;
     pub const ENTERS_KERNEL: u64 = 42;
     pub const COUNTED_KERNEL: u64 = 43;
     pub const COUNTING: u64 = 44;
@@ -81,6 +83,15 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
             encode_further_costs(costs, out)
         });
         section(&mut out, tag::LOOK_COST, |out| out.float(costs.look_ns));
+        section(&mut out, tag::COUNTED_COST, |out| {
+            out.float(costs.counted_ns);
+            out.float(costs.leaf_ns);
+            out.float(costs.counted_error);
+            for (seen, more) in costs.hidden.into_iter().flatten() {
+                out.float(seen);
+                out.float(more);
+            }
+        });
     }
     if !profile.recorded.is_empty() {
         section(&mut out, tag::CALLS, |out| {
@@ -140,7 +151,34 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
             out.number(profile.meta.pruned.calls);
         });
     }
+    if profile.meta.held != Held::default() {
+        section(&mut out, tag::HELD, |out| {
+            encode_held(&profile.meta.held, out)
+        });
+    }
     out
+}
+
+fn encode_held(held: &Held, out: &mut Encoder) {
+    out.number(held.stops);
+    out.number(held.stopped_ns);
+    out.number(held.longest_stop_ns);
+    out.number(held.gates);
+    out.number(held.gated_ns);
+    out.number(held.longest_gate_ns);
+    out.number(held.waited_for_ns);
+}
+
+fn decode_held(input: &mut Decoder) -> Result<Held, ReadError> {
+    Ok(Held {
+        stops: input.number()?,
+        stopped_ns: input.number()?,
+        longest_stop_ns: input.number()?,
+        gates: input.number()?,
+        gated_ns: input.number()?,
+        longest_gate_ns: input.number()?,
+        waited_for_ns: input.number()?,
+    })
 }
 
 pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
@@ -187,6 +225,15 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::COUNTING => profile.meta.counting = counting::decode(section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
             tag::LOOK_COST => costs(&mut profile.meta)?.look_ns = section.float()?,
+            tag::COUNTED_COST => {
+                let costs = costs(&mut profile.meta)?;
+                costs.counted_ns = section.float()?;
+                costs.leaf_ns = section.float()?;
+                costs.counted_error = section.float()?;
+                for (seen, more) in costs.hidden.iter_mut().flatten() {
+                    (*seen, *more) = (section.float()?, section.float()?);
+                }
+            }
             tag::UNTIMED => decode_few(
                 &mut profile,
                 "a context that does not exist has calls that were not timed",
@@ -204,6 +251,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
                     calls: section.number()?,
                 }
             }
+            tag::HELD => profile.meta.held = decode_held(section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -257,6 +305,7 @@ fn decode_meta(input: &mut Decoder) -> Result<Meta, ReadError> {
         memory_bytes: input.number()?,
         memory_limit: input.number()?,
         pruned: Pruned::default(),
+        held: Held::default(),
         costs: None,
         metrics: Vec::new(),
         weighed_by: None,

@@ -27,7 +27,7 @@ mod validate;
 mod values;
 
 pub use calls::{Call, CallEnd, Recorded, Rule, Signature};
-pub use container::{read, write};
+pub use container::{read, write, write_quickly};
 pub use counting::Counting;
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
@@ -35,8 +35,8 @@ pub use kernel::{EntersKernel, Made, SystemCall, system_call_name};
 pub use merge::Merger;
 pub use metrics::{Metric, Metrics, NodeMetrics, Unit};
 pub use profile::{
-    Creator, End, Function, KernelCounts, Meta, Module, Node, NodeFlags, ProbeCosts, Process,
-    Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
+    Creator, End, Function, Held, KINDS_OF_WORK, KernelCounts, Meta, Module, Node, NodeFlags,
+    ProbeCosts, Process, Profile, Pruned, Site, SiteId, Skipped, Target, Thread,
 };
 pub use samples::{Looked, SampleNode, Sampling};
 pub use stream::{CallBlock, CallFile};

@@ -99,6 +99,7 @@ impl Merger {
         let ours = &mut self.profile.meta;
         let memory_bytes = ours.memory_bytes.saturating_add(other.meta.memory_bytes);
         let pruned = ours.pruned.plus(other.meta.pruned);
+        let held = ours.held.plus(other.meta.held);
         let sampling = match (ours.sampling, other.meta.sampling) {
             (Some(one), Some(other)) => Some(one.plus(other)),
             (one, other) => one.or(other),
@@ -117,6 +118,7 @@ impl Merger {
         }
         ours.memory_bytes = memory_bytes;
         ours.pruned = pruned;
+        ours.held = held;
         ours.sampling = sampling;
         ours.counting = counting;
         ours.duration_ns = duration_ns;

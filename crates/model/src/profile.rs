@@ -70,6 +70,8 @@ pub struct Meta {
     pub sampling: Option<Sampling>,
     /// How the metrics came about that the kernel counts.
     pub counting: Vec<Counting>,
+    /// How long the target stood because of the profiler.
+    pub held: Held,
 }
 
 impl Meta {
@@ -96,6 +98,39 @@ impl Pruned {
     }
 }
 
+/// How often and how long the profiler kept the target from running. Neither elapsed nor waiting has any of it, but for waits of
+/// others of which it is not known that they were for what stood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// A process stood with all its threads: to be patched, or before its first instruction, while it was analysed.
+    pub stops: u64,
+    pub stopped_ns: u64,
+    pub longest_stop_ns: u64,
+    /// One thread waited: for loaded code to be patched, to become another program.
+    pub gates: u64,
+    pub gated_ns: u64,
+    pub longest_gate_ns: u64,
+    /// What was taken out of the waits of threads that waited for a process that stood.
+    pub waited_for_ns: u64,
+}
+
+impl Held {
+    pub fn plus(self, other: Held) -> Held {
+        Held {
+            stops: self.stops.saturating_add(other.stops),
+            stopped_ns: self.stopped_ns.saturating_add(other.stopped_ns),
+            longest_stop_ns: self.longest_stop_ns.max(other.longest_stop_ns),
+            gates: self.gates.saturating_add(other.gates),
+            gated_ns: self.gated_ns.saturating_add(other.gated_ns),
+            longest_gate_ns: self.longest_gate_ns.max(other.longest_gate_ns),
+            waited_for_ns: self.waited_for_ns.saturating_add(other.waited_for_ns),
+        }
+    }
+}
+
+/// That calibration has calls beside; the last is a chain, in which each instruction waits for the one before.
+pub const KINDS_OF_WORK: usize = 5;
+
 /// What a probed call adds to the figures, in nanoseconds, beyond what the call itself costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProbeCosts {
@@ -117,6 +152,14 @@ pub struct ProbeCosts {
     pub far: [(f64, f64); 2],
     /// Of one look at a thread's stack, to whatever it does. 0: not measured.
     pub look_ns: f64,
+    /// Of a call that is counted and not timed, and of one of a leaf that is counted at its entry alone. 0: not measured.
+    pub counted_ns: f64,
+    pub leaf_ns: f64,
+    /// How much of these two may be wrong: 0.1 is a tenth.
+    pub counted_error: f64,
+    /// Of calls that are timed, and of calls that are only counted, beside work of each kind: nanoseconds of the program's own that a
+    /// call is seen for, and how much more it takes without probes. All 0: not measured.
+    pub hidden: [[(f64, f64); KINDS_OF_WORK]; 2],
     /// The figures of this profile are without it.
     pub taken_out: bool,
 }
@@ -130,14 +173,16 @@ impl ProbeCosts {
             joint_ns: self.joint_ns * factor,
             first_ns: self.first_ns * factor,
             far: self.far.map(|(distance, ns)| (distance, ns * factor)),
+            counted_ns: self.counted_ns * factor,
+            leaf_ns: self.leaf_ns * factor,
             ..self
         }
     }
 
     /// All numbers that it is made of.
-    pub fn figures(&self) -> [f64; 11] {
+    pub fn figures(&self) -> Vec<f64> {
         let [(near, near_ns), (far, far_ns)] = self.far;
-        [
+        let mut figures = vec![
             self.inner_ns,
             self.outer_ns,
             self.joint_ns,
@@ -149,7 +194,13 @@ impl ProbeCosts {
             far,
             far_ns,
             self.look_ns,
-        ]
+            self.counted_ns,
+            self.leaf_ns,
+            self.counted_error,
+        ];
+        let hidden = self.hidden.iter().flatten();
+        figures.extend(hidden.flat_map(|&(seen, more)| [seen, more]));
+        figures
     }
 }
 

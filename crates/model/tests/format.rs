@@ -196,6 +196,7 @@ proptest! {
         old.recorded.clone_from(&profile.recorded);
         old.meta.metrics.clone_from(&profile.meta.metrics);
         old.meta.pruned = profile.meta.pruned;
+        old.meta.held = profile.meta.held;
         old.meta.estimated = profile.meta.estimated;
         old.meta.sampling = profile.meta.sampling;
         old.meta.counting.clone_from(&profile.meta.counting);

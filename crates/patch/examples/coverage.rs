@@ -14,7 +14,7 @@ struct Sample;
 impl ProbeEncoder for Sample {
     fn encode(&self, probe: Probe, _keep_flags: bool, _at: u64, out: &mut Vec<u8>) {
         match probe {
-            Probe::Entry { function, .. } => {
+            Probe::Entry { function, .. } | Probe::Leaf { function } => {
                 out.extend([0xe8, 0, 0, 0, 0, 0x0f, 0x1f, 0x80]);
                 out.extend((function as u32).to_le_bytes());
             }

@@ -14,6 +14,7 @@ use crate::interface::{
     EmitError, Emitted, EntrySite, Event, ModulePlan, Patch, PatchForm, Placement, Probe, TailSite,
     Window,
 };
+use crate::leaf::Emission;
 use crate::plan::plt_slot;
 use crate::relocate::{self, Piece};
 use thalweg_symbols::Module;
@@ -37,12 +38,14 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         .out
         .stubs
         .reserve(usize::try_from(plan.stub_size_bound()).unwrap_or(0) / 2);
+    let emission = Emission::of(plan, place.encoder);
     for function in &plan.functions {
+        let windows = emission.windows(function);
         if let Some(range) = plan.paced {
-            emitter.keep_pace(range, &function.windows);
+            emitter.keep_pace(range, &windows);
         }
         emitter.owner = function.function;
-        emitter.windows(&function.windows, function.keep_flags)?;
+        emitter.windows(&windows, function.keep_flags)?;
     }
     for fragment in &plan.fragments {
         emitter.owner = fragment.function;
@@ -135,6 +138,14 @@ impl Emitter<'_, '_> {
     }
 
     fn window(&mut self, window: &Window, keep_flags: bool) -> Result<(), EmitError> {
+        if let Some(Event { probe, .. }) = window.events.first()
+            && let Probe::Leaf { .. } = probe
+        {
+            let at = self.here();
+            self.map_back(window.start);
+            let encoder = self.place.encoder;
+            encoder.lead(*probe, keep_flags, at, &mut self.out.stubs);
+        }
         let stub = self.here();
         self.patch(window, stub)?;
         let mut at = window.start;
@@ -143,6 +154,7 @@ impl Emitter<'_, '_> {
             matches!(
                 e.probe,
                 Probe::Entry { .. }
+                    | Probe::Leaf { .. }
                     | Probe::GoEntry { .. }
                     | Probe::GoLeave { .. }
                     | Probe::GoArrive
@@ -311,6 +323,9 @@ impl Emitter<'_, '_> {
         self.place
             .encoder
             .encode(probe, keep_flags, at, &mut self.out.stubs);
+        if let Probe::Leaf { function } = probe {
+            self.out.leaves.push(function);
+        }
         let entry = match probe {
             Probe::Entry { function, loops } => Some((function, loops)),
             Probe::GoEntry { function } => Some((function, false)),

@@ -138,6 +138,7 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
         made.plan.functions.push(FunctionPlan {
             function,
             keep_flags: false,
+            leaf: false,
             method: Method::Direct,
             exits,
             windows,

@@ -42,6 +42,8 @@ impl ModulePlan {
 
 /// The longest code a [`ProbeEncoder`] may produce for one probe.
 pub const MAX_PROBE_BYTES: u64 = 40;
+/// The same for a leaf's, with what stands before it.
+pub const MAX_LEAF_BYTES: u64 = 144;
 
 #[derive(Clone, Debug)]
 pub struct FunctionPlan {
@@ -49,6 +51,8 @@ pub struct FunctionPlan {
     pub function: usize,
     /// The probes must leave the arithmetic flags as they found them.
     pub keep_flags: bool,
+    /// Calls nothing and is short: may be counted at its entry alone ([`ProbeEncoder::counts_leaf`]).
+    pub leaf: bool,
     pub method: Method,
     /// How many exits (returns and tail jumps) have a probe, those in shared fragments not counted.
     pub exits: usize,
@@ -169,6 +173,10 @@ pub enum Probe {
         function: usize,
         loops: bool,
     },
+    /// A call begins of a function without probes at its exits, which calls nothing. Not planned: what an `Entry` becomes.
+    Leaf {
+        function: usize,
+    },
     /// Does its work and then executes the plain `ret` itself: nothing follows it.
     Return,
     /// Pops the frame, then falls through to `ret imm16`, a jump to a return thunk or a tail jump to code without probes.
@@ -209,6 +217,14 @@ pub trait ProbeEncoder {
     /// Appends the code of `probe` as placed at address `at`: at most [`MAX_PROBE_BYTES`]. The code preserves every register, and
     /// with `keep_flags` the arithmetic flags; it may write to `[rsp-128, rsp)`.
     fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>);
+
+    /// Appends what stands at `at`, right before the stub that begins with a leaf's probe, and is not run from above.
+    fn lead(&self, _probe: Probe, _keep_flags: bool, _at: u64, _out: &mut Vec<u8>) {}
+
+    /// Whether `function`, a leaf, is counted at its entry alone: then its exits stay as they are.
+    fn counts_leaf(&self, _function: usize) -> bool {
+        false
+    }
 }
 
 /// Where a plan is to be realised.
@@ -237,6 +253,8 @@ pub struct Emitted {
     pub owners: Vec<usize>,
     /// Where the code of each entry probe ends that can be told not to time.
     pub entries: Vec<EntrySite>,
+    /// Functions that have a probe at their entry alone. Indices in `module.functions`.
+    pub leaves: Vec<usize>,
     /// Probes before jumps to functions that are probed themselves.
     pub tails: Vec<TailSite>,
 }

@@ -25,6 +25,7 @@ mod image;
 mod insn;
 mod interface;
 mod kernel;
+mod leaf;
 mod limiting;
 mod makers;
 mod plan;
@@ -40,9 +41,9 @@ pub use callers::{Callers, CallingInsn, Reach};
 pub use emit::emit;
 pub use go::{GoPlan, plan_go};
 pub use interface::{
-    EmitError, Emitted, EntrySite, Event, FragmentPlan, FunctionPlan, MAX_PROBE_BYTES, Method,
-    ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder, SkipReason, Skipped, TailSite,
-    Window,
+    EmitError, Emitted, EntrySite, Event, FragmentPlan, FunctionPlan, MAX_LEAF_BYTES,
+    MAX_PROBE_BYTES, Method, ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder,
+    SkipReason, Skipped, TailSite, Window,
 };
 pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use limiting::{Watched, set_gs_base, watched};

@@ -78,6 +78,7 @@ pub fn plan_makers(module: &Module, functions: &[usize]) -> ModulePlan {
             plan.functions.push(FunctionPlan {
                 function,
                 keep_flags: false,
+                leaf: false,
                 method: Method::Direct,
                 exits: 0,
                 windows: vec![window],

@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::insn::{Flow, Insn};
 use crate::interface::{MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, SkipReason, Window};
 use crate::kernel::EntersKernel;
+use crate::leaf::is_leaf;
 use crate::limiting::Watched;
 use crate::pun::prefix_behind;
 use crate::solve::{Draft, Effort, QUICK, Solver, THOROUGH};
@@ -38,6 +39,7 @@ pub(crate) struct Planned {
     /// Indices of functions whose plans this one needs in force.
     needs: Vec<(usize, Need)>,
     loops: bool,
+    leaf: bool,
     leaves_for: LeavesFor,
     /// Where the entry probe stands; `None` where nothing but its system calls has a probe.
     entered: Option<u64>,
@@ -164,6 +166,7 @@ impl Planned {
             spare: Vec::new(),
             needs: Vec::new(),
             loops: false,
+            leaf: false,
             leaves_for: LeavesFor::Caller,
             entered: None,
             enters: Vec::new(),
@@ -455,6 +458,7 @@ impl Planner<'_, '_> {
             spare: Vec::new(),
             needs,
             loops: false,
+            leaf: !fragment && is_leaf(self.image, body),
             leaves_for: body.leaves_for,
             entered: Some(body.insns[body.entered].addr),
             enters: Vec::new(),

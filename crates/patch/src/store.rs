@@ -27,6 +27,7 @@ impl ModulePlan {
             let FunctionPlan {
                 function,
                 keep_flags,
+                leaf,
                 method,
                 exits,
                 windows,
@@ -34,6 +35,7 @@ impl ModulePlan {
             } = plan;
             out.size(*function);
             out.flag(*keep_flags);
+            out.flag(*leaf);
             out.0.push(*method as u8);
             out.size(*exits);
             store_windows(out, windows, &mut last);
@@ -74,6 +76,7 @@ impl ModulePlan {
             Some(FunctionPlan {
                 function: index(i, limit)?,
                 keep_flags: i.flag()?,
+                leaf: i.flag()?,
                 method: restore_method(i)?,
                 exits: i.size()?,
                 windows: restore_windows(i, &mut last, limit)?,
@@ -301,6 +304,10 @@ fn store_probe(out: &mut Out, probe: Probe) {
         Probe::GoLeave { own } => out.0.push(if own { 11 } else { 10 }),
         Probe::GoArrive => out.0.push(12),
         Probe::Watch => out.0.push(13),
+        Probe::Leaf { function } => {
+            out.0.push(14);
+            out.size(function);
+        }
     }
 }
 
@@ -329,6 +336,9 @@ fn restore_probe(stored: &mut In<'_>, limit: usize) -> Option<Probe> {
         kind @ (10 | 11) => Probe::GoLeave { own: kind == 11 },
         12 => Probe::GoArrive,
         13 => Probe::Watch,
+        14 => Probe::Leaf {
+            function: index(stored, limit)?,
+        },
         _ => return None,
     })
 }

@@ -5,7 +5,9 @@
 //! counters agree with the code.
 
 use crate::interface::{Emitted, Event, ModulePlan, PatchForm, Placement, Probe, Window};
+use crate::leaf::Emission;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use thalweg_symbols::Module;
 
@@ -32,18 +34,19 @@ pub fn verify(
     };
     check.bytes();
     check.maps();
+    let emission = Emission::of(plan, place.encoder);
     let functions = plan
         .functions
         .iter()
-        .map(|f| (f.function, &f.windows, f.keep_flags));
+        .map(|f| (f.function, emission.windows(f), f.keep_flags));
     let fragments = plan
         .fragments
         .iter()
-        .map(|f| (f.function, &f.windows, f.keep_flags));
+        .map(|f| (f.function, Cow::Borrowed(&f.windows[..]), f.keep_flags));
     for (function, windows, keep_flags) in functions.chain(fragments) {
-        let copies = check.copies(windows, keep_flags);
-        for window in windows {
-            check.window(function, window, windows, keep_flags, &copies);
+        let copies = check.copies(&windows, keep_flags);
+        for window in windows.iter() {
+            check.window(function, window, &windows, keep_flags, &copies);
         }
     }
     check.targets(plan);
@@ -147,7 +150,7 @@ impl Check<'_> {
             let mut first = stub;
             if let Some(Event {
                 at,
-                probe: probe @ Probe::Entry { .. },
+                probe: probe @ (Probe::Entry { .. } | Probe::Leaf { .. }),
             }) = window.events.first()
                 && *at == window.start
             {
@@ -258,7 +261,9 @@ impl Check<'_> {
             let Some(home) = self.original(at) else {
                 return self.say(at, "undecodable in a window");
             };
-            let entry = |e: &Event| e.at == at && matches!(e.probe, Probe::Entry { .. });
+            let entry = |e: &Event| {
+                e.at == at && matches!(e.probe, Probe::Entry { .. } | Probe::Leaf { .. })
+            };
             if let Some(event) = events.next_if(entry) {
                 copy += self.probe_at(copy, event.probe, keep_flags);
             }

@@ -32,6 +32,7 @@ impl ProbeEncoder for Marker {
             Probe::GoArrive => 11,
             Probe::Kernel { .. } => 12,
             Probe::Watch => 13,
+            Probe::Leaf { .. } => 14,
         };
         // prefetcht0 [0x70000000 + number]
         out.extend([0x0f, 0x18, 0x0c, 0x25, number, 0, 0, 0x70]);

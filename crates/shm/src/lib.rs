@@ -20,6 +20,7 @@ pub mod calls;
 mod frames;
 mod gates;
 pub mod kernel;
+mod leaf;
 mod looks;
 mod nodes;
 mod parked;
@@ -32,6 +33,7 @@ pub mod totals;
 
 pub use frames::*;
 pub use gates::*;
+pub use leaf::*;
 pub use looks::*;
 pub use nodes::*;
 pub use parked::*;
@@ -42,7 +44,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -233,6 +235,25 @@ pub struct Header {
     pub rewriting: u32,
     /// How many threads have got a number that is made up.
     pub unnumbered: u32,
+    pub reserved: u32,
+    /// What controllers kept the target from doing. Only they write it.
+    pub held: Held,
+}
+
+/// How often and how long processes and threads of the target stood because of a controller, in ticks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// All threads of a process stood.
+    pub stops: u64,
+    pub ticks: u64,
+    pub longest: u64,
+    /// One thread waited at a gate.
+    pub gates: u64,
+    pub gate_ticks: u64,
+    pub longest_gate: u64,
+    /// What threads that waited for a stopped process had taken out of their waits.
+    pub waited_for: u64,
 }
 
 /// Thread numbers from here on are made up: the kernel, which has none so high, could not be asked.
@@ -274,6 +295,9 @@ pub const HEADER_RECORDS: u32 = 1 << 16;
 
 /// The agent may change the protection of its own code, for a moment, to rewrite its probes.
 pub const HEADER_REWRITES: u32 = 1 << 18;
+
+/// Short functions that call nothing are counted at their entry alone, and never timed.
+pub const HEADER_LEAVES: u32 = 1 << 19;
 
 /// Allocations are counted.
 pub const HEADER_ALLOC: u32 = 1 << 17;

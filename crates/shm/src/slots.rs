@@ -115,6 +115,12 @@ pub struct SharedSlot {
     pub slow_ticks: u64,
     /// The controller has seen that the wait which began at this value of `last` is for a terminal's input.
     pub terminal_wait: u64,
+    /// Ticks for which controllers kept the thread from running, up to the counter value `held_until`: it stood in a stop of
+    /// theirs, or waited for a process that did. Written by them; what of it has been taken out of the waits is in
+    /// `held_out`, which the thread writes.
+    pub held: u64,
+    pub held_until: u64,
+    pub held_out: u64,
     /// Counter value when the slot was claimed.
     pub start: u64,
     pub pid: u32,

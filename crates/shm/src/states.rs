@@ -8,9 +8,8 @@
 //! ```
 //!
 //! The first three are told apart by two bits of the function's number in its entry stub, which is the displacement of a `nop`: the
-//! probe reads it as data, so a single byte changes what it does, at any moment and with no thread stopped. In the plain case
-//! the bits are 0 and cost nothing: with them the number is not the one that the tree's node has, and the compare fails. An
-//! exit sees by its frame (`Frame::start`) whether the call was timed.
+//! probe reads it as data, so a single byte changes what it does, at any moment and with no thread stopped. An exit sees by its
+//! frame (`Frame::start`) whether the call was timed.
 
 use crate::{Frame, Header, NODE_SIZE, WAITS_SIZE, Waits, is_goroutine, waits_offset, waits_place};
 
@@ -34,6 +33,9 @@ pub const PROBE_SAMPLED: u32 = 1;
 pub const PROBE_COUNTED: u32 = 2;
 pub const PROBE_OFF: u32 = 3;
 
+/// `ProbeState::flags`, where calls are timed: this function's are not, because it is counted at its entry alone.
+pub const PROBE_LEAF: u32 = 1;
+
 /// How one function's probes stand. The controller alone writes it, the agent only asks whether it was ever off.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +46,8 @@ pub struct ProbeState {
     pub offs: u32,
     /// How often its state changed.
     pub changes: u32,
-    pub reserved: u32,
+    /// `PROBE_LEAF`, or 0.
+    pub flags: u32,
     /// Counter value when its state last changed.
     pub since: u64,
     /// Ticks that it was off in all, before that.

@@ -6,20 +6,22 @@ use crate::debugfile::{self, DebugLookup};
 use crate::dwarf::{self, Reader};
 use crate::elf::{self, Elf};
 use crate::regular;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The line table of one module; empty where there is none.
 #[derive(Default)]
 pub struct Lines {
     context: Option<addr2line::Context<Reader>>,
+    /// Where a separate debug file may be, there or not: another one there, and the lines are others.
+    pub debug_files: Vec<PathBuf>,
 }
 
 impl Lines {
     /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another build than `build_id`
     /// (in hexadecimal digits; empty: not known).
     pub fn load(path: &Path, build_id: &str) -> Lines {
-        if has_none(path, build_id) {
-            return Lines::default();
+        if let Some(none) = has_none(path, build_id) {
+            return none;
         }
         match regular::read(path) {
             Ok(data) if build_id.is_empty() || has_build_id(&data, build_id) => {
@@ -38,7 +40,10 @@ impl Lines {
         } else {
             debugfile::find(&elf, lookup).and_then(|debug| context(&debug))
         };
-        Lines { context }
+        Lines {
+            context,
+            debug_files: debugfile::debug_candidates(data, lookup),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -58,20 +63,22 @@ pub(crate) fn has_build_id(data: &[u8], wanted: &str) -> bool {
     id.map(hex).as_deref() == Some(wanted)
 }
 
-/// Whether the headers of a file tell that there are no lines to be had, without a look at the rest of it.
-fn has_none(path: &Path, build_id: &str) -> bool {
+/// If the headers of a file tell that there are no lines to be had, without a look at the rest of it.
+fn has_none(path: &Path, build_id: &str) -> Option<Lines> {
     let headers = regular::open(path).ok();
-    let Some(headers) = headers.and_then(|file| elf::read_headers(&file)) else {
-        return false;
-    };
-    let Ok(elf) = Elf::parse("", &headers) else {
-        return false;
-    };
+    let headers = headers.and_then(|file| elf::read_headers(&file))?;
+    let elf = Elf::parse("", &headers).ok()?;
     if !build_id.is_empty() && !has_build_id(&headers, build_id) {
-        return true;
+        return Some(Lines::default());
     }
-    let candidates = debugfile::debug_candidates(&headers, &DebugLookup::for_path(path));
-    !has_lines(&elf) && !candidates.iter().any(|path| path.exists())
+    let debug_files = debugfile::debug_candidates(&headers, &DebugLookup::for_path(path));
+    if has_lines(&elf) || debug_files.iter().any(|path| path.exists()) {
+        return None;
+    }
+    Some(Lines {
+        context: None,
+        debug_files,
+    })
 }
 
 fn has_lines(elf: &Elf<'_>) -> bool {

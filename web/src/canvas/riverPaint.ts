@@ -2,7 +2,7 @@
 import type { Arc, Box, River } from "../answers";
 import type { Datum } from "../store";
 import { figure } from "../api";
-import { percent, short } from "../format";
+import { atLeast, percent, short } from "../format";
 import { changed, css, heat, isDark, mix, palette, Palette, RGB } from "./colours";
 
 export const NAME_SIZE = 12.5;
@@ -219,7 +219,7 @@ function drawArc(ctx: CanvasRenderingContext2D, p: Palette, picture: Picture, ar
 
 function drawMark(ctx: CanvasRenderingContext2D, p: Palette, river: River, arc: Arc, shift: Shift | null): void {
   const [dx, dy] = shift?.(arc.from) ?? [0, 0];
-  const text = `rc=${short(arc.calls)}`;
+  const text = `rc=${atLeast(short(arc.calls), arc.least)}`;
   ctx.font = `${DATA_SIZE}px ${p.font}`;
   ctx.textBaseline = "alphabetic";
   ctx.textAlign = "right";
@@ -251,7 +251,7 @@ export function datum(which: Datum, box: Box, river: River): string {
     case "own":
       return percent(river.whole ? box.own / river.whole : 0);
     case "calls":
-      return short(box.calls) + "×";
+      return atLeast(short(box.calls), box.least) + "×";
     case "total-time":
       return amount(box.total);
     case "own-time":

@@ -28,18 +28,21 @@ export function Compare() {
         <pre>thalweg serve after.thalweg --before before.thalweg</pre>
       </div>
     );
+  const errors = data?.rows.some((row) => row.base_error > 0);
+  const unseen = (data?.rows ?? []).filter((row) => !row.calls_changed && !(isWeighed() && row.base_changed)).length;
   const whole = Math.max(1, data?.base[0] ?? 1, data?.base[1] ?? 1);
   const columns: Column<Row>[] = [
     ...(isWeighed()
       ? ([
-          { id: "change", title: "Own: change", hint: `Change of own ${figureName()}`, width: "150px", right: true, number: true, cell: (row) => <Change by={(row.base[1] - row.base[0]) / whole} text={signed(figure(Math.abs(row.base[1] - row.base[0])), row.base[1] - row.base[0])} /> },
+          { id: "change", title: "Own: change", hint: `Change of own ${figureName()}`, width: "150px", right: true, number: true, cell: (row) => <Change by={row.base_changed ? (row.base[1] - row.base[0]) / whole : 0} text={changed(row.base, row.base_changed, figure)} seen={row.base_changed} /> },
+          ...(errors ? [{ id: "error", title: "±", hint: "What the change may be off by: within it no change is seen", width: "84px", right: true, number: true, cell: (row: Row) => <span class="muted">{row.base_error ? figure(row.base_error) : ""}</span> }] : []),
           { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => figure(row.base[0]) },
           { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => figure(row.base[1]) },
           { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.base[0] ? ratio(row.base[1] / row.base[0]) : "new") },
-          { id: "cum", title: "Total: change", hint: `Change of total ${figureName()}`, width: "110px", right: true, number: true, cell: (row) => signed(figure(Math.abs(row.cum[1] - row.cum[0])), row.cum[1] - row.cum[0]) },
+          { id: "cum", title: "Total: change", hint: `Change of total ${figureName()}`, width: "110px", right: true, number: true, cell: (row) => <Seen text={changed(row.cum, row.cum_changed, figure)} seen={row.cum_changed} /> },
         ] satisfies Column<Row>[])
       : []),
-    { id: "calls", title: "Calls: change", width: "110px", right: true, number: true, cell: (row) => signed(count(Math.abs(row.calls[1] - row.calls[0])), row.calls[1] - row.calls[0]) },
+    { id: "calls", title: "Calls: change", width: "110px", right: true, number: true, cell: (row) => <Seen text={changed(row.calls, row.calls_changed, count)} seen={row.calls_changed} bound={row.calls_at_least !== undefined} /> },
     { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class={row.function === null ? "gone" : ""}>{row.name}</span> },
     { id: "module", title: "Module", width: "120px", cell: (row) => <span class="muted">{row.module}</span> },
   ];
@@ -56,6 +59,7 @@ export function Compare() {
           <Toggle label="Colour the river by change" on={state.change} change={(change) => set({ change })} />
           <button onClick={() => set({ view: "river", change: true })}>Show in river</button>
           <span class="muted">since {meta.before}</span>
+          {data && <span class="muted" data-unseen title="Differences within the errors of both sides, and those of lower bounds, are marked with ~">{unseen === data.rows.length ? "no change seen" : `no change seen in ${count(unseen)} of ${count(data.rows.length)} functions`}</span>}
         </div>
         {error && <Failure text={error} />}
         {data && (
@@ -84,7 +88,7 @@ function ratio(r: number): string {
   return r >= 1000 ? ">999×" : (r >= 100 ? r.toFixed(0) : r >= 0.01 || r === 0 ? r.toFixed(2) : "<0.01") + "×";
 }
 
-const KEYS = ["change", "before", "after", "ratio", "cum", "calls", "name", "module"];
+const KEYS = ["change", "error", "before", "after", "ratio", "cum", "calls", "name", "module"];
 
 /** Changes are sorted by their size, whichever way they go. */
 function value(row: Row, column: string): number | string {
@@ -93,6 +97,8 @@ function value(row: Row, column: string): number | string {
       return row.name;
     case "module":
       return row.module;
+    case "error":
+      return row.base_error;
     case "before":
       return row.base[0];
     case "after":
@@ -100,21 +106,43 @@ function value(row: Row, column: string): number | string {
     case "ratio":
       return row.base[0] ? row.base[1] / row.base[0] : Infinity;
     case "cum":
-      return Math.abs(row.cum[1] - row.cum[0]);
+      return size(row.cum, row.cum_changed);
     case "calls":
-      return Math.abs(row.calls[1] - row.calls[0]);
+      return size(row.calls, row.calls_changed);
     default:
-      return isWeighed() ? Math.abs(row.base[1] - row.base[0]) : Math.abs(row.calls[1] - row.calls[0]);
+      return isWeighed() ? size(row.base, row.base_changed) : size(row.calls, row.calls_changed);
   }
 }
 
+/** What was not seen to change comes after all that was. */
+function size([before, after]: [number, number], seen: boolean): number {
+  return Math.abs(after - before) * (seen ? 1 : 1e-30);
+}
+
+/** A difference that is no change that was seen has a mark: `~ +1.2 ms`. */
+function changed([before, after]: [number, number], seen: boolean, unit: (n: number) => string): string {
+  const text = signed(unit(Math.abs(after - before)), after - before);
+  return after === before || seen ? text : `~ ${text}`;
+}
+
+function Seen({ text, seen, bound }: { text: string; seen: boolean; bound?: boolean }) {
+  if (seen || !text.startsWith("~")) return <>{text}</>;
+  return (
+    <span class="muted" title={bound ? "One side is a lower bound: its probes were off for a while" : "Within the errors: no change seen"}>
+      {text}
+    </span>
+  );
+}
+
 /** A bar to the left for less, to the right for more. */
-function Change({ by, text }: { by: number; text: string }) {
+function Change({ by, text, seen }: { by: number; text: string; seen: boolean }) {
   const width = `${Math.min(50, Math.abs(by) * 250)}%`;
   return (
     <span class="change">
       <span class={by > 0 ? "more" : "less"} style={by > 0 ? { left: "50%", width } : { right: "50%", width }} />
-      <span class="figure">{text}</span>
+      <span class="figure">
+        <Seen text={text} seen={seen} />
+      </span>
     </span>
   );
 }

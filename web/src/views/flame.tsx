@@ -5,7 +5,7 @@ import { figure, isFile, isWeighed, moduleOf, nameOf, part, question, useAnswer,
 import { css, mix, onTheme, palette, RGB } from "../canvas/colours";
 import { By } from "../by";
 import { Failure } from "../controls";
-import { count, matcher, percent, short } from "../format";
+import { atLeast, count, matcher, percent, short } from "../format";
 import { Inspector } from "../inspector";
 import { set, useStore } from "../store";
 import { treeQuestion } from "./tree";
@@ -308,7 +308,7 @@ function FlameHint({ x, y, i, frames, metric, whole }: { x: number; y: number; i
         {metric(data.weight[i])} · {percent(data.weight[i] / whole)}
       </span>
       <span>
-        {count(data.calls[i])} calls{isWeighed() && ` · own ${figure(data.base[i])}`}
+        {atLeast(count(data.calls[i]), data.at_least?.[i])} calls{isWeighed() && ` · own ${figure(data.base[i])}`}
       </span>
     </div>
   );

@@ -3,7 +3,7 @@ import type { ArcRow, OneFunction, SiteRow, Source } from "../answers";
 import { figure, isFile, isWeighed, meta, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "../api";
 import { Failure, Tile } from "../controls";
 import { By } from "../by";
-import { count, inUnit, percent, time } from "../format";
+import { atLeast, count, inUnit, percent, plusMinus, time } from "../format";
 import { ArcName, FunctionLink } from "../inspector";
 import { Probes } from "../probes";
 import { set, useStore } from "../store";
@@ -56,11 +56,11 @@ export function Function() {
       <div class="tiles">
         {isWeighed() && (
           <>
-            <Tile name="Own" value={figure(data.base)} note={percent(data.base / whole)} />
-            <Tile name="Total" value={figure(data.cum)} note={percent(data.cum / whole)} />
+            <Tile name="Own" value={figure(data.base) + plusMinus(data.error, figure)} note={percent(data.base / whole)} />
+            <Tile name="Total" value={figure(data.cum) + plusMinus(data.cum_error, figure)} note={percent(data.cum / whole)} />
           </>
         )}
-        <Tile name="Calls" value={data.calls || !data.looks ? count(data.calls) : "–"} note={data.looks ? `not counted at ${count(data.looks)} looks` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
+        <Tile name="Calls" value={data.calls || !data.looks ? atLeast(count(data.calls), data.at_least) : "–"} note={data.at_least && !data.looks ? "a lower bound: off for a while" : data.looks ? `not counted at ${count(data.looks)} looks` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
         {isWeighed() && data.calls > 0 && !data.looks && <Tile name="Own per call" value={figure(data.base / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
         {metricOf(state) === null && Object.entries(data.metrics).map(([name, value]) => <Tile name={name} value={inUnit(value, unitOf(name))} note="by itself" />)}
         {data.waited > 0 && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "waits by its nature"} />}
@@ -90,7 +90,7 @@ export function Function() {
                     {share.made_by === null ? share.thread : `${share.made_by}→${share.thread}`} {share.name || "thread"} <span class="muted">{share.tid}</span>
                   </button>
                 </span>
-                <span class="calls">{count(share.calls)}×</span>
+                <span class="calls">{atLeast(count(share.calls), data.at_least)}×</span>
                 {isWeighed() && <Bar share={share.cum / Math.max(1, data.cum)} text={percent(share.cum / Math.max(1, data.cum))} kind="cum" />}
               </div>
             ))}
@@ -171,7 +171,7 @@ function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRo
             <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-cum={arc.cum}>
               <ArcName arc={arc} />
               <span class="calls">
-                {count(arc.calls)}× <span class="muted">{percent(arc.calls / Math.max(1, calls))}</span>
+                {atLeast(count(arc.calls), arc.at_least)}× <span class="muted">{percent(arc.calls / Math.max(1, calls))}</span>
               </span>
               {isWeighed() && <span class="calls">{figure(arc.cum)}</span>}
               <Bar share={share} text={percent(share)} kind="cum" />

@@ -5,7 +5,7 @@ import type { Functions as Answer } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, inUnit, matcher, percent, short } from "../format";
-import { Inspector } from "../inspector";
+import { Calls, Inspector, WithError } from "../inspector";
 import { current, set, useStore } from "../store";
 import { Bar, Column, sortRows, Table } from "../table";
 
@@ -135,6 +135,11 @@ function perCall(data: Answer, row: Row): number | null {
 function columnsOf(data: Answer): Column<Row>[] {
   const whole = Math.max(1, data.time);
   const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => figure(data[id][row.i]) });
+  const measured = (id: "base" | "cum", title: string, hint: string): Column<Row> => {
+    const errors = id === "base" ? data.error : data.cum_error;
+    if (!errors) return times(id, title, hint);
+    return { ...times(id, title, `${hint}; \u00b1 is what it is within 19 times of 20`), width: "156px", cell: (row) => <WithError value={data[id][row.i]} error={errors[row.i]} /> };
+  };
   const counts = (id: Figure, title: string, hint: string, width = "84px"): Column<Row> => ({ id, title, hint, width, right: true, number: true, cell: (row) => count(data[id][row.i]) });
   const shares = (id: string, of: "base" | "cum", title: string, hint: string): Column<Row> => ({
     id,
@@ -149,12 +154,12 @@ function columnsOf(data: Answer): Column<Row>[] {
     ...(isWeighed()
       ? [
           shares("own", "base", "Own %", "Own share"),
-          times("base", "Own", `Own ${figureName()}: without what it called`),
+          measured("base", "Own", `Own ${figureName()}: without what it called`),
           shares("total", "cum", "Total %", "Total share"),
-          times("cum", "Total", `Total ${figureName()}: with all that it called`),
+          measured("cum", "Total", `Total ${figureName()}: with all that it called`),
         ]
       : []),
-    { ...counts("calls", "Calls", "Calls", "104px"), cell: (row) => (data.calls[row.i] || !data.looks?.[row.i] ? count(data.calls[row.i]) : "–") },
+    { ...counts("calls", "Calls", "Calls", "104px"), cell: (row) => (data.calls[row.i] || !data.looks?.[row.i] ? <Calls calls={data.calls[row.i]} bound={data.at_least?.[row.i]} /> : "–") },
     ...(isWeighed()
       ? [
           { id: "mean", title: "Per call", hint: `Own ${figureName()} per call`, width: "82px", right: true, number: true, cell: (row: Row) => { const each = perCall(data, row); return each === null ? "–" : figure(each); } },

@@ -4,7 +4,7 @@ import type { Functions, SwitchedFunction } from "../answers";
 import { act, meta, reading, useAnswer } from "../api";
 import { palette } from "../canvas/colours";
 import { Tile, Toggle } from "../controls";
-import { count, matcher, percent, rustPattern, short, time } from "../format";
+import { atLeast, count, matcher, percent, rustPattern, short, time } from "../format";
 import { Inspector } from "../inspector";
 import { Answer, Said, StateButtons, stateWord, STATES, switchProbes } from "../probes";
 import { set, useStore } from "../store";
@@ -88,7 +88,7 @@ export function Live() {
           </span>
         </div>
         <div class="tiles">
-          <Tile name="Calls" value={count(meta.calls)} note={`${short(rate)} a second now`} />
+          <Tile name="Calls" value={atLeast(count(meta.calls), meta.at_least)} note={`${short(rate)} a second now`} />
           {meta.timed && <Tile name="Time in functions" value={time(meta.time)} note={`${percent(load)} of one processor now`} />}
           <Tile name="Contexts" value={count(meta.contexts)} note="" />
           <Tile name="Threads" value={count(meta.threads)} note={`process ${meta.live.pid}`} />

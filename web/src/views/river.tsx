@@ -4,7 +4,7 @@ import { answerable, figure, figureName, isFile, meta, metricOf, moduleOf, nameO
 import type { Arc, Box, Changes, River as Answer } from "../answers";
 import { RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
-import { count, matcher, percent, short, time } from "../format";
+import { atLeast, count, matcher, percent, plusMinus, short, time } from "../format";
 import { current, DATA, Datum, set, State, useStore } from "../store";
 import { Inspector } from "../inspector";
 import { By } from "../by";
@@ -70,7 +70,7 @@ export function River() {
 
   const match = useMemo(() => matcher(state.q), [state.q]);
   useEffect(() => {
-    const shares = changes && new Map(changes.rows.filter((row) => row.function !== null).map((row) => [row.function!, (row.base[1] - row.base[0]) / Math.max(1, changes.base[1])]));
+    const shares = changes && new Map(changes.rows.filter((row) => row.function !== null && row.base_changed).map((row) => [row.function!, (row.base[1] - row.base[0]) / Math.max(1, changes.base[1])]));
     canvas.current!.setLook({ left: state.left, right: state.right, changes: shares, match });
   }, [state.left, state.right, changes, match]);
   useEffect(() => canvas.current!.select(state.sel), [state.sel]);
@@ -271,7 +271,7 @@ function describe(box: Box, data: Answer): string {
   if (box.f < 0) return `${box.label} made by ${nameOf(box.maker!)}, ${share(box.total)}`;
   const waits = isWaiting(box, data) ? ", mostly waiting" : "";
   const below = { "": "", closed: ", closed", some: `, ${box.more} callees not shown`, all: "" }[box.state];
-  return `${nameOf(box.f)}, total ${share(box.total)}, own ${share(box.own)}, ${count(box.calls)} calls${waits}${below}`;
+  return `${nameOf(box.f)}, total ${share(box.total)}, own ${share(box.own)}, ${atLeast(count(box.calls), box.least)} calls${waits}${below}`;
 }
 
 function canOpen(state: State, box: Box): boolean {
@@ -353,15 +353,17 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
           {box.maker !== null && <span class="muted">made by {nameOf(box.maker)}</span>}
           <span>
             total {share(box.total)} · {unit(box.total)}
+            {plusMinus(box.total_error, unit)}
           </span>
           {box.f >= 0 && (
             <span>
               own {share(box.own)} · {unit(box.own)}
+              {plusMinus(box.error, unit)}
               {box.hidden > 0 && `, ${share(box.hidden)} of functions not shown`}
             </span>
           )}
           {box.waited > 0 && <span>waited {time(box.waited)}</span>}
-          {box.f >= 0 && <span>{count(box.calls)} calls</span>}
+          {box.f >= 0 && <span>{atLeast(count(box.calls), box.least)} calls</span>}
           {box.rec > 0 && <span>recursion {count(box.rec)} deep</span>}
           {box.more > 0 && <span class="muted">{count(box.more)} callees not shown</span>}
         </>
@@ -375,7 +377,7 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
             <span>made {count(arc.calls)} threads</span>
           ) : (
             <span>
-              {share(arc.time)} · {unit(arc.time)} · {count(arc.calls)} calls
+              {share(arc.time)} · {unit(arc.time)} · {atLeast(count(arc.calls), arc.least)} calls
             </span>
           )}
           {arc.hidden && <span class="muted">partly through functions that are not shown</span>}

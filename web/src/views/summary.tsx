@@ -4,7 +4,7 @@ import type { Summary as Answer } from "../answers";
 import { figure, functionNamed, isWeighed, meta, metricOf, question, useAnswer, weighedPart } from "../api";
 import { By } from "../by";
 import { Failure, Tile } from "../controls";
-import { count, percent, time } from "../format";
+import { atLeast, count, percent, time } from "../format";
 import { FunctionLink } from "../inspector";
 import { useStore } from "../store";
 import { Bar } from "../table";
@@ -23,7 +23,7 @@ export function Summary() {
       <div class="tiles">
         {weighed && <Tile name={metric ? `${metric.name} of all threads` : "Time of all threads"} value={figure(data.time)} note={`in ${time(data.duration)}`} />}
         {meta.timed && !metric && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "in functions that wait by nature"} />}
-        <Tile name="Calls" value={count(data.calls)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration / 1e9))} a second`} />
+        <Tile name="Calls" value={atLeast(count(data.calls), data.calls_at_least)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration / 1e9))} a second`} />
         <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
         <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
         <Tile name="Graph" value={`${count(data.nodes)} nodes`} note={`${count(data.edges)} edges${data.made ? `, ${count(data.made)} of them make threads` : ""}`} />
@@ -35,7 +35,7 @@ export function Summary() {
           {data.hottest.map((row) => (
             <div class="line" data-f={row.function}>
               <FunctionLink f={row.function} />
-              <span class="calls">{count(row.calls)}×</span>
+              <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
               {weighed && <span class="calls">{figure(row.base)}</span>}
               {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
             </div>
@@ -47,7 +47,7 @@ export function Summary() {
               <span class="name pair">
                 <Name name={row.caller} /> → <Name name={row.callee} />
               </span>
-              <span class="calls">{count(row.calls)}×</span>
+              <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
               {weighed && <Bar share={row.cum / whole} text={percent(row.cum / whole)} kind="cum" />}
             </div>
           ))}
@@ -57,7 +57,7 @@ export function Summary() {
             <div class="line">
               <span class="name">{row.name}</span>
               <span class="calls">{count(row.functions_seen)} functions</span>
-              <span class="calls">{count(row.calls)}×</span>
+              <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
               {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
             </div>
           ))}
@@ -66,7 +66,7 @@ export function Summary() {
           {data.cycles.slice(0, 12).map((row) => (
             <div class="line">
               <span class="name">{row.functions.slice(0, 4).map((name, i) => [i > 0 && " ⇄ ", <Name name={name} />])}{row.functions.length > 4 && <span class="muted"> and {count(row.functions.length - 4)} more</span>}</span>
-              <span class="calls">rc={count(row.calls)}</span>
+              <span class="calls">rc={atLeast(count(row.calls), row.calls_at_least)}</span>
             </div>
           ))}
         </Section>

@@ -4,7 +4,8 @@ import type { ThreadRow, Threads as Answer } from "../answers";
 import { figure, isFile, isWeighed, meta, metricOf, nameOf, useAnswer } from "../api";
 import { By } from "../by";
 import { Failure } from "../controls";
-import { count, matcher, percent, time } from "../format";
+import { matcher, percent, time, count } from "../format";
+import { Calls } from "../inspector";
 import { set, useStore } from "../store";
 import { Column, Table } from "../table";
 
@@ -82,7 +83,7 @@ export function Threads() {
           { id: "waited", title: "Waited", width: "84px", right: true, cell: (row: ThreadRow) => time(row.waited) },
         ]
       : []),
-    { id: "calls", title: "Calls", width: "104px", right: true, cell: (row) => count(row.calls) },
+    { id: "calls", title: "Calls", width: "104px", right: true, cell: (row) => <Calls calls={row.calls} bound={data?.at_least} /> },
     { id: "contexts", title: "Contexts", width: "80px", right: true, cell: (row) => count(row.contexts) },
     { id: "share", title: "Of most", width: "70px", right: true, cell: (row) => (isWeighed() ? percent(own(row) / most) : "") },
   ];

@@ -5,7 +5,7 @@ import { FOLDED, LOOKED, type TreeRows } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, matcher, percent } from "../format";
-import { Inspector } from "../inspector";
+import { Calls, Inspector } from "../inspector";
 import { set, State, useStore } from "../store";
 import { Bar, Column, Table } from "../table";
 
@@ -15,6 +15,7 @@ interface Node {
   level: number;
   rl: number;
   calls: number;
+  least: boolean;
   base: number;
   cum: number;
   weight: number;
@@ -125,7 +126,7 @@ export function Tree() {
   const columns: Column<Node>[] = [
     { id: "level", title: "Level", width: "50px", right: true, cell: (n) => n.level },
     { id: "rl", title: "RL", hint: "Recursion level", width: "40px", right: true, cell: (n) => n.rl || "" },
-    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => (n.calls || !n.looked ? count(n.calls) : "–") },
+    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => (n.calls || !n.looked ? <Calls calls={n.calls} bound={n.least} /> : "–") },
     ...(isWeighed()
       ? [
           { id: "base", title: "Base", hint: `Own ${figureName()}`, width: "84px", right: true, cell: (n: Node) => figure(n.base) },
@@ -214,6 +215,7 @@ function grow(data: TreeRows, above: Node | null): Node[] {
       level: data.level[i],
       rl: data.recursion[i],
       calls: data.calls[i],
+      least: data.at_least?.[i] === 1,
       base: data.base[i],
       cum: data.cum[i],
       weight: data.weight[i],

@@ -1,5 +1,108 @@
 # Entries. See probes.rs, which puts the parts together and gives them their constants.
 
+# ---- a call that is counted and not timed, in the plain case: done, and back to the stub. In all others everything is as it was, and the
+# general way goes on behind this. \timed: in a recording that times; r10 and r11 are the registers that are needed least at an entry.
+.macro COUNT timed, flags, loops
+mov [rsp - 16], r10
+mov [rsp - 24], r11
+mov r10, fs:[0]
+xor r11d, r11d
+cmp r10, gs:[{OWNER}]
+jne 49f
+mov r11, gs:[r11 + {TOP}]
+mov r10, gs:[r11 + {KEY}]
+cmp r11, gs:[{LIMIT}]
+jae 49f
+sub r10, rsp
+.if \loops
+sub r10, 128
+.endif
+cmp r10, {WINDOW}
+ja 49f
+mov rax, [rsp]
+mov r10, gs:[r11 + {FNODE}]
+mov eax, [rax + 3]
+and eax, 7
+mov r10, [r10 + rax * 8 + {CHILDREN}]
+mov rax, [rsp]
+mov eax, [rax + 3]
+.if \timed
+btr eax, {UNTIMED_BIT}
+.endif
+cmp [r10 + {FUNCTION}], eax
+jne 46f
+47: # The bump comes first: as long as the key is 0 a handler takes the frame for one that is not there yet
+lea rax, [rsp - 8 + 128 * \loops]
+add r11, 32
+mov gs:[{TOP}], r11
+mov gs:[r11 + {FNODE}], r10
+.if \timed
+mov qword ptr gs:[r11 + {START}], 0
+mov qword ptr gs:[r11 + {CHILD}], 0
+.endif
+mov gs:[r11 + {KEY}], rax
+inc qword ptr [r10 + {CALLS}]
+.if \timed
+shr r10, 2
+add r10, gs:[{UNTIMED}]
+inc qword ptr [r10]
+.endif
+GIVE_FLAGS \flags, 40
+mov r11, [rsp - 24]
+mov r10, [rsp - 16]
+mov rax, [rsp - 8]
+ret
+46:
+.if \timed
+btr eax, {SAMPLED_BIT}
+jc 45f
+.endif
+# its other place
+mov r10, gs:[r11 + {FNODE}]
+shr eax, 3
+and eax, 7
+mov r10, [r10 + rax * 8 + {CHILDREN}]
+mov rax, [rsp]
+mov eax, [rax + 3]
+.if \timed
+btr eax, {UNTIMED_BIT}
+.endif
+cmp [r10 + {FUNCTION}], eax
+je 47b
+# the table of all children
+mov r10, gs:[r11 + {FNODE}]
+mov r10d, [r10 + {EXTENSION}]
+test r10d, r10d
+jz 49f
+shl r10, 7
+add r10, gs:[{NODES}]
+movzx eax, al
+mov r10, [r10 + rax * 8 - 128]
+test r10b, 1
+jnz 49f
+test r10, r10
+jz 49f
+mov rax, [rsp]
+mov eax, [rax + 3]
+.if \timed
+btr eax, {UNTIMED_BIT}
+.endif
+cmp [r10 + {FUNCTION}], eax
+je 47b
+.if \timed
+jmp 49f
+45: # one now and then is timed
+cmp [r10 + {FUNCTION}], eax
+jne 49f
+cmp qword ptr gs:[{COUNTDOWN}], 0
+je 49f
+dec qword ptr gs:[{COUNTDOWN}]
+jmp 47b
+.endif
+49: mov r11, [rsp - 24]
+mov r10, [rsp - 16]
+.endm
+
 # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
 # data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
 .macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0, stopped=0, frozen=tw_base
@@ -9,6 +112,17 @@ PROBE \name, \frozen
 \name:
 mov [rsp - 8], rax
 KEEP_FLAGS \flags, 40
+.if (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped)
+# the plain case of a call that is not timed, first
+.if \clock
+mov rax, [rsp]
+cmp dword ptr [rax + 3], 0
+jl 40f
+.else
+COUNT 0, \flags, \loops
+.endif
+41:
+.endif
 mov [rsp - 16], rdx
 mov [rsp - 24], rcx
 mov [rsp - 32], rsi
@@ -32,7 +146,8 @@ movzx edx, byte ptr [rcx + rsi * 2]
 test edx, edx
 jnz 30f
 .endif
-31: mov rcx, gs:[{TOP}]
+31: xor ecx, ecx
+mov rcx, gs:[rcx + {TOP}]
 mov rdx, gs:[rcx + {KEY}]
 cmp rcx, gs:[{LIMIT}]
 jae 9f
@@ -60,12 +175,10 @@ sub rdx, -128
 .if \go
 sub rdx, [r14 + {STACK_END}]
 .endif
-mov gs:[rcx + 32 + {KEY}], rdx
-mov gs:[rcx + 32 + {FNODE}], rax
 add rcx, 32
 mov gs:[{TOP}], rcx
-mov gs:[rcx + {KEY}], rdx
 mov gs:[rcx + {FNODE}], rax
+mov gs:[rcx + {KEY}], rdx
 inc qword ptr [rax + {CALLS}]
 .if \clock
 .if \rec
@@ -184,6 +297,10 @@ SLOW_CALL tw_slow_gap_entry
 .endif
 jmp 3b
 .endif
+.if \clock * (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped)
+40: COUNT 1, \flags, \loops
+jmp 41b
+.endif
 .if \clock * (1 - \rec)
 16: # a function whose calls are not timed, or one now and then; without a clock (`stopped`) every call
 btr rsi, {UNTIMED_BIT}
@@ -218,14 +335,12 @@ sub rdx, -128
 .if \go
 sub rdx, [r14 + {STACK_END}]
 .endif
-mov gs:[rcx + 32 + {KEY}], rdx
-mov gs:[rcx + 32 + {FNODE}], rax
 add rcx, 32
 mov gs:[{TOP}], rcx
-mov gs:[rcx + {KEY}], rdx
 mov gs:[rcx + {FNODE}], rax
 mov qword ptr gs:[rcx + {START}], 0
 mov qword ptr gs:[rcx + {CHILD}], 0
+mov gs:[rcx + {KEY}], rdx
 inc qword ptr [rax + {CALLS}]
 shr rax, 2
 add rax, gs:[{UNTIMED}]

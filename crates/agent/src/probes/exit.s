@@ -86,7 +86,8 @@ COUNTER
 cmp r14, gs:[{GOROUTINE}]
 jne 7f
 .endif
-mov rcx, gs:[{TOP}]
+xor ecx, ecx
+mov rcx, gs:[rcx + {TOP}]
 mov rdx, gs:[rcx + {KEY}]
 sub rdx, rsp
 .if \go
@@ -256,7 +257,20 @@ mov rcx, gs:[{TOP}]
 jmp 6b
 .endif
 .if \clock * (1 - \rec)
-28: POP_UNTIMED
+28: mov rdx, gs:[rcx + {CHILD}]
+test rdx, rdx
+jnz 29f
+sub rcx, 32
+mov gs:[{TOP}], rcx
+mov qword ptr gs:[rcx + 32 + {KEY}], 0
+GIVE_FLAGS \flags, 40
+mov rcx, [rsp - 24]
+mov rdx, [rsp - 16]
+.if \flags
+mov rax, [rsp - 8]
+.endif
+ret
+29: POP_UNTIMED
 jmp 3b
 .endif
 .if \alloc

@@ -53,6 +53,63 @@ SLOW_CALL tw_slow_tail
 jmp 3b
 .endm
 
+# ---- a leaf, which calls nothing and is only counted: no frame, and no probe at its exits. Called where the code in its stub does not know its place
+# (shm/leaf.rs), or where flags are to be kept. rsp == sp - 8, function number behind the call. Where the leaf was reached by a tail jump
+# it returns for the one that jumped, which ends here, by \exit.
+.macro LEAF name, flags, exit
+PROBE \name
+.globl \name
+.balign 64
+\name:
+mov [rsp - 8], rax
+KEEP_FLAGS \flags, 40
+mov [rsp - 16], rdx
+mov [rsp - 24], rcx
+mov [rsp - 32], rsi
+mov rsi, [rsp]
+mov rax, fs:[0]
+mov esi, [rsi + 3]
+cmp rax, gs:[{OWNER}]
+jne 19f
+xor ecx, ecx
+mov rcx, gs:[rcx + {TOP}]
+mov rdx, gs:[rcx + {KEY}]
+sub rdx, rsp
+cmp rdx, {WINDOW}
+jbe 11f
+bts rsi, 33
+cmp rdx, -7
+je 11f
+cmp rdx, -5
+jne 19f
+11: mov rdx, gs:[rcx + {FNODE}]
+FIRST_PLACE 0
+COMPARE 0, 16f
+17: inc qword ptr [rax + {CALLS}]
+bt rsi, 33
+jc 18f
+13: GIVE_FLAGS \flags, 40
+mov rsi, [rsp - 32]
+mov rcx, [rsp - 24]
+mov rdx, [rsp - 16]
+mov rax, [rsp - 8]
+ret
+16: REST_PLACES 0, 17b, 19f # which has labels of its own: 4 and 12
+jmp 17b
+18: # whoever jumped here has left with that
+and qword ptr gs:[rcx + {KEY}], -2
+GIVE_FLAGS \flags, 40
+mov rsi, [rsp - 32]
+mov rcx, [rsp - 24]
+mov rdx, [rsp - 16]
+mov rax, [rsp - 8]
+jmp \exit
+19: mov ecx, esi
+lea rsi, [rsp + 8]
+SLOW_CALL tw_slow_leaf
+jmp 13b
+.endm
+
 # ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's; and rax is the
 # closure that the scheduler will call (runtime.mcall).
 .macro LEAVE name, own
@@ -258,6 +315,8 @@ ENTRY tw_entry_c, 0, 0, 0
 EXIT tw_return_c, 0, 0, -16
 EXIT tw_exit_t, 1, 0, -8, frozen=tw_exit_x
 EXIT tw_exit_c, 0, 0, -8
+LEAF tw_leaf_t, 0, tw_exit_t
+LEAF tw_leaf_c, 0, tw_exit_c
 TAIL tw_tail_mark, 0, 0
 TAIL tw_tail_unknown, 0, 1
 ENTRY tw_entry_tl, 1, 0, 1, frozen=tw_entry_xl
@@ -270,6 +329,8 @@ EXIT tw_return_tf, 1, 1, -16, frozen=tw_return_x
 EXIT tw_return_cf, 0, 1, -16
 EXIT tw_exit_tf, 1, 1, -8, frozen=tw_exit_x
 EXIT tw_exit_cf, 0, 1, -8
+LEAF tw_leaf_tf, 1, tw_exit_tf
+LEAF tw_leaf_cf, 1, tw_exit_cf
 TAIL tw_tail_mark_f, 1, 0
 TAIL tw_tail_unknown_f, 1, 1
 ENTRY tw_entry_ts, 1, 0, 0, 1, frozen=tw_entry_xs

@@ -52,7 +52,7 @@ mov rax, [rdx + rax * 8 + {CHILDREN}]
 .endm
 
 # ---- the callee esi, rdi of the node rdx was not in its first place: the second, then the table of all children.
-# To \found with the child in rax, or to \other.
+# To \found with the child in rax, or to \other. Its own labels are none that callers have, who say where with theirs (`12b`).
 .macro REST_PLACES sites, found, other
 .if \sites
 SITE_HASH
@@ -65,13 +65,13 @@ and eax, 7
 mov rax, [rdx + rax * 8 + {CHILDREN}]
 .endif
 .if \sites
-COMPARE 1, 12f
+COMPARE 1, 112f
 jmp \found
 .else
 cmp [rax + {FUNCTION}], esi
 je \found
 .endif
-12: mov edx, [rdx + {EXTENSION}]
+112: mov edx, [rdx + {EXTENSION}]
 test edx, edx
 jz \other
 shl rdx, 7
@@ -85,12 +85,12 @@ movzx eax, sil
 .endif
 mov rax, [rdx + rax * 8]
 test al, 1
-jnz 4f
+jnz 114f
 test rax, rax
 jz \other
 COMPARE \sites, \other
 jmp \found
-4:  # one level deeper
+114: # one level deeper
 lea rdx, [rax - 1]
 .if \sites
 SITE_HASH

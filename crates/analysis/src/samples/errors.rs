@@ -1,42 +1,46 @@
-//! How far off times are that looks had a part in: by chance, by what probes do to a program, and by what clock and looks disagree in.
+//! How far off times are that samples had a part in.
 //!
 //! ```text
-//!   by looks    two standard deviations of what was seen + what part of it the probes may have moved + how far the figure is from it,
-//!               and its part of what the whole may be off by, for looks tell shares
-//!   by clock    what calibration and timed calls allow for, of functions that were timed all the time and seen about as long
-//!   a figure    whichever is less
+//!   chance    two standard deviations of what samples and clock say together
+//!   apart     what the figure differs from the samples by beyond chance, where they are what it is known by
+//!   probes    what part of the samples at a function the probes may have moved: as uncertain as what they cost beside its code
+//!   whole     the figure's part of what the thread's time may be off by
 //! ```
 
 use std::collections::BTreeMap;
 
 use thalweg_model::{Looked, Node, NodeFlags};
 
-use crate::blend::{CLOCK, Doubts};
+use super::Scale;
+use super::fit::Fitted;
+use super::fuse::Fused;
+use crate::compensate::beside;
+use crate::doubts::Doubts;
+use crate::tunables::TUNABLES;
 use crate::{is_outermost, outermost_cum};
-
-/// What chance exceeds once in twenty times.
-const TWO_SIGMA: f64 = 2.0;
 
 /// Of one function over all threads; times in nanoseconds.
 #[derive(Default)]
-pub struct Sums {
-    /// Looks at it while it was not counted: as the innermost, and anywhere on the stack.
-    pub own: f64,
-    pub on_stack: f64,
+pub(super) struct Sums {
+    /// Samples at it while it was not counted: as the innermost, and anywhere on the stack.
+    own: f64,
+    on_stack: f64,
     /// They had a part in its times.
     pub used: bool,
+    /// Of some of its calls the clock knows nothing.
+    untimed: bool,
     base: Figure,
     cum: Figure,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Figure {
     time: f64,
-    /// What looks alone would make of it.
+    /// What samples alone would make of it.
     seen: f64,
     /// Squares.
     variance: f64,
-    model: f64,
+    probes: f64,
     clock: f64,
     whole: f64,
 }
@@ -44,72 +48,135 @@ struct Figure {
 impl Sums {
     /// `switched`: the clock does not know all its calls.
     pub fn finish(&self, function: u32, switched: bool) -> Looked {
-        let by_looks = switched || self.on_stack > 0.0;
+        let by_samples = switched || self.untimed || self.on_stack > 0.0;
         Looked {
             function,
             own: self.own.round() as u64,
             on_stack: self.on_stack.max(self.own).round() as u64,
-            error_ns: self.base.error(by_looks).round() as u64,
-            cum_error_ns: self.cum.error(by_looks).round() as u64,
+            error_ns: self.base.error(by_samples).round() as u64,
+            cum_error_ns: self.cum.error(by_samples).round() as u64,
         }
     }
 }
 
 impl Figure {
-    fn error(&self, by_looks: bool) -> f64 {
-        let chance = TWO_SIGMA * self.variance.sqrt();
-        let apart = (self.time - self.seen).abs();
-        let looks = chance + self.model + apart + self.whole;
-        let clock = self.clock + CLOCK * self.time;
-        match by_looks || apart > chance + self.model {
-            true => looks,
-            false => looks.min(clock),
-        }
+    fn error(&self, by_samples: bool) -> f64 {
+        let clock =
+            (self.clock / TUNABLES.sigmas).powi(2) + (TUNABLES.repeatability * self.time).powi(2);
+        let of_samples = match (by_samples, self.variance + clock) {
+            (false, both) if both > 0.0 => clock / both,
+            (false, _) => 0.0,
+            (true, _) => 1.0,
+        };
+        let chance = TUNABLES.sigmas * (of_samples * self.variance).sqrt();
+        let by_chance = TUNABLES.sigmas * self.variance.sqrt();
+        let apart = ((self.time - self.seen).abs() - by_chance).max(0.0);
+        chance + of_samples * (apart + self.probes) + self.whole
     }
 }
 
-/// What the clock may be off by, of one thread's contexts.
-pub fn add_errors(nodes: &[Node], doubts: &Doubts, sums: &mut BTreeMap<u32, Sums>) {
+/// What the clock may be off by, and what probes may have moved, of one thread's contexts.
+pub(super) fn add_errors(
+    nodes: &[Node],
+    doubts: &Doubts,
+    fitted: &Fitted,
+    scale: &Scale,
+    sums: &mut BTreeMap<u32, Sums>,
+) {
+    let moved = match &scale.costs {
+        Some(known) => beside(nodes, known),
+        None => vec![0.0; nodes.len()],
+    };
+    let moved: Vec<f64> = moved
+        .iter()
+        .zip(&doubts.hidden)
+        .map(|(a, b)| a.max(*b))
+        .collect();
+    let below = sums_below(nodes, &moved);
+    let hidden_below = sums_below(nodes, &doubts.hidden);
     for (index, node) in nodes.iter().enumerate() {
         let sum = sums.entry(node.function).or_default();
-        sum.base.clock += doubts.contexts[index];
+        sum.untimed |= node.untimed as f64 > TUNABLES.nearly_all_timed * node.calls as f64;
+        sum.base.clock += doubts.probes[index] + doubts.untimed[index];
+        sum.base.probes += moved[index];
+        sum.base.seen += doubts.hidden[index];
         if is_outermost(node) {
             sum.cum.clock += doubts.cums[index];
+            sum.cum.probes += below[index];
+            sum.cum.seen += hidden_below[index];
         }
+    }
+    for (function, (own, on_stack)) in &fitted.uncounted {
+        let sum = sums.entry(*function).or_default();
+        sum.own += own;
+        sum.on_stack += on_stack;
     }
 }
 
-/// What came of it, `nodes`, and what was seen of each function: as the innermost, and anywhere on the stack.
-pub fn add_figures(
+/// Of each context with all below it.
+fn sums_below(nodes: &[Node], own: &[f64]) -> Vec<f64> {
+    let mut sums = own.to_vec();
+    for (index, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            sums[parent as usize] += sums[index];
+        }
+    }
+    sums
+}
+
+/// What came of it, and what was seen of each function.
+pub(super) fn add_figures(
     nodes: &[Node],
-    seen: &BTreeMap<u32, (f64, f64)>,
-    looks: f64,
-    ns_per_look: f64,
+    places: &[Option<u32>],
+    fitted: &Fitted,
+    fused: &Fused,
     doubts: &Doubts,
+    scale: &Scale,
     sums: &mut BTreeMap<u32, Sums>,
 ) {
     for node in nodes {
         let sum = sums.entry(node.function).or_default();
-        sum.used |= doubts.blended || node.flags.contains(NodeFlags::LOOKED);
+        sum.used |= scale.costs.is_some() || node.flags.contains(NodeFlags::LOOKED);
         let cum = outermost_cum(node) as f64;
         sum.base.time += node.base as f64;
         sum.base.whole += doubts.whole * node.base as f64;
         sum.cum.time += cum;
         sum.cum.whole += doubts.whole * cum;
     }
-    for (function, &(own, on_stack)) in seen {
-        let sum = sums.entry(*function).or_default();
+    let own = |place: &super::fit::Place| place.own + place.outside;
+    let mut on_stack: Vec<f64> = fitted.places.iter().map(own).collect();
+    let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for (index, place) in fitted.places.iter().enumerate().rev() {
+        if let Some(parent) = place.parent {
+            on_stack[parent as usize] += on_stack[index];
+        }
+        let (as_innermost, anywhere) = seen.entry(place.function).or_default();
+        *as_innermost += own(place);
+        let node = places[index].map(|node| &nodes[node as usize]);
+        if node.is_some_and(is_outermost) {
+            *anywhere += on_stack[index];
+        }
+    }
+    seen.insert(
+        scale.functions as u32,
+        (fitted.not_attributed, fitted.not_attributed),
+    );
+    let outside = fitted.places.iter().map(|place| place.outside);
+    let all = fused.samples + outside.sum::<f64>();
+    for (function, (own, on_stack)) in seen {
+        let Some(sum) = sums.get_mut(&function) else {
+            continue;
+        };
         for (figure, seen) in [(&mut sum.base, own), (&mut sum.cum, on_stack)] {
-            figure.seen += seen * ns_per_look;
-            figure.variance += ns_per_look * ns_per_look * variance(seen, looks);
-            figure.model += doubts.model * seen * ns_per_look;
+            figure.seen += seen * fused.each;
+            figure.variance += fused.each * fused.each * variance(seen, all);
         }
     }
 }
 
-/// Of a number of looks, out of all.
+/// Of a number of samples, out of all.
 pub(crate) fn variance(seen: f64, all: f64) -> f64 {
-    // Somewhere between what was seen and even odds: one look of one says little.
+    // Somewhere between what was seen and even odds: one sample of one says little.
     let share = (seen + 1.0) / (all + 2.0);
     all * share * (1.0 - share)
 }
@@ -119,18 +186,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_believed_only_where_looks_do_not_speak_against_it() {
-        let figure = |seen: f64| Figure {
+    fn an_error_is_the_clocks_where_that_is_surer_than_samples() {
+        let figure = |seen: f64, clock: f64| Figure {
             time: 1000.0,
             seen,
             variance: 100.0,
-            model: 30.0,
-            clock: 5.0,
+            probes: 30.0,
+            clock,
             whole: 40.0,
         };
-        // Two standard deviations and what probes may have moved: 50.
-        assert_eq!(figure(960.0).error(false), 5.0 + CLOCK * 1000.0);
-        assert_eq!(figure(900.0).error(false), 20.0 + 30.0 + 100.0 + 40.0);
-        assert_eq!(figure(960.0).error(true), 20.0 + 30.0 + 40.0 + 40.0);
+        // Twenty by chance.
+        assert_eq!(figure(990.0, 5.0).error(true), 20.0 + 30.0 + 40.0);
+        assert_eq!(figure(900.0, 5.0).error(true), 20.0 + 80.0 + 30.0 + 40.0);
+        let unsure = figure(990.0, 1e9).error(false);
+        assert!((89.0..=90.0).contains(&unsure), "{unsure}");
+        let sure = figure(990.0, 0.0).error(false);
+        // The clock is off by twenty from run to run, samples by ten by chance.
+        assert!((40.0 + 17.0..40.0 + 45.0).contains(&sure), "{sure}");
     }
 }

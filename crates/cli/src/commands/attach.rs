@@ -50,18 +50,29 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
-    let sidecar = |samples| Sidecar {
+    let sidecar = |mode, samples| Sidecar {
         filter: &args.filter,
         measure: &args.measure,
+        mode,
         samples,
     };
+    let mut mode = args.measure.mode(true)?;
     if args.stay {
-        sidecar(args.samples.told(&args.measure)).stay(pid)?;
+        sidecar(mode, args.samples.told(mode)).stay(pid)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let sidecar = sidecar(args.samples.wanted(&args.measure)?);
-    let mut options = live::options(&args.filter, &args.measure, &args.threads, args.follow)?;
-    options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
+    let recording = args
+        .recording
+        .build(Drop::Oldest, &args.measure, &mut mode)?;
+    let sidecar = sidecar(mode, args.samples.wanted(mode)?);
+    let mut options = live::options(
+        &args.filter,
+        &args.measure,
+        &args.threads,
+        args.follow,
+        mode,
+    )?;
+    options.recording = recording;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;

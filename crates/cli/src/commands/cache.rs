@@ -107,8 +107,16 @@ const HEAD: u64 = 8192;
 
 fn shown(place: PathBuf, directory: Option<&Directory>) -> Shown {
     let entries: Vec<Entry> = directory.map_or_else(Vec::new, |directory| {
-        let all = directory.entries().into_iter();
-        all.map(|entry| described(directory, entry)).collect()
+        let mut files: Vec<Entry> = Vec::new();
+        for entry in directory.entries() {
+            let entry = described(directory, entry);
+            // A file may have several: under other filters, and of its lines. The one that was used last comes first.
+            match files.iter_mut().find(|known| known.file == entry.file) {
+                Some(known) => known.bytes += entry.bytes,
+                None => files.push(entry),
+            }
+        }
+        files
     });
     Shown {
         directory: place,

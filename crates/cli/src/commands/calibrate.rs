@@ -39,6 +39,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// By kind of work.
+fn unseen(hidden: &[(f64, f64)]) -> String {
+    let each = hidden
+        .iter()
+        .map(|(seen, more)| format!("{more:.2} of {:.1}", seen + more));
+    format!("{} ns", each.collect::<Vec<_>>().join(", "))
+}
+
 fn describe(calibration: &Calibration) -> Vec<String> {
     let Calibration {
         inner_ns,
@@ -50,6 +58,10 @@ fn describe(calibration: &Calibration) -> Vec<String> {
         first_ns,
         far,
         look_ns,
+        counted_ns,
+        leaf_ns,
+        counted_error,
+        hidden,
         ..
     } = calibration;
     let kinds: Vec<String> = kinds_ns.iter().map(|ns| format!("{ns:.1}")).collect();
@@ -61,6 +73,15 @@ fn describe(calibration: &Calibration) -> Vec<String> {
             error * 100.0,
             (error + spread) * 100.0
         ),
+        format!(
+            "  a counted one {counted_ns:.2} ns (within {:.0}%), one of a leaf {leaf_ns:.2} ns",
+            counted_error * 100.0
+        ),
+        format!(
+            "  beside a timed call {} of the program are not seen",
+            unseen(&hidden[0])
+        ),
+        format!("  beside a counted one {}", unseen(&hidden[1])),
         format!("  {inner_ns:.2} ns in the function that is called"),
         format!("  {outer_ns:.2} ns in its caller"),
         format!("  {joint_ns:.2} ns more where a function calls others"),

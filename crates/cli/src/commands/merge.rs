@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_analysis::{combine, fill, merge, prune, summary};
+use thalweg_analysis::{combine, merge, prune, summary};
 use thalweg_model::{OutputFile, read_file};
 
-use crate::args::PruneArgs;
+use crate::args::{PruneArgs, as_shown};
 use crate::report::count;
 
 /// Put several profiles into one; combine threads that came about in the same way; prune what does not matter
@@ -44,7 +44,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let thresholds = args.prune.thresholds();
     if !thresholds.is_nothing() {
-        fill(&mut profile);
+        // What is told by costs and samples is told of whole trees.
+        profile = as_shown(profile, None, false)?;
     }
     profile = prune(profile, &thresholds);
     output.save(&profile)?;

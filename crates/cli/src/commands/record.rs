@@ -15,7 +15,7 @@ use thalweg_control::lines;
 use thalweg_control::proc::Pid;
 use thalweg_model::OutputFile;
 
-use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, parse_duration};
+use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, Mode, parse_duration};
 use crate::calibration::Calibration;
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
@@ -102,15 +102,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(_) => args.follow,
         None => !args.no_follow,
     };
-    let mut options = live::options(&args.filter, &args.measure, &args.threads, follow)?;
+    let mut mode = args.measure.mode(args.pid.is_some())?;
+    let recording = args
+        .recording
+        .build(Drop::Newest, &args.measure, &mut mode)?;
+    Calibration::ensure(args.no_calibrate || mode == Mode::NoClock, args.quiet);
+    let mut options = live::options(&args.filter, &args.measure, &args.threads, follow, mode)?;
     options.gates_suffice = args.follow;
-    options.recording = args.recording.build(Drop::Newest, &args.measure)?;
+    options.recording = recording;
     options.filter = options
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
-    Calibration::ensure(args.no_calibrate || args.measure.no_clock, args.quiet);
-    options.looking.samples = args.samples.recorded(&args.measure)?;
+    options.looking.samples = args.samples.wanted(mode)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
@@ -248,7 +252,8 @@ fn watch(
     mut each_time: impl FnMut(&mut Family, &Watch) -> anyhow::Result<Option<Duration>>,
 ) -> anyhow::Result<Reason> {
     let started = Instant::now();
-    let mut watch = Watch::new(args.quiet, !args.measure.no_clock);
+    let mode = args.measure.mode(args.pid.is_some())?;
+    let mut watch = Watch::new(args.quiet, mode == Mode::All);
     loop {
         let pause = each_time(family, &watch)?;
         if family.is_over() {

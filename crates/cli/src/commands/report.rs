@@ -209,7 +209,7 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         _ => {}
     }
     let graph = match view {
-        View::Graph => Graph::of(profile).prune(&args.prune.thresholds(), &edge_thresholds(args)),
+        View::Graph => Graph::pruned(profile, &args.prune.thresholds(), &edge_thresholds(args)),
         _ => Graph::default(),
     };
     let selection = &selection;

@@ -100,12 +100,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         serve::run(first, Some(watched), args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut options = live::options(&args.filter, &args.measure, &[], false)?;
-    options.recording = args.recording.build(Drop::Oldest, &args.measure)?;
+    let mut mode = args.measure.mode(true)?;
+    let recording = args
+        .recording
+        .build(Drop::Oldest, &args.measure, &mut mode)?;
+    let mut options = live::options(&args.filter, &args.measure, &[], false, mode)?;
+    options.recording = recording;
     let sidecar = Sidecar {
         filter: &args.filter,
         measure: &args.measure,
-        samples: args.samples.wanted(&args.measure)?,
+        mode,
+        samples: args.samples.wanted(mode)?,
     };
     let bar = AnalysisBar::new(false);
     let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;

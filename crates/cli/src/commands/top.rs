@@ -52,8 +52,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("top needs a terminal: use 'thalweg status' or 'thalweg checkpoint' in scripts");
     }
-    let options = live::options(&args.filter, &args.measure, &args.threads, false)?;
-    let samples = args.samples.wanted(&args.measure)?;
+    let mode = args.measure.mode(true)?;
+    let options = live::options(&args.filter, &args.measure, &args.threads, false, mode)?;
+    let samples = args.samples.wanted(mode)?;
     let interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);
     if let Ok((shared, _)) = detach::attached(pid) {
@@ -66,6 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let sidecar = Sidecar {
         filter: &args.filter,
         measure: &args.measure,
+        mode,
         samples,
     };
     sidecar.start(&attached)?;

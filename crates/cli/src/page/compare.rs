@@ -23,6 +23,16 @@ struct Row<'a> {
     calls: [f64; 2],
     base: [f64; 2],
     cum: [f64; 2],
+    /// How far off the differences of base and cum may be.
+    base_error: f64,
+    cum_error: f64,
+    /// Whether the difference is a change: more than the errors, and not of lower bounds.
+    calls_changed: bool,
+    base_changed: bool,
+    cum_changed: bool,
+    /// Before and after, where there may have been more calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls_at_least: Option<[bool; 2]>,
 }
 
 pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
@@ -50,6 +60,13 @@ pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
                     calls: both(&row.change.calls),
                     base: both(&row.change.base),
                     cum: both(&row.change.cum),
+                    base_error: row.change.base.limit(),
+                    cum_error: row.change.cum.limit(),
+                    calls_changed: row.change.calls.is_real(),
+                    base_changed: row.change.base.is_real(),
+                    cum_changed: row.change.cum.is_real(),
+                    calls_at_least: Some(row.change.calls.at_least)
+                        .filter(|bounds| bounds.contains(&true)),
                 }
             })
             .collect(),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thalweg_analysis::{Arc, Caller, Lineage, ThreadNumber, of_function, waited_by_context};
+use thalweg_analysis::{
+    Arc, Bounds, Caller, Lineage, ThreadNumber, of_function, waited_by_context,
+};
 use thalweg_model::Profile;
 
 use super::part::Cut;
@@ -22,8 +24,16 @@ pub struct Functions<'a> {
     name: Vec<&'a str>,
     module: Vec<u32>,
     calls: Vec<u64>,
+    /// 1 where there may have been more calls; where any is so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    at_least: Vec<u8>,
     base: Vec<u64>,
     cum: Vec<u64>,
+    /// How far off base and cum may be, where any is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    error: Vec<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cum_error: Vec<u64>,
     min: Vec<u64>,
     max: Vec<u64>,
     waited: Vec<u64>,
@@ -55,6 +65,11 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         waits_measured: *waits_measured,
         ..Functions::default()
     };
+    let bounds = Bounds::of(profile);
+    let has_errors = cut
+        .flat()
+        .iter()
+        .any(|row| row.error > 0 || row.cum_error > 0);
     for row in cut.flat() {
         let function = &profile.functions[row.function as usize];
         table.time = table.time.saturating_add(row.base);
@@ -65,6 +80,13 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         table.calls.push(row.calls);
         table.base.push(row.base);
         table.cum.push(row.cum);
+        if bounds.any() {
+            table.at_least.push(bounds.function(row.function).into());
+        }
+        if has_errors {
+            table.error.push(row.error);
+            table.cum_error.push(row.cum_error);
+        }
         table.min.push(row.min);
         table.max.push(row.max);
         table.waited.push(waits[row.function as usize]);
@@ -125,8 +147,11 @@ pub struct OneFunction<'a> {
     file: Option<&'a str>,
     line: u32,
     calls: u64,
+    at_least: bool,
     base: u64,
     cum: u64,
+    error: u64,
+    cum_error: u64,
     min: u64,
     max: u64,
     waited: u64,
@@ -151,12 +176,14 @@ struct ArcOf {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unknown: bool,
     calls: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    at_least: bool,
     base: u64,
     cum: u64,
 }
 
 impl ArcOf {
-    fn of(arc: &Arc) -> ArcOf {
+    fn of(arc: &Arc, at_least: bool) -> ArcOf {
         ArcOf {
             function: match arc.other {
                 Caller::Function(function) => Some(function),
@@ -164,6 +191,7 @@ impl ArcOf {
             },
             unknown: arc.other == Caller::Unknown,
             calls: arc.calls,
+            at_least,
             base: arc.base,
             cum: arc.cum,
         }
@@ -196,6 +224,11 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
     let names: Vec<&str> = thalweg_analysis::threads(profile)
         .map(|(_, thread)| thread.name.as_str())
         .collect();
+    let bounds = Bounds::of(profile);
+    let is_bound_child = |arc: &Arc| match arc.other {
+        Caller::Function(callee) => bounds.call(Caller::Function(function), callee),
+        Caller::Outside | Caller::Unknown => bounds.function(function),
+    };
     Ok(OneFunction {
         function,
         name: &data.name,
@@ -205,8 +238,11 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         file: data.file.as_deref(),
         line: data.line,
         calls: own.calls,
+        at_least: bounds.function(function),
         base: own.base,
         cum: own.cum,
+        error: own.error,
+        cum_error: own.cum_error,
         min: own.min,
         max: own.max,
         waited: cut.waits().0[function as usize],
@@ -216,8 +252,16 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         folded_calls: own.folded_calls,
         looks: own.looks,
         on_stack_at_attach: own.on_stack_at_attach,
-        parents: stanza.parents.iter().map(ArcOf::of).collect(),
-        children: stanza.children.iter().map(ArcOf::of).collect(),
+        parents: stanza
+            .parents
+            .iter()
+            .map(|arc| ArcOf::of(arc, bounds.call(arc.other, function)))
+            .collect(),
+        children: stanza
+            .children
+            .iter()
+            .map(|arc| ArcOf::of(arc, is_bound_child(arc)))
+            .collect(),
         not_in_callees: i64::try_from(stanza.not_in_callees).unwrap_or(i64::MAX),
         metrics: own
             .metrics
@@ -244,6 +288,9 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
 #[derive(Serialize)]
 pub struct Threads<'a> {
     duration: u64,
+    /// There may have been more calls.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    at_least: bool,
     waits_measured: bool,
     threads: Vec<ThreadOf<'a>>,
 }
@@ -305,6 +352,7 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
     let latest = threads.iter().map(|thread| thread.end).max().unwrap_or(0);
     Threads {
         duration: profile.meta.duration_ns.max(latest),
+        at_least: Bounds::of(profile).any(),
         waits_measured,
         threads,
     }

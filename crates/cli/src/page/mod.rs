@@ -24,7 +24,7 @@ mod tree;
 use std::sync::Arc;
 
 use serde::Serialize;
-use thalweg_analysis::{Diff, Part, rolled_up, summary};
+use thalweg_analysis::{Bounds, Diff, Part, rolled_up, summary};
 use thalweg_model::{Metric, Profile};
 
 pub use assets::{ICON, SCRIPT, STYLE, page};
@@ -215,7 +215,12 @@ impl Subject {
             attached: bool,
             duration: u64,
             calls: u64,
+            /// There may have been more.
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            at_least: bool,
             time: u64,
+            /// How far off it may be; 0 where that is not known.
+            error: u64,
             threads: u64,
             processes: u64,
             functions: usize,
@@ -251,7 +256,9 @@ impl Subject {
             attached: profile.meta.attached,
             duration: profile.meta.duration_ns,
             calls: figures.calls,
+            at_least: Bounds::of(profile).any(),
             time: figures.time,
+            error: report::error_of_time(profile),
             threads: figures.threads,
             processes: figures.processes,
             functions: profile.functions.len(),

@@ -3,10 +3,11 @@
 //! The page draws a datum left and one right of each name, in columns of a fixed width, so that another datum needs no other
 //! layout. Top down is the same layout with the axes exchanged.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
-use thalweg_formats::graph::{Bank, Choice, River, Width, text_width};
+use thalweg_analysis::{Bounds, Caller};
+use thalweg_formats::graph::{Bank, Choice, River, Stream, Width, text_width};
 use thalweg_layout::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 
 use super::part::Cut;
@@ -60,6 +61,13 @@ struct BoxOf {
     own: u64,
     total: u64,
     hidden: u64,
+    /// How far off own and total may be, as for the function in all, and whether there may have been more calls.
+    #[serde(skip_serializing_if = "is_zero")]
+    error: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    total_error: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    least: bool,
     waited: u64,
     rec: u32,
     threads: u64,
@@ -76,6 +84,9 @@ struct ArcOf {
     calls: u64,
     time: u64,
     width: f64,
+    /// There may have been more calls.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    least: bool,
     /// 0 onward, 1 back, 2 to itself, 3 the making of threads.
     kind: u8,
     hidden: bool,
@@ -129,7 +140,8 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
             )
         })
         .collect();
-    let placed = place(&river, &labels, &width, down);
+    let placed = place(&river, &labels, &width, down, &Bounds::of(profile));
+    let known = Known::of(cut);
     let boxes = river.banks.iter().zip(labels).zip(&placed.places);
     Ok(Answer {
         whole: river.whole,
@@ -145,7 +157,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         height: placed.height,
         down,
         boxes: boxes
-            .map(|((bank, label), place)| box_of(bank, label, place, &choice))
+            .map(|((bank, label), place)| box_of(bank, label, place, &choice, &known))
             .collect(),
         arcs: placed.arcs,
     })
@@ -199,7 +211,33 @@ fn shortened(name: &str, length: usize) -> String {
     format!("{head}\u{2026}{tail}")
 }
 
-fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice) -> BoxOf {
+/// What is known of the figures of functions beside the figures.
+struct Known {
+    bounds: Bounds,
+    errors: HashMap<u32, (u64, u64)>,
+}
+
+impl Known {
+    fn of(cut: &Cut) -> Known {
+        let rows = cut.flat().iter();
+        Known {
+            bounds: Bounds::of(cut.profile()),
+            errors: rows
+                .map(|row| (row.function, (row.error, row.cum_error)))
+                .collect(),
+        }
+    }
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice, known: &Known) -> BoxOf {
+    let errors = bank
+        .function
+        .and_then(|function| known.errors.get(&function));
+    let (error, total_error) = errors.copied().unwrap_or_default();
     let state = match bank.function {
         Some(function) if choice.closed.contains(&function) => "closed",
         Some(function) if choice.open.contains(&function) => "all",
@@ -223,6 +261,9 @@ fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice) -> BoxOf {
         own: bank.own,
         total: bank.total,
         hidden: bank.hidden,
+        error,
+        total_error,
+        least: bank.function.is_some_and(|f| known.bounds.function(f)),
         waited: bank.waited,
         rec: bank.recursion,
         threads: bank.threads,
@@ -239,7 +280,13 @@ struct Placed {
     height: f64,
 }
 
-fn place(river: &River, labels: &[Label], rule: &Width, down: bool) -> Placed {
+fn place(river: &River, labels: &[Label], rule: &Width, down: bool, bounds: &Bounds) -> Placed {
+    let is_bound = |stream: &Stream| {
+        let of = |bank: usize| river.banks[bank].function;
+        let caller = of(stream.from).map_or(Caller::Outside, Caller::Function);
+        let is_call = of(stream.to).is_some_and(|callee| bounds.call(caller, callee));
+        is_call || stream.through_hidden && bounds.any()
+    };
     let least = river
         .streams
         .iter()
@@ -302,6 +349,7 @@ fn place(river: &River, labels: &[Label], rule: &Width, down: bool) -> Placed {
                 calls: stream.calls,
                 time: stream.time,
                 width: tenths(arc.width),
+                least: is_bound(stream),
                 kind: if stream.made && kind == 0 { 3 } else { kind },
                 hidden: stream.through_hidden,
                 at,

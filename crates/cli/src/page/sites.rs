@@ -42,7 +42,8 @@ impl CallSites {
                 let caller = node
                     .parent
                     .map(|parent| thread.nodes[parent as usize].function);
-                let counts = node.recursion == 0 || node.flags.contains(NodeFlags::FOLDED);
+                let is_folded = node.parent.is_none() && node.flags.contains(NodeFlags::FOLDED);
+                let counts = node.recursion == 0 || is_folded;
                 let sums = calls.entry((node.function, caller, node.site)).or_default();
                 sums.0 = sums.0.saturating_add(node.calls);
                 sums.1 = sums.1.saturating_add(if counts { node.cum } else { 0 });

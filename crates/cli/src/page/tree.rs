@@ -3,7 +3,7 @@
 use std::collections::BinaryHeap;
 
 use serde::Serialize;
-use thalweg_analysis::{Tree, Weight};
+use thalweg_analysis::{Bounds, Tree, Weight};
 use thalweg_model::NodeFlags;
 
 use super::part::Cut;
@@ -25,6 +25,9 @@ pub struct Rows {
     function: Vec<u32>,
     weight: Vec<u64>,
     calls: Vec<u64>,
+    /// 1 where there may have been more calls; where any is so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    at_least: Vec<u8>,
     base: Vec<u64>,
     cum: Vec<u64>,
     elapsed: Vec<u64>,
@@ -69,6 +72,8 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         contexts: thread.nodes.len(),
         ..Rows::default()
     };
+    let bounds = Bounds::of(cut.profile());
+    let bounds = bounds.any().then(|| bounds.contexts(&thread.nodes));
     let by_weight = |a: &u32, b: &u32| key(*a).cmp(&key(*b));
     let mut pending: Vec<(u32, i64)> = Vec::new();
     let push = |pending: &mut Vec<(u32, i64)>, nodes: &[u32], parent: i64| {
@@ -90,6 +95,9 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         rows.function.push(node.function);
         rows.weight.push(tree.weight(index));
         rows.calls.push(node.calls);
+        if let Some(bounds) = &bounds {
+            rows.at_least.push(bounds[index as usize].into());
+        }
         rows.base.push(node.base);
         rows.cum.push(node.cum);
         rows.elapsed.push(node.elapsed);

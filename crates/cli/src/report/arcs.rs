@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::{Arc, Caller, Stanza, stanzas, summary};
+use thalweg_analysis::{Arc, Bounds, Caller, Stanza, stanzas, summary};
 use thalweg_model::Profile;
 
 use super::flat::{order, print_left_out};
@@ -67,10 +67,11 @@ pub fn print_arcs(
     }
     table = table.column("Name", Align::Left);
 
+    let bounds = Bounds::of(profile);
     for stanza in &chosen.stanzas {
         table.text("", Paint::Plain);
         let mut row =
-            |role: &str, calls: Option<u64>, base: Option<u64>, cum: u64, label: String| {
+            |role: &str, calls: Option<(u64, bool)>, base: Option<u64>, cum: u64, label: String| {
                 let paint = match role {
                     "Self" => Paint::Title,
                     _ => Paint::Plain,
@@ -79,7 +80,9 @@ pub fn print_arcs(
                     Cell::painted(role, paint),
                     Cell::painted(
                         calls
-                            .map(|made| text::calls(profile, made))
+                            .map(|(made, is_bound)| {
+                                text::at_least(is_bound, text::calls(profile, made))
+                            })
                             .unwrap_or_default(),
                         paint,
                     ),
@@ -94,13 +97,17 @@ pub fn print_arcs(
                 table.row(cells);
             };
         for (arc, label) in shown(profile, selection, stanza, &stanza.parents) {
-            row("Parent", Some(arc.calls), Some(arc.base), arc.cum, label);
+            let is_bound = bounds.call(arc.other, stanza.own.function);
+            let calls = Some((arc.calls, is_bound));
+            row("Parent", calls, Some(arc.base), arc.cum, label);
         }
         let own = &stanza.own;
         let label = printable(name(profile, own.function)).into_owned();
-        row("Self", Some(own.calls), Some(own.base), own.cum, label);
+        let calls = Some((own.calls, bounds.function(own.function)));
+        row("Self", calls, Some(own.base), own.cum, label);
         for (arc, label) in shown(profile, selection, stanza, &stanza.children) {
-            row("Child", Some(arc.calls), Some(arc.base), arc.cum, label);
+            let calls = Some((arc.calls, is_bound_child(&bounds, own.function, &arc)));
+            row("Child", calls, Some(arc.base), arc.cum, label);
         }
         if timed && let Some(unknown) = unknown_callees(stanza) {
             row("Child", None, None, unknown, "(not known)".to_string());
@@ -108,6 +115,13 @@ pub fn print_arcs(
     }
     table.print(out)?;
     print_left_out(profile, &chosen.left_out, out, style)
+}
+
+fn is_bound_child(bounds: &Bounds, own: u32, child: &Arc) -> bool {
+    match child.other {
+        Caller::Function(callee) => bounds.call(Caller::Function(own), callee),
+        Caller::Outside | Caller::Unknown => bounds.function(own),
+    }
 }
 
 /// Those with a share of the function that is worth a line, and the rest in one, so that the sums still hold.
@@ -186,6 +200,8 @@ pub fn print_arcs_json(
         function: u32,
         name: &'a str,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         cum: u64,
         parents: Vec<ArcOf<'a>>,
@@ -200,10 +216,13 @@ pub fn print_arcs_json(
         #[serde(flatten)]
         site: SiteOf<'a>,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         cum: u64,
     }
-    let arc_of = |arc: &Arc| {
+    let bounds = Bounds::of(profile);
+    let arc_of = |arc: &Arc, calls_at_least: bool| {
         let function = match arc.other {
             Caller::Function(function) => Some(function),
             Caller::Outside | Caller::Unknown => None,
@@ -213,6 +232,7 @@ pub fn print_arcs_json(
             name: function.map(|function| name(profile, function)),
             site: SiteOf::of(profile, arc.site),
             calls: arc.calls,
+            calls_at_least,
             base: arc.base,
             cum: arc.cum,
         }
@@ -222,10 +242,19 @@ pub fn print_arcs_json(
         function: stanza.own.function,
         name: name(profile, stanza.own.function),
         calls: stanza.own.calls,
+        calls_at_least: bounds.function(stanza.own.function),
         base: stanza.own.base,
         cum: stanza.own.cum,
-        parents: stanza.parents.iter().map(arc_of).collect(),
-        children: stanza.children.iter().map(arc_of).collect(),
+        parents: stanza
+            .parents
+            .iter()
+            .map(|arc| arc_of(arc, bounds.call(arc.other, stanza.own.function)))
+            .collect(),
+        children: stanza
+            .children
+            .iter()
+            .map(|arc| arc_of(arc, is_bound_child(&bounds, stanza.own.function, arc)))
+            .collect(),
         not_in_callees: unknown_callees(stanza).unwrap_or(0),
     });
     finish(

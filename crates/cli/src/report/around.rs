@@ -28,6 +28,7 @@ fn around(profile: &Profile, function: u32, direction: Direction, depth: Option<
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
         sites: profile.sites.clone(),
+        switched: profile.switched.clone(),
         processes: vec![Process {
             threads: vec![of(profile, function, depth)],
             ..Process::default()

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::{Origin, ThreadShare, of_call, of_function, threads};
+use thalweg_analysis::{Bounds, Caller, Origin, ThreadShare, of_call, of_function, threads};
 use thalweg_model::{Profile, Thread};
 
 use super::json::finish;
 use super::meant;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, cut, printable, share, time};
+use super::text::{TIME_WIDTH, at_least, count, cut, printable, share, time};
 
 /// What is to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Wanted {
         let callees = meant(profile, callee.trim())?;
         let mut wanted = Vec::new();
         for edge in thalweg_analysis::edges(profile) {
-            if let thalweg_analysis::Caller::Function(caller) = edge.caller
+            if let Caller::Function(caller) = edge.caller
                 && callers.contains(&caller)
                 && callees.contains(&edge.callee)
             {
@@ -43,6 +43,13 @@ impl Wanted {
             anyhow::bail!("'{}' never called '{}'", caller.trim(), callee.trim());
         }
         Ok(wanted)
+    }
+
+    fn is_bound(self, bounds: &Bounds) -> bool {
+        match self {
+            Wanted::Function(function) => bounds.function(function),
+            Wanted::Call { caller, callee } => bounds.call(Caller::Function(caller), callee),
+        }
     }
 
     fn shares(self, profile: &Profile) -> Vec<ThreadShare> {
@@ -68,6 +75,7 @@ pub fn print_context(
     style: Style,
 ) -> io::Result<()> {
     let all: Vec<&Thread> = threads(profile).map(|(_, thread)| thread).collect();
+    let bounds = Bounds::of(profile);
     for (number, &wanted) in wanted.iter().enumerate() {
         if number > 0 {
             writeln!(out)?;
@@ -97,7 +105,7 @@ pub fn print_context(
         for share_of in &shares {
             let mut cells = vec![
                 Cell::new(made(share_of.thread.0, share_of.origin)),
-                Cell::new(count(share_of.calls)),
+                Cell::new(at_least(wanted.is_bound(&bounds), count(share_of.calls))),
             ];
             if timed {
                 let text = format!("{} {}", time(share_of.base), share(share_of.base, whole));
@@ -163,10 +171,13 @@ pub fn print_context_json(
         pid: u32,
         tid: u32,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         cum: u64,
         contexts: u64,
     }
+    let bounds = Bounds::of(profile);
     let contexts = wanted.iter().map(|&wanted| {
         let (caller, function) = match wanted {
             Wanted::Function(function) => (None, function),
@@ -180,6 +191,7 @@ pub fn print_context_json(
             pid: share.pid,
             tid: share.tid,
             calls: share.calls,
+            calls_at_least: wanted.is_bound(&bounds),
             base: share.base,
             cum: share.cum,
             contexts: share.contexts,

@@ -9,7 +9,7 @@ use thalweg_analysis::{Change, Delta, Diff};
 use super::json::finish;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{count, counted, printable, signed_count, signed_time, time};
+use super::text::{at_least, count, counted, printable, signed_count, signed_time, time};
 
 /// What is compared, and which rows are wanted.
 pub struct Sides<'a> {
@@ -41,6 +41,16 @@ struct Rows {
 }
 
 impl Sides<'_> {
+    /// Whether times have errors, or several runs noise.
+    fn has_limits(&self) -> bool {
+        self.before + self.after > 2 || self.has_errors()
+    }
+
+    fn has_errors(&self) -> bool {
+        let functions = self.diff.functions.iter();
+        functions.clone().any(|row| row.change.base.error > 0.0)
+    }
+
     fn figure(&self, change: &Change) -> Delta {
         match self.timed {
             true => change.base,
@@ -126,7 +136,7 @@ const LONGEST_PATH: usize = 40;
 
 pub fn print_diff(sides: &Sides, out: &mut impl Write, style: Style) -> io::Result<()> {
     let whole = &sides.diff.whole;
-    let side = |label: &str, runs: usize, calls: f64, base: f64| {
+    let side = |label: &str, runs: usize, calls: f64, is_bound: bool, base: f64| {
         let mean = if runs > 1 { " on average" } else { "" };
         let time = match sides.timed {
             true => format!(", {}", time(base as u64).trim()),
@@ -135,7 +145,7 @@ pub fn print_diff(sides: &Sides, out: &mut impl Write, style: Style) -> io::Resu
         let runs = counted(runs as u64, "run", "runs");
         format!(
             "{label:<7} {runs}, {} calls{time}{mean}",
-            count(calls.round() as u64)
+            at_least(is_bound, count(calls.round() as u64))
         )
     };
     writeln!(
@@ -145,23 +155,35 @@ pub fn print_diff(sides: &Sides, out: &mut impl Write, style: Style) -> io::Resu
             "before",
             sides.before,
             whole.calls.before,
+            whole.calls.at_least[0],
             whole.base.before
         )
     )?;
     writeln!(
         out,
         "{}",
-        side("after", sides.after, whole.calls.after, whole.base.after)
+        side(
+            "after",
+            sides.after,
+            whole.calls.after,
+            whole.calls.at_least[1],
+            whole.base.after
+        )
     )?;
     if sides.before + sides.after == 2 && sides.timed {
-        let text = "one run a side: how much of a change of time is noise is not known (--before A1 A2 --after B1 B2)";
+        let text = "one run a side: +- is what the figures may be off by and what calls differ by within a run; \
+                    what runs differ by anyway is not known (--before A1 A2 --after B1 B2)";
         writeln!(out, "{}", style.paint(Paint::Aside, text))?;
     }
     writeln!(out)?;
 
     let rows = sides.rows();
     if rows.shown.is_empty() {
-        writeln!(out, "Nothing changed.")?;
+        let text = match rows.within_noise {
+            0 => "Nothing changed.",
+            _ => "No change seen.",
+        };
+        writeln!(out, "{text}")?;
     } else {
         print_table(sides, &rows, out, style)?;
     }
@@ -175,7 +197,7 @@ pub fn print_diff(sides: &Sides, out: &mut impl Write, style: Style) -> io::Resu
     }
     if rows.within_noise > 0 {
         left_out.push(format!(
-            "{} that changed within the noise",
+            "{} with no change beyond noise and errors",
             what(rows.within_noise)
         ));
     }
@@ -191,10 +213,11 @@ pub fn print_diff(sides: &Sides, out: &mut impl Write, style: Style) -> io::Resu
 
 fn print_table(sides: &Sides, rows: &Rows, out: &mut impl Write, style: Style) -> io::Result<()> {
     let noise_known = sides.before + sides.after > 2;
+    let limits_known = sides.has_limits();
     let mut table = Table::new(style);
     if sides.timed {
         table = table.column("Base", Align::Right).column("%", Align::Right);
-        if noise_known {
+        if limits_known {
             table = table.column("+-", Align::Right);
         }
         table = table
@@ -223,25 +246,26 @@ fn print_table(sides: &Sides, rows: &Rows, out: &mut impl Write, style: Style) -
                 true => Paint::Cool,
                 false => Paint::Aside,
             };
-            cells.push(Cell::painted(signed_time(base.change()), paint));
+            let change = marked(&base, signed_time(base.change()));
+            cells.push(Cell::painted(change, paint));
             cells.push(Cell::painted(relative(&base), paint));
-            if noise_known {
-                cells.push(Cell::new(
-                    base.noise.map_or(String::new(), |n| time(n as u64)),
-                ));
+            if limits_known {
+                cells.push(Cell::new(time(base.limit() as u64)));
             }
             cells.push(Cell::new(time(base.before as u64)));
             cells.push(Cell::new(time(base.after as u64)));
         }
-        cells.push(Cell::new(signed_count(calls.change())));
+        cells.push(Cell::new(marked(&calls, signed_count(calls.change()))));
         if noise_known {
             let noise = calls
                 .noise
                 .map_or(String::new(), |n| count(n.round() as u64));
             cells.push(Cell::new(noise));
         }
-        cells.push(Cell::new(count(calls.before.round() as u64)));
-        cells.push(Cell::new(count(calls.after.round() as u64)));
+        for (figure, is_bound) in [calls.before, calls.after].into_iter().zip(calls.at_least) {
+            let figure = count(figure.round() as u64);
+            cells.push(Cell::new(at_least(is_bound, figure)));
+        }
         let name = &sides.diff.names[row.name as usize];
         cells.push(Cell::new(printable(&name.module)));
         cells.push(Cell::new(match sides.contexts {
@@ -253,6 +277,14 @@ fn print_table(sides: &Sides, rows: &Rows, out: &mut impl Write, style: Style) -
     table.print(out)
 }
 
+/// `~`: a difference, but no change that was seen.
+fn marked(delta: &Delta, text: String) -> String {
+    match delta.change() != 0.0 && !delta.is_real() {
+        true => format!("~ {text}"),
+        false => text,
+    }
+}
+
 fn relative(delta: &Delta) -> String {
     if delta.before == 0.0 {
         return "new".to_string();
@@ -261,6 +293,10 @@ fn relative(delta: &Delta) -> String {
         return "gone".to_string();
     }
     format!("{:+.1}%", delta.change() * 100.0 / delta.before)
+}
+
+fn is_nothing(value: &f64) -> bool {
+    *value == 0.0
 }
 
 pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
@@ -281,7 +317,16 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         after: f64,
         change: f64,
         noise: Option<f64>,
+        /// How far off the difference may be by the errors of both sides.
+        #[serde(skip_serializing_if = "is_nothing")]
+        error: f64,
         real: bool,
+        /// The same as `real`: more than noise and errors, and not of lower bounds.
+        significant: bool,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        before_at_least: bool,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        after_at_least: bool,
     }
     #[derive(Serialize)]
     struct RowOf<'a> {
@@ -292,6 +337,8 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         calls: DeltaOf,
         base: DeltaOf,
         cum: DeltaOf,
+        /// Whether calls or own time changed more than that.
+        significant: bool,
     }
     #[derive(Serialize)]
     struct NotShown {
@@ -304,7 +351,11 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         after: delta.after,
         change: delta.change(),
         noise: delta.noise,
+        error: delta.error,
         real: delta.is_real(),
+        significant: delta.is_real(),
+        before_at_least: delta.at_least[0],
+        after_at_least: delta.at_least[1],
     };
     let names = &sides.diff.names;
     let contexts = &sides.diff.contexts;
@@ -343,6 +394,7 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
                     calls: of(&row.change.calls),
                     base: of(&row.change.base),
                     cum: of(&row.change.cum),
+                    significant: sides.is_real(&row.change),
                 })
                 .collect(),
             not_shown: NotShown {

@@ -4,13 +4,15 @@ use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use thalweg_analysis::{FunctionTotals, Summary, edges, flat, is_waiting_measured, summary};
+use thalweg_analysis::{
+    Bounds, FunctionTotals, Summary, edges, flat, is_waiting_measured, summary,
+};
 use thalweg_model::{Metric, ProbeCosts, Profile};
 
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
 use super::text::{
-    TIME_WIDTH, bytes, count, counted, printable, share, time, time_if, time_inline,
+    TIME_WIDTH, at_least, bytes, count, counted, printable, share, time, time_if, time_inline,
 };
 use super::{LeftOut, Selection, SortKey, counting, kernel, state};
 
@@ -256,6 +258,7 @@ pub fn print_rows(
             true => callers_of_each(profile),
             false => Vec::new(),
         },
+        bounds: Bounds::of(profile),
     };
     let mut table = Table::new(style);
     for &field in &fields {
@@ -290,6 +293,7 @@ struct View<'a> {
     whole: Summary,
     style: Style,
     callers: Vec<u64>,
+    bounds: Bounds,
 }
 
 impl View<'_> {
@@ -340,6 +344,10 @@ impl View<'_> {
         }
     }
 
+    fn calls(&self, row: &FunctionTotals) -> String {
+        at_least(self.bounds.function(row.function), count(row.calls))
+    }
+
     fn cell(&self, row: &FunctionTotals, field: Field) -> Cell {
         let function = &self.profile.functions[row.function as usize];
         let whole = &self.whole;
@@ -347,9 +355,9 @@ impl View<'_> {
         let ended = row.calls > 0 || row.max > 0;
         match field {
             Field::Calls if row.calls == 0 && row.looks > 0 => Cell::new("-"),
-            Field::Calls if self.profile.meta.timed => Cell::new(count(row.calls)),
+            Field::Calls if self.profile.meta.timed => Cell::new(self.calls(row)),
             Field::Calls => Cell::painted(
-                format!("{} {}", count(row.calls), share(row.calls, whole.calls)),
+                format!("{} {}", self.calls(row), share(row.calls, whole.calls)),
                 self.style.heat(row.calls, whole.calls),
             ),
             Field::Base => Cell::painted(
@@ -447,7 +455,10 @@ pub fn print_left_out(
     let text = format!(
         "not shown: {} ({}{time})",
         counted(left_out.rows, "function", "functions"),
-        counted(left_out.calls, "call", "calls"),
+        at_least(
+            Bounds::of(profile).any(),
+            counted(left_out.calls, "call", "calls")
+        ),
     );
     writeln!(out, "{}", style.paint(Paint::Aside, &text))
 }

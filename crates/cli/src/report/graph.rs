@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::{Graph, GraphEdge, GraphNode, Link, Source};
+use thalweg_analysis::{Bounds, Caller, Graph, GraphEdge, GraphNode, Link, Source};
 use thalweg_model::Profile;
 
 use super::Selection;
@@ -26,8 +26,20 @@ fn source(profile: &Profile, graph: &Graph, edge: &GraphEdge) -> String {
     match edge.from {
         Source::Start => "START".to_string(),
         Source::Unknown => "(folded: not known)".to_string(),
+        Source::Others => "(other callers)".to_string(),
         Source::Node(node) => name(profile, &graph.nodes[node as usize]),
     }
+}
+
+/// Of what pruning joined it is not known which functions were in between.
+fn is_bound(bounds: &Bounds, graph: &Graph, edge: &GraphEdge) -> bool {
+    let callee = graph.nodes[edge.to as usize].function;
+    let caller = match edge.from {
+        Source::Node(node) => Caller::Function(graph.nodes[node as usize].function),
+        Source::Start | Source::Unknown | Source::Others => Caller::Outside,
+    };
+    let is_joined = matches!(edge.link, Link::Indirect | Link::Rest);
+    is_joined && bounds.any() || bounds.call(caller, callee)
 }
 
 /// Heaviest first.
@@ -46,8 +58,10 @@ pub fn print_graph(
     style: Style,
 ) -> io::Result<()> {
     let timed = profile.meta.timed;
-    let figures = |calls: u64, base: Option<u64>, cum: u64| {
-        let mut cells = vec![Cell::new(text::calls(profile, calls))];
+    let bounds = Bounds::of(profile);
+    let figures = |calls: u64, is_bound: bool, base: Option<u64>, cum: u64| {
+        let calls = text::at_least(is_bound, text::calls(profile, calls));
+        let mut cells = vec![Cell::new(calls)];
         if timed {
             if let Some(base) = base {
                 cells.push(Cell::new(format!(
@@ -79,7 +93,8 @@ pub fn print_graph(
     }
     table = table.column("Function", Align::Left);
     for node in ordered(&graph.nodes, |node| (node.cum, node.calls), selection.limit) {
-        let mut cells = figures(node.calls, Some(node.base), node.cum);
+        let is_bound = bounds.function(node.function);
+        let mut cells = figures(node.calls, is_bound, Some(node.base), node.cum);
         cells.push(Cell::new(name(profile, node)));
         table.row(cells);
     }
@@ -95,8 +110,10 @@ pub fn print_graph(
             Link::Call => "",
             Link::Made => " (made the thread)",
             Link::Indirect => " (through pruned functions)",
+            Link::Rest => " (edges below the threshold)",
         };
-        let mut cells = figures(edge.calls, None, edge.cum);
+        let is_bound = is_bound(&bounds, graph, edge);
+        let mut cells = figures(edge.calls, is_bound, None, edge.cum);
         let to = name(profile, &graph.nodes[edge.to as usize]);
         cells.push(Cell::new(format!(
             "{} -> {to}{how}",
@@ -104,7 +121,18 @@ pub fn print_graph(
         )));
         table.row(cells);
     }
-    table.print(out)
+    table.print(out)?;
+    let hidden = |all: usize| all.saturating_sub(selection.limit.unwrap_or(all)) as u64;
+    let (nodes, edges) = (hidden(graph.nodes.len()), hidden(graph.edges.len()));
+    if nodes + edges > 0 {
+        let text = format!(
+            "not shown: {} and {}",
+            counted(nodes, "function", "functions"),
+            counted(edges, "edge", "edges")
+        );
+        writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
+    }
+    Ok(())
 }
 
 pub fn print_graph_json(
@@ -127,6 +155,8 @@ pub fn print_graph_json(
         function: u32,
         name: String,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         cum: u64,
     }
@@ -134,11 +164,14 @@ pub fn print_graph_json(
     struct EdgeOf {
         caller: String,
         callee: String,
-        /// call, made, indirect.
+        /// call, made, indirect, rest.
         link: &'static str,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         cum: u64,
     }
+    let bounds = Bounds::of(profile);
     let nodes = ordered(&graph.nodes, |node| (node.cum, node.calls), selection.limit);
     let edges = ordered(&graph.edges, |edge| (edge.cum, edge.calls), selection.limit);
     finish(
@@ -154,6 +187,7 @@ pub fn print_graph_json(
                     function: node.function,
                     name: name(profile, node),
                     calls: node.calls,
+                    calls_at_least: bounds.function(node.function),
                     base: node.base,
                     cum: node.cum,
                 })
@@ -167,8 +201,10 @@ pub fn print_graph_json(
                         Link::Call => "call",
                         Link::Made => "made",
                         Link::Indirect => "indirect",
+                        Link::Rest => "rest",
                     },
                     calls: edge.calls,
+                    calls_at_least: is_bound(&bounds, graph, edge),
                     cum: edge.cum,
                 })
                 .collect(),

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
-use thalweg_analysis::{Caller, Edge, FunctionTotals, edges, hottest_path, summary};
-use thalweg_formats::json::{Counting, Named, Sampling};
+use thalweg_analysis::{Bounds, Caller, Edge, FunctionTotals, edges, hottest_path, summary};
+use thalweg_formats::json::{Counting, Named, Sampling, Stopped};
 use thalweg_model::{NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
-use super::{LeftOut, Selection, flat, sites, state, tree};
+use super::{LeftOut, Selection, flat, held, sites, state, tree};
 
 pub fn print_summary_json(
     profile: &Profile,
@@ -27,6 +27,8 @@ pub fn print_summary_json(
         processes: u64,
         threads: u64,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         time: u64,
         #[serde(skip_serializing_if = "is_zero")]
         error: u64,
@@ -46,6 +48,9 @@ pub fn print_summary_json(
         sampling: Option<Sampling>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         counting: Vec<Counting>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slowdown: Option<f64>,
+        stopped_by_thalweg: Stopped,
         notes: &'a [String],
         #[serde(skip_serializing_if = "Named::is_empty")]
         metrics: Named,
@@ -63,12 +68,15 @@ pub fn print_summary_json(
         function: u32,
         name: &'a str,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         weight: u64,
     }
 
     let figures = summary(profile);
     let meta = &profile.meta;
     let callers = Callers::of(profile);
+    let bounds = Bounds::of(profile);
     let rows = flat::rows(profile, selection).rows;
     finish(
         out,
@@ -81,6 +89,7 @@ pub fn print_summary_json(
             processes: figures.processes,
             threads: figures.threads,
             calls: figures.calls,
+            calls_at_least: bounds.any(),
             time: figures.time,
             error: error_of_time(profile),
             functions_seen: figures.functions_seen,
@@ -97,6 +106,8 @@ pub fn print_summary_json(
             overhead_ns_per_call: meta.overhead_ns_per_call,
             sampling: Sampling::of(profile),
             counting: Counting::of(profile),
+            slowdown: held::slowdown(profile, figures.time),
+            stopped_by_thalweg: Stopped::of(profile),
             notes: &profile.notes,
             metrics: Named(profile.total_metrics()),
             hottest: rows
@@ -113,6 +124,7 @@ pub fn print_summary_json(
                         function: step.function,
                         name: &profile.functions[step.function as usize].name,
                         calls: step.calls,
+                        calls_at_least: bounds.function(step.function),
                         weight: step.weight,
                     })
                     .collect(),
@@ -201,7 +213,8 @@ impl NotShown {
 }
 
 /// The edges of the whole profile by callee.
-struct Callers(HashMap<u32, Vec<Edge>>);
+/// Edges by their callee, and which counts are lower bounds.
+struct Callers(HashMap<u32, Vec<Edge>>, Bounds);
 
 impl Callers {
     fn of(profile: &Profile) -> Callers {
@@ -209,7 +222,7 @@ impl Callers {
         for edge in edges(profile) {
             by_callee.entry(edge.callee).or_default().push(edge);
         }
-        Callers(by_callee)
+        Callers(by_callee, Bounds::of(profile))
     }
 }
 
@@ -219,6 +232,9 @@ struct Function<'a> {
     name: &'a str,
     module: &'a str,
     calls: u64,
+    /// It was off for a while: there may have been more calls.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    calls_at_least: bool,
     base: u64,
     #[serde(skip_serializing_if = "is_zero")]
     error: u64,
@@ -262,6 +278,8 @@ struct CallerOf<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unknown: bool,
     calls: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    calls_at_least: bool,
     cum: u64,
 }
 
@@ -275,6 +293,7 @@ impl<'a> Function<'a> {
             name: &function.name,
             module: &profile.modules[function.module as usize].name,
             calls: row.calls,
+            calls_at_least: callers.1.function(row.function),
             base: row.base,
             error: row.error,
             cum: row.cum,
@@ -307,6 +326,7 @@ impl<'a> Function<'a> {
                         name: caller.map(|caller| profile.functions[caller as usize].name.as_str()),
                         unknown: edge.caller == Caller::Unknown,
                         calls: edge.calls,
+                        calls_at_least: callers.1.call(edge.caller, edge.callee),
                         cum: edge.cum,
                     }
                 })
@@ -384,6 +404,8 @@ impl Serialize for RowsReport<'_> {
             #[serde(skip_serializing_if = "is_zero")]
             unwound: u64,
             calls: u64,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            calls_at_least: bool,
             base: u64,
             cum: u64,
             elapsed: u64,
@@ -405,6 +427,7 @@ impl Serialize for RowsReport<'_> {
             metrics: Named,
         }
         let ThreadReport { profile, rows } = self.0;
+        let bounds = Bounds::of(profile);
         serializer.collect_seq(rows.rows.iter().map(|row: &Row| {
             let node = &rows.thread.nodes[row.node as usize];
             Wire {
@@ -413,6 +436,7 @@ impl Serialize for RowsReport<'_> {
                 recursion: node.recursion,
                 unwound: node.unwound,
                 calls: node.calls,
+                calls_at_least: bounds.context(&rows.thread.nodes, row.node),
                 base: node.base,
                 cum: node.cum,
                 elapsed: node.elapsed,

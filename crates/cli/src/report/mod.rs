@@ -11,6 +11,7 @@ mod counting;
 mod diff;
 mod flat;
 mod graph;
+mod held;
 mod json;
 mod kernel;
 mod output;
@@ -42,8 +43,15 @@ pub use output::OutputArgs;
 pub use overview::{print_overview, print_overview_json};
 pub use state::of_row as state_of_row;
 pub use style::Style;
-pub use summary::{HOTTEST_FUNCTIONS, print_summary, print_summary_of};
-pub use text::{bytes, command_line, count, cut, printable, share, show_in, time, time_if};
+pub use summary::{HOTTEST_FUNCTIONS, error_of_time, print_summary, print_summary_of};
+
+/// How many times slower the probes made the program, where that is known.
+pub fn slowdown(profile: &thalweg_model::Profile) -> Option<f64> {
+    held::slowdown(profile, thalweg_analysis::summary(profile).time)
+}
+pub use text::{
+    at_least, bytes, command_line, count, cut, printable, share, show_in, time, time_if,
+};
 pub use threads::{ThreadOrder, print_threads, print_threads_json};
 pub use tree::print_tree;
 

@@ -4,16 +4,17 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use thalweg_analysis::{
-    Caller, Edge, Overview, SiteCalls, WaitKind, hottest_path, is_waiting_measured, summary,
+    Bounds, Caller, Edge, Overview, SiteCalls, WaitKind, hottest_path, is_waiting_measured, summary,
 };
+use thalweg_formats::json::Stopped;
 use thalweg_model::Profile;
 
 use super::json::finish;
 use super::style::{Paint, Style};
 use super::summary::{print_head, print_path};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, counted, printable, share, time, time_inline};
-use super::{Selection, flat, kernel};
+use super::text::{TIME_WIDTH, at_least, count, counted, printable, share, time, time_inline};
+use super::{Selection, flat, held, kernel};
 
 pub fn print_overview(
     profile: &Profile,
@@ -29,6 +30,7 @@ pub fn print_overview(
         style,
         limit: selection.limit.unwrap_or(usize::MAX),
         whole: figures.time,
+        bounds: Bounds::of(profile),
     };
     print_head(profile, &figures, out, style)?;
     view.print_shape(&overview, made, out)?;
@@ -56,6 +58,13 @@ struct View<'a> {
     style: Style,
     limit: usize,
     whole: u64,
+    bounds: Bounds,
+}
+
+fn module_is_bound(profile: &Profile, bounds: &Bounds, module: u32) -> bool {
+    bounds
+        .functions()
+        .any(|function| profile.functions[function as usize].module == module)
 }
 
 impl View<'_> {
@@ -134,7 +143,8 @@ impl View<'_> {
                 Caller::Function(caller) => self.name(caller),
                 Caller::Outside | Caller::Unknown => String::new(),
             };
-            let mut cells = self.figures(edge.calls, edge.cum);
+            let is_bound = self.bounds.call(edge.caller, edge.callee);
+            let mut cells = self.figures(edge.calls, is_bound, edge.cum);
             cells.push(Cell::new(format!("{caller} -> {}", self.name(edge.callee))));
             table.row(cells);
         }
@@ -151,7 +161,8 @@ impl View<'_> {
             .column("Module", Align::Left);
         for share in overview.modules.iter().take(self.limit) {
             let module = &self.profile.modules[share.module as usize];
-            let mut cells = self.figures(share.calls, share.base);
+            let is_bound = module_is_bound(self.profile, &self.bounds, share.module);
+            let mut cells = self.figures(share.calls, is_bound, share.base);
             cells.push(Cell::new(count(share.functions_seen)));
             cells.push(Cell::new(printable(&module.name)));
             table.row(cells);
@@ -176,7 +187,10 @@ impl View<'_> {
                 names.push_str(", ...");
             }
             table.row(vec![
-                Cell::new(count(cycle.calls)),
+                Cell::new(at_least(
+                    cycle.functions.iter().any(|&f| self.bounds.function(f)),
+                    count(cycle.calls),
+                )),
                 Cell::new(count(cycle.functions.len() as u64)),
                 Cell::new(names),
             ]);
@@ -257,8 +271,8 @@ impl View<'_> {
         }
     }
 
-    fn figures(&self, calls: u64, ns: u64) -> Vec<Cell> {
-        let mut cells = vec![Cell::new(count(calls))];
+    fn figures(&self, calls: u64, is_bound: bool, ns: u64) -> Vec<Cell> {
+        let mut cells = vec![Cell::new(at_least(is_bound, count(calls)))];
         if self.profile.meta.timed {
             let text = format!("{} {}", time(ns), share(ns, self.whole));
             cells.push(Cell::new(text));
@@ -291,6 +305,8 @@ pub fn print_overview_json(
         threads: u64,
         threads_by_level: Vec<u64>,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         time: u64,
         waited: u64,
         functions_seen: u64,
@@ -302,6 +318,9 @@ pub fn print_overview_json(
         folded_calls: u64,
         pruned_contexts: u64,
         pruned_calls: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slowdown: Option<f64>,
+        stopped_by_thalweg: Stopped,
         #[serde(skip_serializing_if = "Option::is_none")]
         direct_calls: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -334,6 +353,8 @@ pub fn print_overview_json(
         function: u32,
         name: &'a str,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         cum: u64,
         threads: u32,
@@ -343,11 +364,15 @@ pub fn print_overview_json(
         caller: &'a str,
         callee: &'a str,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         cum: u64,
     }
     #[derive(Serialize)]
     struct CycleOf<'a> {
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         functions: Vec<&'a str>,
     }
     #[derive(Serialize)]
@@ -355,6 +380,8 @@ pub fn print_overview_json(
         name: &'a str,
         functions_seen: u64,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
     }
     #[derive(Serialize)]
@@ -371,6 +398,7 @@ pub fn print_overview_json(
     let name = |function: u32| profile.functions[function as usize].name.as_str();
     let figures = summary(profile);
     let overview = Overview::of(profile);
+    let bounds = Bounds::of(profile);
     let limit = selection.limit.unwrap_or(usize::MAX);
     let hottest_edges = overview.hottest_edges.iter().take(limit);
     finish(
@@ -384,6 +412,7 @@ pub fn print_overview_json(
             threads: figures.threads,
             threads_by_level: overview.threads_by_level,
             calls: figures.calls,
+            calls_at_least: bounds.any(),
             time: figures.time,
             waited: overview
                 .waits
@@ -398,6 +427,8 @@ pub fn print_overview_json(
             folded_calls: figures.folded_calls,
             pruned_contexts: profile.meta.pruned.contexts,
             pruned_calls: profile.meta.pruned.calls,
+            slowdown: held::slowdown(profile, figures.time),
+            stopped_by_thalweg: Stopped::of(profile),
             direct_calls: made.map(|made| made.direct),
             indirect_calls: made.map(|made| made.indirect),
             call_sites: made.map(|made| made.sites),
@@ -415,6 +446,7 @@ pub fn print_overview_json(
                     function: row.function,
                     name: name(row.function),
                     calls: row.calls,
+                    calls_at_least: bounds.function(row.function),
                     base: row.base,
                     cum: row.cum,
                     threads: row.threads,
@@ -426,6 +458,7 @@ pub fn print_overview_json(
                         caller: name(caller),
                         callee: name(edge.callee),
                         calls: edge.calls,
+                        calls_at_least: bounds.call(edge.caller, edge.callee),
                         cum: edge.cum,
                     }),
                     Caller::Outside | Caller::Unknown => None,
@@ -436,6 +469,7 @@ pub fn print_overview_json(
                 .iter()
                 .map(|cycle| CycleOf {
                     calls: cycle.calls,
+                    calls_at_least: cycle.functions.iter().any(|&f| bounds.function(f)),
                     functions: cycle.functions.iter().map(|&f| name(f)).collect(),
                 })
                 .collect(),
@@ -446,6 +480,7 @@ pub fn print_overview_json(
                     name: &profile.modules[share.module as usize].name,
                     functions_seen: share.functions_seen,
                     calls: share.calls,
+                    calls_at_least: module_is_bound(profile, &bounds, share.module),
                     base: share.base,
                 })
                 .collect(),

@@ -3,16 +3,17 @@
 use std::io::{self, Write};
 
 use thalweg_analysis::{
-    HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost, waits,
+    Bounds, HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost,
+    waits,
 };
 use thalweg_model::{Metric, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{
-    TIME_WIDTH, bytes, calls, command_line, count, counted, cut, nanoseconds, printable, share,
-    time, time_inline,
+    TIME_WIDTH, at_least, bytes, calls, command_line, count, counted, cut, nanoseconds, printable,
+    share, time, time_inline,
 };
-use super::{Selection, SortKey, counting, flat, kernel, state};
+use super::{Selection, SortKey, counting, flat, held, kernel, state};
 
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
@@ -166,7 +167,7 @@ pub fn print_head(
         "calls",
         format!(
             "{} in {} of {}",
-            count(figures.calls),
+            at_least(Bounds::of(profile).any(), count(figures.calls)),
             counted(figures.threads, "thread", "threads"),
             counted(figures.processes, "process", "processes"),
         ),
@@ -266,6 +267,15 @@ pub fn print_head(
             ),
         )?;
     }
+    if let Some(factor) = held::slowdown(profile, figures.time) {
+        line(
+            "slowdown",
+            format!("{factor:.2} x on a processor, by the probes' cost that was taken out"),
+        )?;
+    }
+    if let Some(text) = held::stopped(&meta.held) {
+        line("stopped", text)?;
+    }
     if let Some(text) = state::summary(profile) {
         line("switched", text)?;
     }
@@ -306,9 +316,10 @@ pub fn print_path(
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
 
     let runs = runs(&path.steps);
+    let bounds = Bounds::of(profile);
     let calls_width = runs
         .iter()
-        .map(|run| calls(profile, run.calls).len())
+        .map(|run| run_calls(profile, &bounds, run).len())
         .fold("Calls".len(), usize::max);
     let cum_head = if timed {
         format!("{:>TIME_WIDTH$}  ", "Cum")
@@ -353,7 +364,7 @@ pub fn print_path(
         writeln!(
             out,
             "{:>calls_width$}  {cum}{share}  {:indent$}{name}",
-            calls(profile, run.calls),
+            run_calls(profile, &bounds, run),
             "",
         )?;
     }
@@ -363,6 +374,11 @@ pub fn print_path(
         writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
     }
     Ok(())
+}
+
+fn run_calls(profile: &Profile, bounds: &Bounds, run: &Run) -> String {
+    let is_bound = bounds.function(run.first.function);
+    at_least(is_bound, calls(profile, run.calls))
 }
 
 fn runs(steps: &[HotStep]) -> Vec<Run> {

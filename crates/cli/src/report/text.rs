@@ -22,7 +22,6 @@ pub fn count(value: u64) -> String {
     grouped
 }
 
-/// `1 thread`, `3 threads`.
 /// Calls, where it may be that there were some and nobody counted them.
 pub fn calls(profile: &Profile, value: u64) -> String {
     match value {
@@ -31,6 +30,15 @@ pub fn calls(profile: &Profile, value: u64) -> String {
     }
 }
 
+/// `>= 2,732`: there may have been more.
+pub fn at_least(is_bound: bool, text: String) -> String {
+    match is_bound && text != "-" {
+        true => format!(">= {text}"),
+        false => text,
+    }
+}
+
+/// `1 thread`, `3 threads`.
 pub fn counted(value: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { many })
 }

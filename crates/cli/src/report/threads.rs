@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use thalweg_analysis::{Lineage, Origin, ThreadNumber, summary, threads};
+use thalweg_analysis::{Bounds, Lineage, Origin, ThreadNumber, summary, threads};
 use thalweg_model::{KernelCounts, Process, Profile, Thread};
 
 use super::context::{made, made_in};
@@ -13,7 +13,7 @@ use super::json::finish;
 use super::processes::{ProcessOf, print_processes};
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, count, counted, nanoseconds, printable, share, time};
+use super::text::{TIME_WIDTH, at_least, count, counted, nanoseconds, printable, share, time};
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadOrder {
@@ -94,6 +94,7 @@ pub fn print_threads(
     let rows = rows(profile, order);
     let timed = profile.meta.timed;
     let whole = summary(profile);
+    let is_bound = Bounds::of(profile).any();
     let mut table = Table::new(style)
         .column("Made", Align::Left)
         .column("Level", Align::Right)
@@ -134,7 +135,7 @@ pub fn print_threads(
             Cell::new(thread.tid.to_string()),
             Cell::new(nanoseconds(thread.start_ns)),
             Cell::new(nanoseconds(thread.end_ns)),
-            Cell::new(count(row.calls)),
+            Cell::new(at_least(is_bound, count(row.calls))),
         ];
         if timed {
             let text = format!("{} {}", time(row.base), share(row.base, whole.time));
@@ -210,6 +211,8 @@ pub fn print_threads_json(
         start: u64,
         end: u64,
         calls: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        calls_at_least: bool,
         base: u64,
         contexts: usize,
         busiest: Option<u32>,
@@ -226,6 +229,7 @@ pub fn print_threads_json(
         involuntary_switches: u64,
     }
     let rows = rows(profile, order);
+    let is_bound = Bounds::of(profile).any();
     let shown = limit.unwrap_or(rows.len()).min(rows.len());
     let threads = rows[..shown].iter().map(|row| ThreadOf {
         thread: row.number.0,
@@ -238,6 +242,7 @@ pub fn print_threads_json(
         start: row.thread.start_ns,
         end: row.thread.end_ns,
         calls: row.calls,
+        calls_at_least: is_bound,
         base: row.base,
         contexts: row.thread.nodes.len(),
         busiest: row.busiest,

@@ -5,12 +5,14 @@
 use std::cmp::{Ordering, Reverse};
 use std::io::{self, Write};
 
-use thalweg_analysis::{Tree, Weight, summary, threads};
+use thalweg_analysis::{Bounds, Tree, Weight, summary, threads};
 use thalweg_model::{Metric, Node, NodeFlags, NodeMetrics, Process, Profile, Thread};
 
 use super::sites::at_site;
 use super::style::{Paint, Style};
-use super::text::{TIME_WIDTH, bytes, count, counted, cut, printable, share, time, time_inline};
+use super::text::{
+    TIME_WIDTH, at_least, bytes, count, counted, cut, printable, share, time, time_inline,
+};
 use super::threads::others;
 use super::{LeftOut, Selection, SortKey};
 
@@ -219,7 +221,8 @@ pub fn print_tree_of(
     let rows = rows_of(profile, selection, whole);
     let meta = &profile.meta;
     let alloc = meta.weighed_by.is_none() && meta.metrics.contains(&Metric::AllocBytes);
-    let widths = Widths::of(&rows, meta.timed, alloc, style);
+    let bounds = Bounds::of(profile);
+    let widths = Widths::of(&rows, meta.timed, alloc, &bounds, style);
     for (number, thread) in rows
         .threads
         .iter()
@@ -233,7 +236,17 @@ pub fn print_tree_of(
         writeln!(out, "{}", style.paint(Paint::Title, &title))?;
         writeln!(out, "{}", style.paint(Paint::Title, &widths.head()))?;
         for row in &thread.rows {
-            print_row(profile, thread.thread, row, whole, &widths, out, style)?;
+            let calls = shown_calls(&bounds, thread.thread, row);
+            print_row(
+                profile,
+                thread.thread,
+                row,
+                calls,
+                whole,
+                &widths,
+                out,
+                style,
+            )?;
         }
     }
     print_left_out(profile, selection, &rows.left_out, out, style)
@@ -270,19 +283,18 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(rows: &Rows, timed: bool, alloc: bool, style: Style) -> Widths {
-        let (mut level, mut recursion, mut calls) = (0, 0, 0);
+    fn of(rows: &Rows, timed: bool, alloc: bool, bounds: &Bounds, style: Style) -> Widths {
+        let (mut level, mut recursion, mut calls) = (0, 0, "Calls".len());
         for thread in &rows.threads {
             for row in &thread.rows {
                 let node = &thread.thread.nodes[row.node as usize];
                 level = level.max(row.level);
                 recursion = recursion.max(node.recursion);
-                calls = calls.max(node.calls);
+                calls = calls.max(shown_calls(bounds, thread.thread, row).len());
             }
         }
         let level = level.to_string().len().max("Level".len());
         let recursion = recursion.to_string().len().max("RL".len());
-        let calls = count(calls).len().max("Calls".len());
         let times = if timed { 2 * (TIME_WIDTH + 2) + 7 } else { 0 };
         let sizes = if alloc { 2 * (SIZE_WIDTH + 2) } else { 0 };
         let before = level + 2 + recursion + 2 + calls + 2 + times + sizes;
@@ -325,10 +337,20 @@ impl Widths {
     }
 }
 
+fn shown_calls(bounds: &Bounds, thread: &Thread, row: &Row) -> String {
+    let node = &thread.nodes[row.node as usize];
+    match node.calls {
+        0 if node.flags.contains(NodeFlags::LOOKED) => "-".into(),
+        calls => at_least(bounds.context(&thread.nodes, row.node), count(calls)),
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
 fn print_row(
     profile: &Profile,
     thread: &Thread,
     row: &Row,
+    calls: String,
     whole: u64,
     widths: &Widths,
     out: &mut impl Write,
@@ -337,16 +359,13 @@ fn print_row(
     let node = &thread.nodes[row.node as usize];
     write!(
         out,
-        "{:>level$}  {:>recursion$}  {:>calls$}  ",
+        "{:>level$}  {:>recursion$}  {:>width$}  ",
         row.level,
         node.recursion,
-        match node.calls {
-            0 if node.flags.contains(NodeFlags::LOOKED) => "-".into(),
-            calls => count(calls),
-        },
+        calls,
         level = widths.level,
         recursion = widths.recursion,
-        calls = widths.calls,
+        width = widths.calls,
     )?;
     if widths.timed {
         let cum_share = share(node.cum, whole);
@@ -386,7 +405,7 @@ fn print_row(
 }
 
 fn marks(node: &Node) -> String {
-    let state = if node.flags.contains(NodeFlags::FOLDED) {
+    let state = if node.flags.contains(NodeFlags::FOLDED) && node.calls > 0 {
         " [folded: callers unknown]"
     } else if node
         .flags
@@ -443,7 +462,10 @@ fn print_left_out(
     let text = format!(
         "not shown: {} ({}{base}), {}",
         counted(left_out.rows, "context", "contexts"),
-        counted(left_out.calls, "call", "calls"),
+        at_least(
+            Bounds::of(profile).any(),
+            counted(left_out.calls, "call", "calls")
+        ),
         why.join(" or "),
     );
     writeln!(out, "\n{}", style.paint(Paint::Aside, &text))

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::Row;
 use super::{Span, State, View};
-use crate::report::{count, cut, printable, share, time, time_if};
+use crate::report::{at_least, count, cut, printable, share, time, time_if};
 
 const KEYS: &str =
     "1 functions  2 tree  3 threads   s sort  / search  space freeze  d now/total  ? help  q quit";
@@ -82,7 +82,10 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
             "recorded"
         },
         time(profile.meta.duration_ns).trim(),
-        count(summary.calls),
+        at_least(
+            thalweg_analysis::Bounds::of(profile).any(),
+            count(summary.calls)
+        ),
         rate.map_or(String::new(), |rate| format!(" ({}/s)", count(rate as u64))),
         count(summary.threads),
         count(summary.contexts),
@@ -194,6 +197,7 @@ fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, figures: Figures)
 
 fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Line<'static> {
     let calls = row.calls.map_or_else(|| "-".to_owned(), count);
+    let calls = at_least(row.at_least, calls);
     let mut parts = vec![Text::raw(format!("{calls:>14}  "))];
     let timed = |ns: u64| {
         let heat = match whole {

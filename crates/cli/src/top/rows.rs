@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
-use thalweg_analysis::{FunctionTotals, Tree, Weight, flat};
+use thalweg_analysis::{Bounds, FunctionTotals, Tree, Weight, flat};
 use thalweg_model::{NodeFlags, ProbeState, Profile, Thread};
 
 use super::{Sort, Span, State, View};
@@ -39,6 +39,8 @@ pub struct Row {
     pub module: String,
     /// None where nobody counted them, and only looks tell of it.
     pub calls: Option<u64>,
+    /// There may have been more.
+    pub at_least: bool,
     pub base: u64,
     /// How far off that may be, where it is not just what was measured.
     pub error: u64,
@@ -78,6 +80,7 @@ fn since(state: &State) -> Option<&Profile> {
 
 fn functions(state: &State) -> Vec<Row> {
     let profile = &state.profile;
+    let bounds = Bounds::of(profile);
     let before: HashMap<u32, FunctionTotals> = since(state)
         .map(|before| {
             flat(before)
@@ -101,6 +104,7 @@ fn functions(state: &State) -> Vec<Row> {
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),
                 calls: is_counted.then_some(row.calls.saturating_sub(old.calls)),
+                at_least: bounds.function(row.function),
                 base: row.base.saturating_sub(old.base),
                 error: row.error,
                 cum: row.cum.saturating_sub(old.cum),
@@ -127,6 +131,7 @@ fn threads(state: &State) -> Vec<Row> {
             .collect()
     };
     let before = since(state).map(sums).unwrap_or_default();
+    let bounds = Bounds::of(&state.profile);
     let mut rows: Vec<Row> = thalweg_analysis::threads(&state.profile)
         .filter(|(_, thread)| matches(&state.search, &thread.name))
         .map(|(process, thread)| {
@@ -140,6 +145,7 @@ fn threads(state: &State) -> Vec<Row> {
                 name: format!("{} {}", thread.tid, thread.name),
                 module: format!("{} contexts", thread.nodes.len()),
                 calls: Some(calls.saturating_sub(old_calls)),
+                at_least: bounds.any(),
                 base,
                 error: 0,
                 cum: base,
@@ -190,6 +196,7 @@ fn tree(state: &State) -> Vec<Row> {
         false => Weight::Calls,
     };
     let before = since(state).map(by_context).unwrap_or_default();
+    let bounds = Bounds::of(profile);
     let mut rows = Vec::new();
     for (process, thread) in thalweg_analysis::threads(profile) {
         let id = RowId::of_thread(process.pid, thread.tid);
@@ -208,6 +215,7 @@ fn tree(state: &State) -> Vec<Row> {
             name: format!("thread {} {}", thread.tid, thread.name),
             module: String::new(),
             calls: Some(calls),
+            at_least: bounds.any(),
             base,
             error: 0,
             cum: base,
@@ -231,6 +239,7 @@ fn tree(state: &State) -> Vec<Row> {
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),
                 calls: is_counted.then_some(data.calls.saturating_sub(old.0)),
+                at_least: bounds.context(tree.nodes, node),
                 base: data.base.saturating_sub(old.1),
                 error: 0,
                 cum: data.cum.saturating_sub(old.2),

@@ -171,7 +171,7 @@ fn a_container_is_recorded_from_outside() {
 fn a_container_is_attached_and_detached_from_outside() {
     let (live, id) = live_container("1");
     let before = executable_mappings(id);
-    succeed(&["attach", &id.to_string()]);
+    succeed(&["attach", "--budget", "off", &id.to_string()]);
     assert_patched(&before, &executable_mappings(id));
     succeed(&["detach", &id.to_string()]);
     assert_restored(&before, &executable_mappings(id));

@@ -15,7 +15,7 @@ const STEPS: u64 = 12_345;
 /// Attached, and it has worked.
 fn worked() -> Live {
     let mut live = Live::ready(&Build::simple("dying.c").path, &[]);
-    succeed(&["attach", "-q", &live.id()]);
+    succeed(&["attach", "--budget", "off", "-q", &live.id()]);
     assert!(live.ask(&format!("work {STEPS}")).starts_with("done"));
     live
 }
@@ -78,7 +78,7 @@ fn a_target_that_dies_after_the_attach_leaves_what_it_counted() {
         let ended = left["ended"].as_str().expect("text");
         assert!([words, "has ended"].contains(&ended), "{how}: {left}");
         assert!(left["calls"].as_u64() > Some(STEPS), "{left}");
-        let report = succeed(&["report", "-p", &id]);
+        let report = succeed(&["report", "--flat", "-p", &id]);
         assert!(report.contains("step"), "{report}");
         let file = scratch.join("left.thalweg");
         succeed(&["detach", &id, "-q", "-o", name(&file)]);
@@ -121,7 +121,7 @@ fn a_detach_onto_a_full_disk_loses_nothing() {
     let scratch = Scratch::new();
     let mut live = Live::ready(&Build::simple("dying.c").path, &[]);
     let before = live.text();
-    succeed(&["attach", "-q", &live.id()]);
+    succeed(&["attach", "--budget", "off", "-q", &live.id()]);
     live.ask(&format!("work {STEPS}"));
     let message = refuse(&["detach", "-q", &live.id(), "-o", "/dev/full"]);
     assert!(message.contains("No space left"), "{message}");
@@ -145,7 +145,18 @@ fn a_recording_onto_a_full_disk_loses_nothing() {
     let scratch = Scratch::new();
     let mut live = Live::ready(&Build::simple("dying.c").path, &[]);
     let (id, file) = (live.id(), scratch.join("kept.thalweg"));
-    let message = refuse(&["record", "-q", "-p", &id, "-d", "200ms", "-o", "/dev/full"]);
+    let message = refuse(&[
+        "record",
+        "--budget",
+        "off",
+        "-q",
+        "-p",
+        &id,
+        "-d",
+        "200ms",
+        "-o",
+        "/dev/full",
+    ]);
     assert!(message.contains("No space left"), "{message}");
     succeed(&["detach", "-q", &id, "-o", name(&file)]);
     export(&file);

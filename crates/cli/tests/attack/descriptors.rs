@@ -18,7 +18,7 @@ fn attach_while_swapped(other: &str, mut check: impl FnMut()) {
     let mut swaps = 0;
     // Until the attack has come off a few times, as far as this machine lets it.
     for round in 0..in_short_or_long(20, 200) {
-        let output = thalweg(&["attach", "-q", &live.id()]);
+        let output = thalweg(&["attach", "--budget", "off", "-q", &live.id()]);
         check();
         live.assert_healthy();
         if output.status.success() {

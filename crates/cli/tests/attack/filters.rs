@@ -65,7 +65,7 @@ pub fn survives_attached(program: &Program, arguments: &[&str]) {
     arguments.push("stays");
     let mut live = Live::ready(&program.path, &arguments);
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     assert_eq!(live.ask("go"), "done", "{arguments:?}");
     succeed(&["detach", &live.id()]);
     let (changed, _) = compare(&before, &live.text());
@@ -80,7 +80,10 @@ pub fn survives_attached(program: &Program, arguments: &[&str]) {
 pub fn is_refused(program: &Program, how: &str, reason: &str) {
     let mut live = Live::ready(&program.path, &[how, "wrapper"]);
     let before = live.text();
-    for command in [&["attach"][..], &["record", "--duration", "1", "-p"]] {
+    for command in [
+        &["attach", "--budget", "off"][..],
+        &["record", "--duration", "1", "-p"],
+    ] {
         let id = live.id();
         let mut arguments = command.to_vec();
         arguments.push(&id);

@@ -76,10 +76,15 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// `record -p` in the background, from when on the target is patched.
 fn record(target: &Target, file: &Path, options: &[&str]) -> Child {
+    let all = match options.contains(&"--budget") {
+        true => &[][..],
+        false => &["--budget", "off"],
+    };
     let child = command()
         .args(["record", "--no-report", "-p", &target.live.id(), "-o"])
         .arg(file)
         .args(options)
+        .args(all)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -165,7 +170,7 @@ fn a_budget_does_not_hold_up_the_others_for_a_thread_that_does_not_stop() {
     target.freeze("D");
     // Attaching is refused meanwhile, and nothing is left behind.
     let before = target.live.text();
-    let message = refuse(&["attach", &target.live.id()]);
+    let message = refuse(&["attach", "--budget", "off", &target.live.id()]);
     assert!(message.contains("state D"), "{message}");
     assert_restored(&before, &target.live.text());
     drop(frozen);

@@ -49,8 +49,16 @@ fn a_valgrind_that_runs_is_refused_and_not_touched() {
     let mut live = Live::spawn(&mut valgrind);
     assert_eq!(live.line(), "ready");
     for arguments in [
-        &["attach", &live.id()][..],
-        &["record", "-o", "/dev/null", "-p", &live.id()],
+        &["attach", "--budget", "off", &live.id()][..],
+        &[
+            "record",
+            "--budget",
+            "off",
+            "-o",
+            "/dev/null",
+            "-p",
+            &live.id(),
+        ],
     ] {
         let message = refuse(arguments);
         assert!(message.contains("valgrind"), "{message}");

@@ -26,7 +26,7 @@ fn five_hundred_threads_are_attached_switched_and_detached_and_all_go_on() {
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
     for _ in 0..2 {
-        succeed(&["attach", &live.id()]);
+        succeed(&["attach", "--budget", "off", &live.id()]);
         let earlier = calls(&mut live);
         let deadline = Instant::now() + Duration::from_secs(60);
         // Two rounds begin and end while everything is counted.

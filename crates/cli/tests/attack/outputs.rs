@@ -84,7 +84,7 @@ fn a_killed_recording_leaves_no_file() {
     let live = Live::ready(&Build::simple("dying.c").path, &[]);
     let before = live.text();
     let mut recording = command()
-        .args(["record", "-q", "-p", &live.id(), "-o"])
+        .args(["record", "--budget", "off", "-q", "-p", &live.id(), "-o"])
         .arg(scratch.join("out.thalweg"))
         .stdin(Stdio::null())
         .spawn()

@@ -65,7 +65,15 @@ fn readers(mode: &str) {
     let file = file.to_str().expect("a path");
     let mut live = start(mode, "300");
     let id = live.id();
-    succeed(&["attach", &id, "--rule", "work", "--call-sites"]);
+    succeed(&[
+        "attach",
+        "--budget",
+        "off",
+        &id,
+        "--rule",
+        "work",
+        "--call-sites",
+    ]);
     assert_eq!(live.line(), "scribbling");
     for _ in 0..in_short_or_long(1, 20) {
         survives(mode, &["status", &id]);
@@ -117,6 +125,8 @@ fn a_recording_of_calls_survives_it() {
             mode,
             &[
                 "record",
+                "--budget",
+                "off",
                 "-p",
                 &live.id(),
                 "--rule",

@@ -39,7 +39,8 @@ fn attach_status_checkpoint_detach() {
     let scratch = Scratch::new();
     let file = |name: &str| scratch.join(name).to_str().expect("UTF-8").to_owned();
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    // Under a budget, which is the default, functions that are called all the time go off.
+    succeed(&["attach", "--budget", "off", &live.id()]);
     live.assert_healthy();
     assert_patched(&before, &live.text());
     let status = succeed(&["status", &live.id()]);
@@ -79,7 +80,16 @@ fn record_a_process_for_a_while() {
     let before = live.text();
     let started = Instant::now();
     let output = command()
-        .args(["record", "-p", &live.id(), "-d", "500ms", "-o"])
+        .args([
+            "record",
+            "--budget",
+            "off",
+            "-p",
+            &live.id(),
+            "-d",
+            "500ms",
+            "-o",
+        ])
         .arg(&file)
         .stdin(Stdio::null())
         .output()
@@ -117,6 +127,8 @@ fn only_chosen_threads_are_counted() {
     let (first, second) = (chosen[0].to_string(), chosen[1].to_string());
     let arguments = [
         "record",
+        "--budget",
+        "off",
         "-p",
         &live.id(),
         "-t",
@@ -158,7 +170,17 @@ fn only_chosen_threads_are_counted() {
 fn a_thread_that_is_not_there_is_refused() {
     let live = torture();
     let before = live.text();
-    let message = refuse(&["record", "-p", &live.id(), "-t", "1", "-d", "100ms"]);
+    let message = refuse(&[
+        "record",
+        "--budget",
+        "off",
+        "-p",
+        &live.id(),
+        "-t",
+        "1",
+        "-d",
+        "100ms",
+    ]);
     assert!(
         message.contains('1') && message.contains("thread"),
         "{message}"
@@ -171,10 +193,10 @@ fn a_thread_that_is_not_there_is_refused() {
 fn a_second_attach_is_refused_and_leaves_the_first_alone() {
     let live = torture();
     let before = live.text();
-    succeed(&["attach", &live.id()]);
-    let message = refuse(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
+    let message = refuse(&["attach", "--budget", "off", &live.id()]);
     assert!(message.contains("already"), "{message}");
-    let message = refuse(&["record", "-p", &live.id(), "-d", "100ms"]);
+    let message = refuse(&["record", "--budget", "off", "-p", &live.id(), "-d", "100ms"]);
     assert!(message.contains("already"), "{message}");
     succeed(&["status", &live.id()]);
     succeed(&["detach", &live.id()]);
@@ -255,7 +277,7 @@ fn a_stopped_process_stays_stopped() {
     let before = live.text();
     live.send(Signal::SIGSTOP);
     std::thread::sleep(Duration::from_millis(100));
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     assert!(stays_stopped(&live), "the process runs after the attach");
     succeed(&["detach", &live.id()]);
     assert!(stays_stopped(&live), "the process runs after the detach");
@@ -273,7 +295,18 @@ fn a_part_of_a_file_that_is_mapped_twice_is_one_module_and_a_copy() {
     let scratch = Scratch::new();
     let file = scratch.join("twice.thalweg");
     let name = file.to_str().expect("UTF-8");
-    succeed(&["record", "-p", &live.id(), "-d", "200ms", "-q", "-o", name]);
+    succeed(&[
+        "record",
+        "--budget",
+        "off",
+        "-p",
+        &live.id(),
+        "-d",
+        "200ms",
+        "-q",
+        "-o",
+        name,
+    ]);
     assert!(export(&file).calls_by_name()["sum"] > 100);
     assert_restored(&before, &live.text());
     assert_ends_well(live);

@@ -19,7 +19,10 @@ const NOBODY: u32 = 65534;
 
 #[track_caller]
 fn refused_everywhere(pid: &str, words: &[&str]) {
-    for arguments in [&["attach", pid][..], &["record", "-p", pid, "-d", "100ms"]] {
+    for arguments in [
+        &["attach", "--budget", "off", pid][..],
+        &["record", "-p", pid, "-d", "100ms"],
+    ] {
         let message = refuse(arguments);
         assert!(
             words
@@ -114,7 +117,7 @@ fn a_seccomp_filter_that_allows_what_is_needed() {
     let mut live = Live::ready(&program.path, &["lenient"]);
     let before = live.text();
     if own.contains("Seccomp:\t0") {
-        succeed(&["attach", &live.id()]);
+        succeed(&["attach", "--budget", "off", &live.id()]);
         live.assert_healthy();
         succeed(&["detach", &live.id()]);
     } else {
@@ -129,7 +132,7 @@ fn a_seccomp_filter_that_comes_while_attached() {
     let program = Build::simple("confined.c");
     let mut live = Live::ready(&program.path, &["late"]);
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     assert_eq!(live.ask("go"), "shut");
     let output = thalweg(&["detach", &live.id()]);
     assert!(output.status.success(), "{}", text(&output));
@@ -151,7 +154,7 @@ fn memory_that_is_never_both_writable_and_executable() {
         }
         assert_eq!(line, "ready");
         let before = live.text();
-        succeed(&["attach", &live.id()]);
+        succeed(&["attach", "--budget", "off", &live.id()]);
         live.assert_healthy();
         succeed(&["detach", &live.id()]);
         assert_restored(&before, &live.text());
@@ -192,7 +195,7 @@ fn another_users_process_and_ones_own() {
 
     let roots = Live::ready(&target, &[]);
     let before = roots.text();
-    let output = as_nobody(&["attach", &roots.id()]);
+    let output = as_nobody(&["attach", "--budget", "off", &roots.id()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
     let message = String::from_utf8_lossy(&output.stderr).to_lowercase();
     assert!(
@@ -207,6 +210,8 @@ fn another_users_process_and_ones_own() {
     let file = folder.join("out.thalweg");
     let output = as_nobody(&[
         "record",
+        "--budget",
+        "off",
         "-p",
         &own.id(),
         "-d",
@@ -234,6 +239,8 @@ fn outputs_that_cannot_be_written() {
     let missing = scratch.join("no/such/folder/out.thalweg");
     let message = refuse(&[
         "record",
+        "--budget",
+        "off",
         "-p",
         &live.id(),
         "-d",
@@ -244,6 +251,8 @@ fn outputs_that_cannot_be_written() {
     assert!(message.contains("no/such/folder"), "{message}");
     let message = refuse(&[
         "record",
+        "--budget",
+        "off",
         "-p",
         &live.id(),
         "-d",
@@ -356,6 +365,8 @@ fn targets_that_exit_at_any_step() {
         let runner = std::thread::spawn(move || {
             thalweg(&[
                 "record",
+                "--budget",
+                "off",
                 "-p",
                 &pid,
                 "-d",

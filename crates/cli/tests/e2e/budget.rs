@@ -81,9 +81,24 @@ impl Run {
     /// are called as often in every run.
     #[track_caller]
     fn check(&self, options: &[&str]) {
-        let budget: Vec<&str> = options.iter().copied().chain(["--budget", "5%"]).collect();
+        let profile = self.check_in(&["--budget", "5%"], options);
+        let off = off(&profile);
+        assert!(off.len() >= 10, "only {} functions went off", off.len());
+    }
+
+    /// The same where every function goes from mode to mode all the time, and none is ever off.
+    #[track_caller]
+    fn check_restless(&self, options: &[&str]) {
+        let profile = self.check_in(&["--restless"], options);
+        assert_eq!(off(&profile), BTreeSet::new());
+        let changes: u64 = profile.switched.iter().map(|one| one.changes).sum();
+        assert!(changes >= 2_000, "only {changes} changes");
+    }
+
+    #[track_caller]
+    fn check_in(&self, mode: &[&str], options: &[&str]) -> Profile {
         let exact: Vec<&str> = options.iter().copied().chain(["--no-clock"]).collect();
-        let (said, profile) = self.record(&budget);
+        let (said, profile) = self.record(&[mode, options].concat());
         assert_eq!(said, self.plain());
         let (seen, off) = (calls(&profile), off(&profile));
         let (once, again) = (self.record(&exact).1, self.record(&exact).1);
@@ -100,8 +115,8 @@ impl Run {
                 "{seen:?} calls of {place:?} instead of {calls}"
             );
         }
-        assert!(off.len() >= 10, "only {} functions went off", off.len());
         assert!(compared >= 100, "only {compared} functions were compared");
+        profile
     }
 
     /// Whether a function is called so often in some run without a budget: Lua's hashes have a seed from clock and addresses, and one
@@ -169,6 +184,73 @@ fn sqlite() -> (Scratch, Run) {
 }
 
 /// Hot functions, which a budget would switch off first, and one that is found by who is above it.
+#[test]
+fn counts_are_exact_while_every_function_changes_its_mode_all_the_time() {
+    let (_scratch, run) = sqlite();
+    run.check_restless(&["--lib", "sqlite"]);
+    lua().check_restless(&["--lib", "lua"]);
+}
+
+#[test]
+fn fork_children_are_counted_exactly_while_modes_change() {
+    let script = "for i in 1 2 3 4; do lua5.4 \"$0\" 60 & done; wait";
+    let work = targets().join("real/work.lua");
+    let run = Run::new("bash", &["-c", script, work.to_str().expect("UTF-8")]);
+    let exact = ["--no-clock", "--lib", "lua", "--follow"];
+    let (once, again) = (calls(&run.record(&exact).1), calls(&run.record(&exact).1));
+    let profile = run.record(&["--restless", "--lib", "lua", "--follow"]).1;
+    let seen = calls(&profile);
+    let same = once
+        .iter()
+        .filter(|(place, calls)| again.get(*place) == Some(*calls));
+    let mut compared = 0;
+    for (place, calls) in same {
+        compared += 1;
+        let seen = seen.get(place);
+        assert!(
+            seen == Some(calls) || run.may_be(&exact, place, seen),
+            "{seen:?} calls of {place:?} instead of {calls}"
+        );
+    }
+    assert!(compared >= 50, "only {compared} functions were compared");
+}
+
+#[test]
+fn by_default_every_call_is_counted_and_nothing_is_off() {
+    let (_scratch, run) = sqlite();
+    let profile = run.check_in(&[], &["--lib", "sqlite"]);
+    assert_eq!(off(&profile), BTreeSet::new());
+    let counted = profile.switched.iter().filter(|one| one.changes > 0);
+    assert!(counted.count() >= 20, "hot and short functions are counted");
+    let (_, timed) = run.record(&["--time", "all", "--lib", "sqlite"]);
+    assert!(timed.switched.is_empty());
+    let nodes = timed
+        .processes
+        .iter()
+        .flat_map(|p| &p.threads)
+        .flat_map(|t| &t.nodes);
+    assert!(nodes.clone().all(|node| node.untimed == 0));
+}
+
+#[test]
+fn a_process_that_runs_has_a_budget_unless_told_otherwise() {
+    for (options, budget) in [
+        (&[][..], true),
+        (&["--budget", "off"], false),
+        (&["--time", "auto"], false),
+        (&["--time", "all"], false),
+        (&["--no-clock"], false),
+        (&["--budget", "20"], true),
+    ] {
+        let live = target();
+        succeed(&[&["attach", "-q", &live.id()], options].concat());
+        assert_eq!(keeper(&live).is_some(), budget, "{options:?}");
+        succeed(&["detach", "-q", "-o", "/dev/null", &live.id()]);
+    }
+    let refused = refuse(&["record", "--time", "all", "--budget", "5%", "--", "true"]);
+    assert!(refused.contains("--time all"), "{refused}");
+}
+
 #[test]
 fn rules_keep_the_same_calls_under_a_budget() {
     let rules = [
@@ -355,7 +437,7 @@ fn per_unit(options: &[&str]) -> BTreeMap<String, (f64, f64)> {
     let mut live = Live::ready(&program.finish().path, &[]);
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     if !options.is_empty() {
         let id = live.id();
         let all: Vec<&str> = ["switch", &id]

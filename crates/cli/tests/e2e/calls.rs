@@ -157,7 +157,15 @@ fn what_is_recorded_is_there_while_the_target_runs_and_when_it_is_detached() {
     let program = program();
     let live = Live::start(&program.path, &["1000000"]);
     let pid = live.id();
-    succeed(&["attach", "-q", &pid, "--rule", "^query$: duration > 2ms"]);
+    succeed(&[
+        "attach",
+        "--budget",
+        "off",
+        "-q",
+        &pid,
+        "--rule",
+        "^query$: duration > 2ms",
+    ]);
     let patience = Instant::now() + Duration::from_secs(20);
     let shown = loop {
         let shown = succeed(&["calls", "-p", &pid, "--list"]);
@@ -289,7 +297,7 @@ fn rules_come_and_go_while_the_target_runs() {
     let program = program();
     let live = Live::start(&program.path, &["1000000"]);
     let pid = live.id();
-    succeed(&["attach", "-q", &pid, "--recordable"]);
+    succeed(&["attach", "--budget", "off", "-q", &pid, "--recordable"]);
     assert_eq!(succeed(&["rules", "-p", &pid]), "");
     let listed = succeed(&["rules", "-p", &pid, "--add", "^leaf$: arg1:int == 100"]);
     assert_eq!(listed.trim(), "1  ^leaf$: arg1:int == 100");
@@ -383,6 +391,8 @@ fn calls_are_shown_as_they_end() {
     let pid = live.id();
     succeed(&[
         "attach",
+        "--budget",
+        "off",
         "-q",
         &pid,
         "--rule",

@@ -217,7 +217,7 @@ fn checkpoints_that_cannot_be_are_refused_before_anything_is_touched() {
     let live = started();
     let before = live.text();
     let refused = |options: &[&str]| {
-        let message = refuse(&[&["record", "-p", &live.id()], options].concat());
+        let message = refuse(&[&["record", "--budget", "off", "-p", &live.id()], options].concat());
         assert_eq!(before, live.text());
         message
     };

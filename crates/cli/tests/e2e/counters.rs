@@ -201,7 +201,15 @@ fn a_process_that_is_attached_has_them_in_all_that_is_read_of_it() {
     let mut live = Live::ready(&program.path, &["10", "ask"]);
     live.ask("go");
     let before = live.text();
-    succeed(&["attach", &live.id(), "-q", "--metric", "faults"]);
+    succeed(&[
+        "attach",
+        "--budget",
+        "off",
+        &live.id(),
+        "-q",
+        "--metric",
+        "faults",
+    ]);
     live.ask("go");
     let flat = succeed(&["report", "-p", &live.id(), "--flat", "--json"]);
     let flat: Value = serde_json::from_str(&flat).expect("JSON");
@@ -255,7 +263,15 @@ for line in sys.stdin:
     };
     numbers(live.ask("go"));
     let [first, _] = numbers(live.ask("look"));
-    succeed(&["attach", &live.id(), "-q", "--metric", "faults"]);
+    succeed(&[
+        "attach",
+        "--budget",
+        "off",
+        &live.id(),
+        "-q",
+        "--metric",
+        "faults",
+    ]);
     let [from, to] = numbers(live.ask("go"));
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
@@ -340,4 +356,36 @@ fn a_counter_of_the_processor_is_an_estimate_or_refused_before_anything_starts()
             said.contains(&format!("--metric {name}: ")) && said.contains("perf_event_open");
         assert!(known && run.stdout.is_empty() && !file.exists(), "{said}");
     }
+}
+
+/// The trees of 280,000 contexts are some 9,000 pages that the program itself never touched.
+#[test]
+fn what_probes_fault_in_is_in_nobodys_figures() {
+    let program = Build::simple("contexts.c");
+    // wait4 waits for it, and has what it used.
+    #[allow(clippy::zombie_processes)]
+    let plain = Command::new(&program.path)
+        .arg("300000")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut usage = std::mem::MaybeUninit::<nix::libc::rusage>::zeroed();
+    let mut status = 0;
+    // SAFETY: both are places that the kernel may write to, and a rusage of zeros is one.
+    let usage = unsafe {
+        nix::libc::wait4(plain.id() as i32, &mut status, 0, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let plain = (usage.ru_minflt + usage.ru_majflt) as u64;
+    assert!(status == 0 && plain > 10, "{status} {plain}");
+
+    let (_, profile, _scratch) = record(&["--metric", "faults"], &program.path, &["300000"]);
+    let counted = counting(&profile, Metric::Faults);
+    assert_eq!((counted.lost, counted.period), (0, 1), "{counted:?}");
+    assert!(counted.in_probes > 10 * plain, "{counted:?}");
+    let charged = profile.total_metrics().get(Metric::Faults);
+    assert!(
+        charged <= plain,
+        "{charged} faults of functions, {plain} of the program by itself"
+    );
 }

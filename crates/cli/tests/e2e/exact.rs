@@ -3,14 +3,22 @@
 
 use crate::support::PARTS;
 use crate::support::build::{Build, Program, kinds_of_executables, rust_program};
-use crate::support::callgrind::{SIGNAL_HANDLERS, callgrind};
-use crate::support::counts::{assert_same, differences};
+use crate::support::callgrind::{Callgrind, SIGNAL_HANDLERS, callgrind};
+use crate::support::counts::{Forest, assert_same, differences};
 use crate::support::instrumented::instrumented;
 use crate::support::thalweg::{Recorded, record};
 use std::collections::BTreeSet;
 
+/// Leaves are counted at their entry alone in the first two, with and without frames that are timed around them. In the last one every function
+/// goes from mode to mode all the time.
+const WAYS: [&[&str]; 4] = [&[], &["--no-clock"], &["--time", "all"], &["--restless"]];
+
 fn recorded(program: &Program, arguments: &[&str]) -> Recorded {
-    let recorded = record(&["--no-report", "-q"], program, arguments);
+    recorded_by(&[], program, arguments)
+}
+
+fn recorded_by(way: &[&str], program: &Program, arguments: &[&str]) -> Recorded {
+    let recorded = record(&[&["--no-report", "-q"], way].concat(), program, arguments);
     assert_eq!(
         String::from_utf8_lossy(&recorded.stdout),
         program.run(arguments),
@@ -21,11 +29,21 @@ fn recorded(program: &Program, arguments: &[&str]) -> Recorded {
 
 /// Differences to callgrind on the same binary and functions that should not have been skipped; empty when all is well.
 fn compare_with_callgrind(program: &Program, arguments: &[&str]) -> String {
-    let recorded = recorded(program, arguments);
+    let reference = callgrind(program, arguments);
+    let compare = |way: &&[&str]| compare_way(way, program, arguments, reference.clone());
+    WAYS.iter().map(compare).collect()
+}
+
+fn compare_way(
+    way: &[&str],
+    program: &Program,
+    arguments: &[&str],
+    mut reference: Callgrind,
+) -> String {
+    let recorded = recorded_by(way, program, arguments);
     let (left_out, mut complaints) = recorded.profile.left_out(program);
     let mut keep = program.functions();
     keep.retain(|name| !SIGNAL_HANDLERS.contains(&name.as_str()) && !left_out.contains(name));
-    let mut reference = callgrind(program, arguments);
     // What a skipped function calls seems to be called by that function's caller.
     let disturbed: BTreeSet<String> = reference
         .pairs
@@ -66,21 +84,30 @@ fn exact_by_callgrind(program: &Program, arguments: &[&str]) {
 fn exact_by_instrumentation(build: &Build, arguments: &[&str]) {
     let program = build.finish();
     let reference = instrumented(&build.instrumented().finish(), arguments);
-    let recorded = recorded(&program, arguments);
-    let ours = recorded.profile.forest(&program);
-    let (left_out, complaints) = recorded.profile.left_out(&program);
+    for way in WAYS {
+        same_as_instrumented(
+            &recorded_by(way, &program, arguments),
+            &program,
+            &reference.forest,
+        );
+    }
+}
+
+fn same_as_instrumented(recorded: &Recorded, program: &Program, reference: &Forest) {
+    let ours = recorded.profile.forest(program);
+    let (left_out, complaints) = recorded.profile.left_out(program);
     assert!(complaints.is_empty(), "{complaints}");
     let keep = &program.compiled - &left_out;
     let keep = &keep;
     assert_same(
         "calls",
         ("thalweg", &ours.calls(keep)),
-        ("instrumented", &reference.forest.calls(keep)),
+        ("instrumented", &reference.calls(keep)),
     );
     assert_same(
         "contexts",
         ("thalweg", &ours.paths(keep)),
-        ("instrumented", &reference.forest.paths(keep)),
+        ("instrumented", &reference.paths(keep)),
     );
 }
 

@@ -71,7 +71,7 @@ fn what_is_filtered_out_keeps_its_bytes() {
     let mut live = Live::ready(&program.path, &[]);
     let bytes = |name: &str| function_bytes(&program, live.pid(), name);
     let before = (bytes("fib"), bytes("ping"));
-    succeed(&["attach", &live.id(), "-F", "^fib$"]);
+    succeed(&["attach", "--budget", "off", &live.id(), "-F", "^fib$"]);
     assert_ne!(bytes("fib"), before.0, "fib is patched");
     assert_eq!(bytes("ping"), before.1, "ping is not");
     succeed(&["detach", &live.id()]);
@@ -94,6 +94,8 @@ fn bad_patterns_and_no_match_are_refused() {
     let before = live.text();
     let message = refuse(&[
         "record",
+        "--budget",
+        "off",
         "-p",
         &live.id(),
         "-F",

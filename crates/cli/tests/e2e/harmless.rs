@@ -34,8 +34,10 @@ fn attach_and_detach_again_and_again_on_a_busy_program() {
         if cycle % 3 == 1 {
             arguments.extend(["--no-lib", "^libm"].map(str::to_owned));
         }
-        if cycle % 5 == 2 {
-            arguments.push("--no-clock".to_owned());
+        // With a budget it would be stopped for each switch.
+        match cycle % 5 == 2 {
+            true => arguments.push("--no-clock".to_owned()),
+            false => arguments.extend(["--budget", "off"].map(str::to_owned)),
         }
         succeed(&arguments);
         live.assert_healthy();
@@ -64,13 +66,15 @@ fn controllers_killed_at_random_moments() {
     let mut patched = 0;
     // How long an attach takes here, so that kills fall into every part of it.
     let started = Instant::now();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     let span = started.elapsed().as_millis() as u64;
     succeed(&["detach", &live.id()]);
     for round in 0..in_short_or_long(30, 100) {
         let mut child = command()
             .args([
                 "record",
+                "--budget",
+                "off",
                 "-p",
                 &live.id(),
                 "-d",

@@ -120,7 +120,7 @@ fn looker(live: &Live) -> Option<i32> {
 #[test]
 fn looks_are_judged_by_the_states_before_a_switch_from_outside() {
     let mut live = target();
-    succeed(&["attach", &live.id(), "--samples", "4999"]);
+    succeed(&["attach", "--time", "all", &live.id(), "--samples", "4999"]);
     let who = Pid::from_raw(looker(&live).expect("somebody looks"));
     live.tell("go");
     std::thread::sleep(Duration::from_millis(300));
@@ -147,7 +147,17 @@ fn so_they_are_while_it_is_recorded() {
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
     let mut record = command();
-    record.args(["record", "-q", "--samples", "4999", "-p", &live.id(), "-o"]);
+    record.args([
+        "record",
+        "--time",
+        "all",
+        "-q",
+        "--samples",
+        "4999",
+        "-p",
+        &live.id(),
+        "-o",
+    ]);
     let mut record = record.arg(&file).spawn().expect("thalweg starts");
     wait_until("it is recorded", || looker(&live).is_some());
     work_then_switch(&mut live);

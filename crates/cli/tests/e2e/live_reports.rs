@@ -15,7 +15,7 @@ fn every_report_can_be_had_of_an_attached_process_as_it_stands() {
     let mut live = Live::ready(&Build::simple("torture.c").path, &[]);
     let id = live.id();
     assert!(refuse(&["report", "-p", &id]).contains("attach"));
-    succeed(&["attach", &id]);
+    succeed(&["attach", "--time", "all", &id]);
 
     let calls = || {
         let flat = json(&["report", "-p", &id, "--flat", "--json", "-F", "^fib$"]);

@@ -87,7 +87,15 @@ fn a_library_opened_by_fork_children_is_counted_exactly() {
 /// `record -p`, once it says on its own that it has attached.
 fn record_process(live: &Live, before: &crate::support::text::TextMap, file: &Path) -> Child {
     let child = command()
-        .args(["record", "--quiet", "-p", &live.id(), "-o"])
+        .args([
+            "record",
+            "--budget",
+            "off",
+            "--quiet",
+            "-p",
+            &live.id(),
+            "-o",
+        ])
         .arg(file)
         .stdin(Stdio::null())
         .spawn()
@@ -175,7 +183,7 @@ fn what_lies_where_a_closed_library_was_is_not_written_to() {
     let mut live = Live::ready(&loading().path, &[path_of(&plug), "-"]);
     live.ask("open");
     let place = place_of(&plug.path, &live);
-    succeed(&["attach", "--quiet", &live.id()]);
+    succeed(&["attach", "--budget", "off", "--quiet", &live.id()]);
     disguised(&plug.path, &live, &other);
     live.ask("close");
     live.ask(&format!("open {}", other.display()));
@@ -225,10 +233,12 @@ fn a_process_that_loads_all_the_time_is_attached_to_and_left_clean() {
     let file = scratch.join("p.thalweg");
     let output = file.to_str().expect("UTF-8");
     for _ in 0..2 {
-        patiently(&live, &["attach", "--quiet", &live.id()]);
+        patiently(&live, &["attach", "--budget", "off", "--quiet", &live.id()]);
         patiently(&live, &["detach", "--quiet", &live.id()]);
         let id = live.id();
-        let record = ["record", "--quiet", "-d", "300ms", "-p", &id, "-o", output];
+        let record = [
+            "record", "--budget", "off", "--quiet", "-d", "300ms", "-p", &id, "-o", output,
+        ];
         patiently(&live, &record);
         assert_restored(&before, &but_for_plug(&live));
         live.assert_healthy();

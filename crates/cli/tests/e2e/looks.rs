@@ -125,13 +125,15 @@ pub fn spell(said: &str, name: &str) -> Spell {
 
 /// So many samples are as many as were due, whatever else the machine did. A timer of processor time comes once in a period. In a
 /// stretch that begins anywhere within a period the number is one up or down, with a variance of a quarter at most; and
-/// samples that were lost, or found a probe, are not among those seen. Wrong once in some hundred thousand times.
+/// samples that were lost, or found a probe, are not among those seen. A timer that comes late because the host has taken the
+/// processor away is not made up for: 2 % were seen to be missing at a load of fifty.
 #[track_caller]
 pub fn assert_due(seen: u64, spell: &Spell, all: &Sampling) {
     let due = |ms: f64| ms * 1e6 / all.period_ns as f64;
     let chance = 1.0 + 4.5 * 0.5 * spell.stretches.sqrt();
     let missing = (all.in_probes + all.lost + all.cut_short) as f64;
-    let least = due(spell.ms - spell.late_ms) - chance - missing;
+    const LATE: f64 = 0.05;
+    let least = due(spell.ms - spell.late_ms) * (1.0 - LATE) - chance - missing;
     let most = due(spell.ms) + chance;
     let seen = seen as f64;
     assert!(
@@ -300,7 +302,10 @@ fn a_budget_has_looks_unless_the_user_says_no() {
     }
     let (_, profile) = record(&["--budget", "5%", "--samples", "0"], &["tiny", "300000"]);
     assert_eq!(profile.meta.sampling, None);
+    // By default too.
     let (_, profile) = record(&[], &["tiny", "1000"]);
+    assert_eq!(1_000_000_000 / sampling(&profile).period_ns, 996);
+    let (_, profile) = record(&["--samples", "0"], &["tiny", "1000"]);
     assert_eq!(profile.meta.sampling, None);
 }
 

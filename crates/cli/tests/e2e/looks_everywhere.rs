@@ -134,6 +134,8 @@ fn threads_that_were_there_before_are_seen_and_those_that_were_not_chosen_are_no
         "600ms",
         "--samples",
         "1999",
+        "--budget",
+        "off",
         "-p",
         &id,
         "-o",

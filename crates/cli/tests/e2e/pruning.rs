@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// Room for 8,192 contexts before any is cut.
 const LIMIT: u64 = 1 << 20;
 const LIMITS: [&str; 4] = ["--memory", "4M", "--prune-at", "1M"];
+/// Contexts are cut by their time.
+const TIMED: [&str; 2] = ["--time", "all"];
 /// Calls that one round of the program makes of its chain functions.
 const DEPTH: u64 = 12;
 
@@ -20,7 +22,11 @@ fn churn() -> Program {
 }
 
 fn recorded(options: &[&str], arguments: &[&str]) -> Recorded {
-    record(&[&LIMITS, options].concat(), &churn(), arguments)
+    let timed = match options.contains(&"--no-clock") {
+        true => &[][..],
+        false => &TIMED,
+    };
+    record(&[&LIMITS, timed, options].concat(), &churn(), arguments)
 }
 
 /// What the program says that it has called, beginning with the first line of numbers.
@@ -134,7 +140,7 @@ fn who_reads_while_contexts_are_cut_sees_every_call_once() {
     let program = churn();
     let mut live = Live::ready(&program.path, &["0", "2"]);
     let id = live.id();
-    succeed(&[&["attach", "-q", &id], &LIMITS[..]].concat());
+    succeed(&[&["attach", "-q", &id], &TIMED[..], &LIMITS[..]].concat());
     live.tell("begin");
     let scratch = Scratch::new();
     let read = || Profile::parse(&succeed(&["export", "-p", &id, "--format", "json"]));

@@ -252,6 +252,8 @@ fn redis_under_load() {
         let output = command()
             .args([
                 "record",
+                "--budget",
+                "off",
                 "-p",
                 &server.id(),
                 "-d",
@@ -268,7 +270,7 @@ fn redis_under_load() {
     }
     let profile = export(&file);
     assert!(profile.total_calls() > 1_000, "{}", profile.total_calls());
-    succeed(&["attach", &server.id()]);
+    succeed(&["attach", "--budget", "off", &server.id()]);
     assert!(ping(), "redis answers while attached");
     succeed(&["detach", &server.id()]);
     load.kill().expect("load ends");

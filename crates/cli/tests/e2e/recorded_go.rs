@@ -239,7 +239,7 @@ fn what_go_cannot_tell_is_refused_before_anything_is_touched() {
 #[test]
 fn rules_on_a_running_go_program_come_and_go_and_leave_no_trace() {
     let program = program(Path::new("go"), "goroutines.go", "rules-busy", &[]);
-    let rounds = if cfg!(debug_assertions) { "40" } else { "200" };
+    let rounds = if cfg!(debug_assertions) { "120" } else { "600" };
     let alone = Command::new(&program)
         .arg(rounds)
         .output()
@@ -252,7 +252,7 @@ fn rules_on_a_running_go_program_come_and_go_and_leave_no_trace() {
     live.tell("go");
     for turn in 0..4 {
         let rule = "main.visit: every 50";
-        succeed(&["attach", &pid, "--rule", rule]);
+        succeed(&["attach", "--budget", "off", &pid, "--rule", rule]);
         succeed(&["rules", "-p", &pid, "--add", "main.consume: duration > 1us"]);
         std::thread::sleep(std::time::Duration::from_millis(100));
         succeed(&["detach", &pid, "-o", path(&file)]);

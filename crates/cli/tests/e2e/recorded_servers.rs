@@ -48,7 +48,7 @@ fn recorded(pid: &str, options: &[&str], work: impl FnOnce()) -> Vec<Value> {
     let scratch = Scratch::new();
     let file = scratch.join("calls.thalweg");
     let file = file.to_str().expect("UTF-8");
-    succeed(&[&["attach", "-q", pid], options].concat());
+    succeed(&[&["attach", "--budget", "off", "-q", pid], options].concat());
     work();
     succeed(&["detach", "-q", pid, "-o", file]);
     let lines = succeed(&["calls", "-i", file, "--json"]);

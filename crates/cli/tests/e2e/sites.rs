@@ -360,7 +360,7 @@ fn a_working_process_is_attached_read_and_left_as_it_was() {
     let mut live = Live::ready(&Build::simple("torture.c").path, &[]);
     let before = live.text();
     let id = live.id();
-    succeed(&["attach", "--call-sites", &id]);
+    succeed(&["attach", "--budget", "off", "--call-sites", &id]);
     std::thread::sleep(std::time::Duration::from_millis(500));
     let callers = succeed(&["report", "-p", &id, "--callers", "fib", "--sites"]);
     assert!(

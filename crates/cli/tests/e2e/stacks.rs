@@ -202,6 +202,8 @@ fn a_program_that_switches_stacks_all_the_time_survives_attaching_and_detaching(
         let file_name = file.to_str().expect("UTF-8");
         let arguments = [
             "record",
+            "--budget",
+            "off",
             "-p",
             &id,
             "-d",

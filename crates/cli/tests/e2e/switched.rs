@@ -88,7 +88,7 @@ fn counts_are_exact_through_hundreds_of_switches() {
     let mut live = target();
     let scratch = Scratch::new();
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     live.tell("go");
     let all = [
         "leaf|middle",
@@ -159,7 +159,14 @@ fn a_function_that_is_off_is_as_it_was_and_comes_back() {
     let scratch = Scratch::new();
     let file = |name: &str| scratch.join(name).to_str().expect("UTF-8").to_owned();
     let before = live.text();
-    succeed(&["attach", &live.id(), "-F", "^(sometimes|leaf|middle)$"]);
+    succeed(&[
+        "attach",
+        "--time",
+        "all",
+        &live.id(),
+        "-F",
+        "^(sometimes|leaf|middle)$",
+    ]);
     live.tell("go");
     let id = live.id();
     let calls = |name: &str| {
@@ -201,7 +208,7 @@ fn what_rules_need_is_not_switched_off_and_it_is_said_which_rule_that_is() {
     let mut live = target();
     let id = live.id();
     let rule = "leaf: above one_round and every 1000";
-    succeed(&["attach", &id, "--rule", rule]);
+    succeed(&["attach", "--time", "all", &id, "--rule", rule]);
     let refused = |name: &str| refuse(&["switch", &id, "--off", name]);
     let rules = |change: &str, what: &str| succeed(&["rules", "-p", &id, change, what]);
     let chosen = refused("^leaf$");
@@ -240,7 +247,7 @@ fn whoever_is_killed_between_two_switches_leaves_what_a_detach_undoes() {
     let mut live = target();
     let before = live.text();
     let scratch = Scratch::new();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     live.tell("go");
     for turn in 0..in_short_or_long(30, 300) {
         let way = ["--off", "--time"][turn as usize % 2];

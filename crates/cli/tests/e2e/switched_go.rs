@@ -78,7 +78,7 @@ fn switch_at_random(program: &Path, seed: u64) {
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     live.tell("go");
     let others = [
         r"^main\.(busy|produce|throw|unwind)$",
@@ -173,7 +173,7 @@ fn a_go_function_that_is_off_is_not_counted_and_comes_back() {
     let program = goroutines(Path::new("go"), "switched");
     let mut live = Live::ready(&program, &["-", "wait"]);
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     live.tell("go");
     wait_until("it is counted", || counted(&live, "main.visit") > 0);
     let said = succeed(&["switch", &live.id(), "--off", r"^main\.visit$"]);
@@ -201,7 +201,7 @@ fn what_is_off_and_on_again_is_patched_as_it_was() {
         let program = goroutines(compiler, name);
         let mut live = Live::ready(&program, &["-", "wait"]);
         let before = live.text();
-        succeed(&["attach", &live.id()]);
+        succeed(&["attach", "--time", "all", &live.id()]);
         let patched = live.text();
         live.tell("go");
         for _ in 0..3 {
@@ -225,7 +225,7 @@ fn a_goroutine_that_waits_in_a_function_forgets_it_when_it_goes_off() {
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--time", "all", &live.id()]);
     assert_eq!(live.ask("a"), "1 a");
     succeed(&["switch", &live.id(), "--off", r"^main\.serve$"]);
     assert_eq!(live.ask("b"), "2 b");

@@ -172,8 +172,8 @@ fn handlers_in_the_first_moments_of_a_thread_are_counted_once() {
 fn child_processes_that_have_ended_leave_their_slots_to_others() {
     let profile = recorded(&[], "family 4300 3").profile;
     assert_calls(&profile, &[("leaf", 12_900), ("work", 4_300)]);
-    let pids: BTreeSet<u64> = profile.threads.iter().map(|thread| thread.pid).collect();
-    assert_eq!(pids.len(), 4_301, "more than can live at a time");
+    // Not by their numbers: on a machine where many processes come and go the kernel gives those out again.
+    assert_eq!(threads(&profile), 4_301, "more than can live at a time");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn nobody_need_be_there_while_threads_come_and_go() {
     let program = swarm();
     let mut live = Live::ready(&program.path, &[]);
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     let mut calls = 0;
     for work in ["chain 4000 8 10", "crowd 300 5", "bare 10 100", "pool 50 4"] {
         calls += live.ask(work).parse::<u64>().expect("a number");
@@ -203,7 +203,7 @@ fn what_is_read_while_threads_end_never_goes_back() {
     let scratch = Scratch::new();
     let program = swarm();
     let mut live = Live::ready(&program.path, &[]);
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     let id = live.id();
     let file = scratch.join("checkpoint.thalweg");
     let reader = std::thread::spawn(move || {
@@ -271,7 +271,7 @@ fn thousands_of_threads_are_attached_to_and_left_alone() {
     assert_eq!(live.threads().len(), 2_501);
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     assert_eq!(live.ask("free 2500 3"), "7500");
     let output = file.to_str().expect("text");
     succeed(&["detach", &live.id(), "-q", "-o", output]);
@@ -296,7 +296,7 @@ fn targets_in_a_pid_namespace_are_one_process() {
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
     let output = file.to_str().expect("text");
-    succeed(&["attach", pid]);
+    succeed(&["attach", "--budget", "off", "--samples", "0", pid]);
     assert_eq!(live.ask("chain 100 4 10"), "1000");
     succeed(&["detach", pid, "-q", "-o", output]);
     let profile = export(&file);
@@ -328,7 +328,7 @@ fn targets_behind_another_root_are_recorded_with_their_own_files() {
     let pid = children.trim();
     let scratch = Scratch::new();
     let file = scratch.join("profile.thalweg");
-    succeed(&["attach", pid]);
+    succeed(&["attach", "--budget", "off", pid]);
     assert_eq!(live.ask("chain 50 4 10"), "500");
     succeed(&["detach", pid, "-q", "-o", file.to_str().expect("text")]);
     let profile = export(&file);

@@ -35,7 +35,8 @@ fn depth(line: &str) -> usize {
 fn keys_choose_what_the_screen_shows_of_a_working_process() {
     let mut live = torture();
     let before = live.text();
-    let mut screen = Screen::start(&["top", "-p", &live.id(), "--interval", "200ms"]);
+    let id = live.id();
+    let mut screen = Screen::start(&["top", "-p", &id, "--budget", "off", "--interval", "200ms"]);
 
     screen.until("functions", |text| {
         text.contains("Function") && text.contains("fib")
@@ -112,7 +113,7 @@ fn keys_choose_what_the_screen_shows_of_a_working_process() {
 fn an_attached_process_is_only_read_and_its_end_is_told() {
     let mut live = torture();
     let before = live.text();
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     let mut screen = Screen::start(&["top", "-p", &live.id(), "--interval", "200ms"]);
     screen.until("functions", |text| text.contains("fib"));
     screen.press("q");

@@ -180,7 +180,7 @@ fn threads_that_still_wait_are_shown_with_their_ancestors() {
         scratch.join("second.thalweg"),
     );
     std::thread::sleep(Duration::from_millis(100));
-    succeed(&["attach", &live.id()]);
+    succeed(&["attach", "--budget", "off", &live.id()]);
     std::thread::sleep(Duration::from_millis(300));
     succeed(&[
         "checkpoint",

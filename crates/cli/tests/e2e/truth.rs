@@ -64,6 +64,8 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
     // By the clock alone nothing is made larger.
     let alone = [
         "record",
+        "--time",
+        "all",
         "--samples",
         "0",
         "--no-report",

@@ -86,7 +86,8 @@ fn between(measured: u64, inner: u64, outer: u64, share: f64) -> bool {
 #[test]
 fn processor_time_and_wall_time_of_every_thread_are_the_kernels() {
     let program = Build::simple("waits.c");
-    let recorded = record(&["--no-report", "-q"], &program, &[]);
+    // The clock's own figures: samples round to a period.
+    let recorded = record(&["--no-report", "-q", "--samples", "0"], &program, &[]);
     let profile = &recorded.profile;
     let truths = truths(&recorded.stdout);
     assert_eq!(truths.len(), 10);
@@ -156,7 +157,14 @@ impl Drop for Busy {
 #[test]
 fn a_thread_that_seldom_gets_a_processor_has_all_of_its_work() {
     let _others = Busy::begin();
-    let options = ["--no-report", "-q", "-N", "^(six|three|one)$"];
+    let options = [
+        "--time",
+        "all",
+        "--no-report",
+        "-q",
+        "-N",
+        "^(six|three|one)$",
+    ];
     let recorded = record(&options, &crate::looks::looked(), &["shares", "2000"]);
     let said = String::from_utf8_lossy(&recorded.stdout);
     let truth: f64 = crate::looks::spells(&said).iter().map(|s| s.ms).sum();
@@ -207,4 +215,22 @@ fn a_person_is_waited_for_at_nobodys_charge() {
     assert!(person > 1_400_000_000, "{person} ns for a person");
     let charged = summary["waited"].as_u64().expect("a number");
     assert!(charged < 500_000_000, "{charged} ns charged");
+}
+
+/// What a preempted call ran for is known to a microsecond or two: a call of less must not seem to have taken nothing.
+#[test]
+fn the_shortest_call_is_no_shorter_than_the_function() {
+    let program = Build::simple("preempted.c");
+    let options = ["--time", "all", "--samples", "0"];
+    let recorded = record(&options, &program, &["2000000"]);
+    let stdout = String::from_utf8_lossy(&recorded.stdout).into_owned();
+    let own: u64 = stdout.trim().parse().expect("nanoseconds");
+    let (_, node) = recorded.profile.nodes_named("work").next().expect("work");
+    assert_eq!(node.calls, 2_000_000);
+    // Three quarters, for what rounding does to ticks and nanoseconds of a short function.
+    assert!(
+        node.min * 4 >= own * 3,
+        "{} ns at the least, {own} ns by itself",
+        node.min
+    );
 }

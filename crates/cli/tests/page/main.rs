@@ -107,7 +107,10 @@ fn a_running_process_is_watched_switched_saved_and_let_go() {
     let scratch = tempfile::tempdir().unwrap();
     let script = "local function f(n) if n < 2 then return n end return f(n-1) + f(n-2) end while true do f(12) local t = {} for i = 1, 50 do t[i] = tostring(i) end table.sort(t) end";
     let mut child = Target::start(Command::new("/usr/bin/lua5.4").args(["-e", script]));
-    let served = Served::start_in(scratch.path(), &["-p", &child.id().to_string()]);
+    let served = Served::start_in(
+        scratch.path(),
+        &["-p", &child.id().to_string(), "--time", "all"],
+    );
     let config = scratch.path().join("config.json");
     let content = json!({
         "live": served.address(),
@@ -157,7 +160,7 @@ fn recorded_calls_and_metrics_are_shown_as_the_reports_have_them() {
 
     let child = Target::start(Command::new(&program).arg("0"));
     let pid = child.id().to_string();
-    thalweg(&["attach", &pid, "--rule", rule]);
+    thalweg(&["attach", "--budget", "off", &pid, "--rule", rule]);
     let of_file = Served::start(&[&file]);
     let of_many = Served::start(&[&many]);
     let of_measured = Served::start(&[&measured, "--before", &earlier]);

@@ -32,6 +32,8 @@ pub fn survive(count: u32, generates: Generates, mut victim: impl FnMut() -> u32
         let id = pid.to_string();
         let mut steps: Vec<Vec<&str>> = vec![vec![
             "record",
+            "--budget",
+            "off",
             "-p",
             &id,
             "-d",
@@ -42,7 +44,10 @@ pub fn survive(count: u32, generates: Generates, mut victim: impl FnMut() -> u32
             "p.thalweg",
         ]];
         if attempt % 2 == 1 {
-            steps = vec![vec!["attach", &id], vec!["detach", &id, "-q"]];
+            steps = vec![
+                vec!["attach", "--budget", "off", &id],
+                vec!["detach", &id, "-q"],
+            ];
         }
         for step in &steps {
             let output = command()

@@ -41,7 +41,7 @@ fn switch_in_groups(program: &Path, mut draw: u64) {
     let turns = in_short_or_long(40, 2000);
     for turn in 0..turns {
         if turn % 10 == 0 {
-            succeed(&["attach", &live.id()]);
+            succeed(&["attach", "--budget", "off", &live.id()]);
         }
         let [off, sampled, timed] = [2, 3, 3].map(|part| some_letters(&mut draw, part));
         let switch = ["switch", &live.id(), "--off", &off, "--sample", &sampled];

@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use super::Budget;
+use super::Costs;
 use crate::states::State;
 
 /// A function that was called since the last look, or that is off and was called before.
@@ -44,62 +44,58 @@ impl Candidate {
         !self.may_be_off && !self.may_be_sampled
     }
 
-    fn cost(&self, state: State, budget: &Budget) -> f64 {
-        self.rate * budget.cost(state)
+    fn cost(&self, state: State, costs: &Costs) -> f64 {
+        self.rate * costs.cost(state)
     }
 
     /// The least that it costs without being off.
-    fn least(&self, budget: &Budget) -> f64 {
+    fn least(&self, costs: &Costs) -> f64 {
         let state = match self.may_be_sampled {
             true => self.state.max(State::Sampled),
             false => self.state,
         };
-        self.cost(state, budget)
+        self.cost(state, costs)
     }
 
-    fn cost_for_what_it_tells(&self, budget: &Budget) -> f64 {
+    fn cost_for_what_it_tells(&self, costs: &Costs) -> f64 {
         let tells = self.rate * self.own + BEING_KNOWN;
-        self.cost(State::Timed, budget) / tells
+        self.cost(State::Timed, costs) / tells
     }
 }
 
-fn by_worth(candidates: &mut [Candidate], budget: &Budget) {
+fn by_worth(candidates: &mut [Candidate], costs: &Costs) {
     candidates.sort_by(|a, b| {
         let (a, b) = (
-            a.cost_for_what_it_tells(budget),
-            b.cost_for_what_it_tells(budget),
+            a.cost_for_what_it_tells(costs),
+            b.cost_for_what_it_tells(costs),
         );
         b.partial_cmp(&a).unwrap_or(Ordering::Equal)
     });
 }
 
 /// What has to change so that all functions together cost no more than `aim`.
-pub(super) fn lower(
-    mut candidates: Vec<Candidate>,
-    budget: &Budget,
-    aim: f64,
-) -> Vec<(u32, State)> {
-    by_worth(&mut candidates, budget);
-    let matters = |c: &Candidate| c.cost(State::Timed, budget) > aim * TOO_SMALL;
+pub(super) fn lower(mut candidates: Vec<Candidate>, costs: &Costs, aim: f64) -> Vec<(u32, State)> {
+    by_worth(&mut candidates, costs);
+    let matters = |c: &Candidate| c.cost(State::Timed, costs) > aim * TOO_SMALL;
     let mut wanted = Vec::new();
-    let mut least: f64 = candidates.iter().map(|c| c.least(budget)).sum();
+    let mut least: f64 = candidates.iter().map(|c| c.least(costs)).sum();
     for candidate in candidates.iter_mut() {
         if least <= aim * SAMPLED_PART || wanted.len() >= AT_ONCE {
             break;
         }
         if candidate.may_be_off && candidate.state != State::Off && matters(candidate) {
-            least -= candidate.least(budget);
+            least -= candidate.least(costs);
             candidate.state = State::Off;
             wanted.push((candidate.function, State::Off));
         }
     }
-    let mut total: f64 = candidates.iter().map(|c| c.cost(c.state, budget)).sum();
+    let mut total: f64 = candidates.iter().map(|c| c.cost(c.state, costs)).sum();
     for candidate in &candidates {
         if total <= aim {
             break;
         }
         if candidate.may_be_sampled && candidate.state == State::Timed && matters(candidate) {
-            let less = candidate.cost(State::Timed, budget) - candidate.least(budget);
+            let less = candidate.cost(State::Timed, costs) - candidate.least(costs);
             total -= less;
             wanted.push((candidate.function, State::Sampled));
         }
@@ -107,15 +103,15 @@ pub(super) fn lower(
     wanted
 }
 
-/// What fits into `room`: sampled functions are timed, then some of those that are off are sampled; those first that tell most for
+/// What fits into `room`: functions that are counted or sampled are timed, then some of those that are off are sampled; those first that tell most for
 /// what they cost. `tried` is for functions that do not fit by what is known of them but have rested long.
 pub(super) fn raise(
     mut candidates: Vec<Candidate>,
-    budget: &Budget,
+    costs: &Costs,
     mut room: f64,
     has_rested_long: impl Fn(u32) -> bool,
 ) -> Vec<(u32, State)> {
-    by_worth(&mut candidates, budget);
+    by_worth(&mut candidates, costs);
     let mut wanted = Vec::new();
     let all = room;
     // One that is back and as hot as it was goes again at the next look: it may take what is not used.
@@ -127,14 +123,25 @@ pub(super) fn raise(
         };
         match candidate.state {
             State::Sampled => {
-                let more = candidate.cost(State::Timed, budget) - candidate.least(budget);
+                let more = candidate.cost(State::Timed, costs) - candidate.least(costs);
                 if more <= room {
                     room -= more;
                     wanted.push((candidate.function, State::Timed));
                 }
             }
+            State::Counted if candidate.may_be_sampled => {
+                let more =
+                    |state| candidate.cost(state, costs) - candidate.cost(State::Counted, costs);
+                let fits = [State::Timed, State::Sampled]
+                    .into_iter()
+                    .find(|s| more(*s) <= room);
+                if let Some(state) = fits {
+                    room -= more(state);
+                    wanted.push((candidate.function, state));
+                }
+            }
             State::Off if came < AT_ONCE && tried > 0.0 => {
-                let cost = candidate.cost(back, budget);
+                let cost = candidate.cost(back, costs);
                 if cost <= tried || has_rested_long(candidate.function) {
                     tried -= cost;
                     came += 1;
@@ -151,8 +158,7 @@ pub(super) fn raise(
 mod tests {
     use super::*;
 
-    const BUDGET: Budget = Budget {
-        share: 0.05,
+    const COSTS: Costs = Costs {
         timed_ns: 20.0,
         counted_ns: 6.0,
         own_ns: 0.0,
@@ -187,12 +193,12 @@ mod tests {
             wanted.map_or(State::Timed, |(_, state)| *state)
         };
         let all = program();
-        all.iter().map(|c| c.cost(state(c.function), &BUDGET)).sum()
+        all.iter().map(|c| c.cost(state(c.function), &COSTS)).sum()
     }
 
     #[test]
     fn what_costs_most_for_least_goes_and_the_rest_fits() {
-        let wanted = lower(program(), &BUDGET, 0.035);
+        let wanted = lower(program(), &COSTS, 0.035);
         assert!(cost_after(&wanted) <= 0.035, "{wanted:?}");
         assert!(wanted.contains(&(0, State::Off)));
         assert!(wanted.contains(&(1, State::Sampled)), "{wanted:?}");
@@ -207,13 +213,13 @@ mod tests {
         let mut all = program();
         all[0].rate = 0.003;
         all[0].may_be_off = false;
-        let wanted = lower(all, &BUDGET, 0.035);
+        let wanted = lower(all, &COSTS, 0.035);
         assert!(wanted.contains(&(0, State::Sampled)), "{wanted:?}");
     }
 
     #[test]
     fn what_is_within_the_aim_stays_as_it_is() {
-        assert_eq!(lower(program(), &BUDGET, 2.0), []);
+        assert_eq!(lower(program(), &COSTS, 2.0), []);
     }
 
     #[test]
@@ -222,9 +228,9 @@ mod tests {
         all[0].state = State::Off;
         all[1].state = State::Off;
         all[2].state = State::Sampled;
-        let wanted = raise(all.clone(), &BUDGET, 0.02, |_| false);
+        let wanted = raise(all.clone(), &COSTS, 0.02, |_| false);
         assert_eq!(wanted, [(2, State::Timed), (1, State::Sampled)]);
-        let wanted = raise(all, &BUDGET, 0.02, |function| function == 0);
+        let wanted = raise(all, &COSTS, 0.02, |function| function == 0);
         assert!(wanted.contains(&(0, State::Sampled)), "it may have cooled");
     }
 }

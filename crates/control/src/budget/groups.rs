@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Budget;
+use super::Costs;
 use super::choose::Candidate;
 use crate::harvest::{ThreadSum, Whose};
 
@@ -47,7 +47,7 @@ pub(super) struct Judged {
 
 impl Group {
     /// `of` says what is known of a function.
-    pub(super) fn judge(&self, budget: &Budget, of: &HashMap<u32, Candidate>) -> Judged {
+    pub(super) fn judge(&self, costs: &Costs, of: &HashMap<u32, Candidate>) -> Judged {
         let mut cost = self.apart + self.looks;
         let mut pinned = self.looks;
         let mut candidates = Vec::new();
@@ -55,7 +55,7 @@ impl Group {
             let Some(known) = of.get(&function) else {
                 continue;
             };
-            let of_it = calls * budget.cost(known.state);
+            let of_it = calls * costs.cost(known.state);
             cost += of_it;
             if known.is_pinned() {
                 pinned += of_it;
@@ -139,8 +139,7 @@ mod tests {
     use super::*;
     use crate::states::State;
 
-    const BUDGET: Budget = Budget {
-        share: 0.05,
+    const COSTS: Costs = Costs {
         timed_ns: 20.0,
         counted_ns: 6.0,
         own_ns: 0.0,
@@ -203,11 +202,11 @@ mod tests {
         let [group] = &groups[..] else {
             panic!("one thread");
         };
-        let judged = group.judge(&BUDGET, &known(true));
+        let judged = group.judge(&COSTS, &known(true));
         assert!((judged.share - 2.0 / 8.0).abs() < 1e-9, "{}", judged.share);
         assert!((judged.apart - 0.05).abs() < 1e-9 && judged.pinned == 0.0);
         assert!((judged.candidates[0].rate - 0.01).abs() < 1e-9);
-        let judged = group.judge(&BUDGET, &known(false));
+        let judged = group.judge(&COSTS, &known(false));
         assert!((judged.pinned - 0.2).abs() < 1e-9, "{}", judged.pinned);
         let looked = Group {
             used: group.used,
@@ -215,7 +214,7 @@ mod tests {
             looks: 1e6,
             calls: group.calls.clone(),
         };
-        let judged = looked.judge(&BUDGET, &known(true));
+        let judged = looked.judge(&COSTS, &known(true));
         assert!((judged.share - 3.0 / 7.0).abs() < 1e-9, "{}", judged.share);
         assert!((judged.pinned - 1.0 / 7.0).abs() < 1e-9, "looks go on");
         assert!((judged.calls - 1.6e6).abs() < 1e-3, "{}", judged.calls);

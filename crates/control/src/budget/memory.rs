@@ -8,10 +8,10 @@ use super::groups::Judged;
 use crate::states::State;
 
 /// How long a function that was found too hot stays off, at first and at most.
-const REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(120);
+pub(super) const REST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_REST: Duration = Duration::from_secs(120);
 /// One that has to go again so soon after it came back was tried too early.
-const RELAPSE: Duration = Duration::from_secs(10);
+pub(super) const RELAPSE: Duration = Duration::from_secs(10);
 
 /// Of all functions.
 #[derive(Default)]
@@ -115,8 +115,8 @@ impl Memories {
     pub(super) fn refused(&mut self, function: u32, state: Option<State>, now: Instant) {
         let memory = self.of(function, now);
         match state {
-            Some(State::Sampled | State::Counted) => memory.may_be_sampled = false,
-            _ => memory.may_be_off = false,
+            Some(State::Off) => memory.may_be_off = false,
+            _ => memory.may_be_sampled = false,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::attach::{self, Attached};
 use crate::clock;
 use crate::detach;
 use crate::error::{Error, Result};
+use crate::held;
 use crate::launch::loader;
 use crate::memory;
 use crate::proc::{self, Pid, Tid};
@@ -23,6 +24,7 @@ pub(super) fn follow(
     stands: SyncSender<()>,
     left: Sender<(Pid, u64)>,
 ) {
+    let since = clock::ticks();
     let through = Stopped::through_exec(pid, tid, || {
         let _ = stands.send(());
     });
@@ -38,6 +40,7 @@ pub(super) fn follow(
             return;
         }
     };
+    held::followed(pid, tid, since);
     let _ = left.send((pid, replaced));
     match begin(common, &mut stopped) {
         Ok(attached) => region::tend(common, attached, || {

@@ -16,12 +16,13 @@ use super::{Common, Reached, Unfinished, exec};
 use crate::accounts;
 use crate::agent;
 use crate::attach::Attached;
-use crate::budget::{self, Governor, Seen};
+use crate::budget::{self, Goal, Governor, Policy, Seen};
 use crate::clock;
 use crate::detach;
 use crate::error::Result;
 use crate::gate::{Kind, Posted, Server};
 use crate::harvest::{self, Witness};
+use crate::held;
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
 use crate::numbers::Carriers;
@@ -119,20 +120,24 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         // However soon it ends.
         region.witness.met(header.inner_pid, pid);
     }
-    if let Some(budget) = common.options.budget {
+    if let Some(policy) = common.options.policy {
         let governor = shared
             .try_clone()
-            .and_then(|shared| Governor::new(budget, shared, identity));
+            .and_then(|shared| Governor::new(policy, shared, identity));
         match governor {
             Ok(governor) => {
                 region.governor = Some(governor);
                 // For those who ask.
-                let _ = budget::note(&shared, std::process::id());
+                if matches!(policy.goal, Goal::Share(_)) {
+                    let _ = budget::note(&shared, std::process::id());
+                }
             }
             Err(error) => common.lock().failed.push(error),
         }
     }
     region.begin_to_look();
+    // Without it waits for what is stopped elsewhere are its own.
+    let _listed = held::list(&shared);
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
     let mut server = Server::start(&shared).ok();
     if shared
@@ -344,7 +349,10 @@ impl Region<'_> {
         let shared = self.shared.try_clone();
         match shared.and_then(|shared| Sampler::begin(wishes, filter, shared, self.pid)) {
             Ok(sampler) => self.sampler = Some(sampler),
-            Err(error) => self.unseen = Some(error.to_string()),
+            Err(error) => {
+                let policy = self.common.options.policy;
+                self.unseen = Some(Policy::without_samples(policy, &error.to_string()));
+            }
         }
         if self.sampler.is_some() {
             // Without it others see no looks.

@@ -39,7 +39,9 @@ impl Reader<'_> {
         if process_end.is_none() && self.is_alive(pid, tid) {
             return self.end_ticks;
         }
+        // A process that has become another program lives on under its number.
         let seen = self.witness.last_seen(pid, tid, account.start).unwrap_or(0);
+        let seen = seen.min(process_end.unwrap_or(u64::MAX));
         // A first thread ends with its process, whose end the controller waits for.
         let with_process = match process_end {
             Some(end) if tid == pid => end,

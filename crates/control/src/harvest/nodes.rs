@@ -58,6 +58,15 @@ impl<'a> Nodes<'a> {
         })
     }
 
+    /// Those of contexts that found no room or were cut, and no others.
+    pub(super) fn read_folded(shared: &'a Shared, header: &shm::Header) -> Result<Nodes<'a>> {
+        let none = shm::Header {
+            nodes_used: 0,
+            ..*header
+        };
+        Nodes::read(shared, &none)
+    }
+
     pub(super) fn at(&self, number: u64) -> Result<shm::Node> {
         self.decode(&self.bytes, number)
     }
@@ -179,7 +188,7 @@ pub(super) fn has_folded(header: &shm::Header) -> bool {
     header.folded_calls > 0 || header.prune.cut_contexts > 0
 }
 
-fn damaged() -> Error {
+pub(super) fn damaged() -> Error {
     Error::Other("the trees that the target carries are damaged".into())
 }
 

@@ -12,6 +12,7 @@ use super::nodes::has_folded;
 use crate::accounts::Account;
 use crate::error::Result;
 use crate::kernel;
+use crate::states;
 
 /// That a process has ended is noticed a little later, which is not to look like a wait.
 const UNSEEN_END_NS: u64 = 200_000_000;
@@ -54,6 +55,14 @@ impl Above {
     }
 }
 
+/// How many of the calls were not timed, where so many were counted as that: in a leaf that is counted at its entry alone all of them.
+fn untimed(states: &[shm::ProbeState], function: u32, calls: u64, counted: u64) -> u64 {
+    match states.get(function as usize) {
+        Some(state) if states::is_never_timed(state) => calls,
+        _ => counted,
+    }
+}
+
 impl Reader<'_> {
     pub(super) fn thread(
         &mut self,
@@ -76,7 +85,7 @@ impl Reader<'_> {
                 let charged = match self.witness.end(pid) {
                     // When exactly it ended nobody saw.
                     Some(_) if self.clock.ns(pending) < UNSEEN_END_NS => 0,
-                    _ => pending,
+                    _ => pending.saturating_sub(clock.held),
                 };
                 self.open_frames(index, until, clock, (pending, charged))?
             }
@@ -103,6 +112,7 @@ impl Reader<'_> {
         let clock = self.clock;
         let mut sites = Vec::new();
         let mut waits: Vec<u64> = Vec::new();
+        let states = self.states;
         let half_cut = &mut self.half_cut;
         let mut counted = kernel::Counted::default();
         let mut above = Above::default();
@@ -121,7 +131,7 @@ impl Reader<'_> {
                 min: node.min,
                 max: node.max,
                 unwound: node.unwound,
-                untimed: waited.untimed,
+                untimed: untimed(states, node.function, node.calls, waited.untimed),
                 flags: NodeFlags::empty(),
             };
             if let Some(met) = half_cut.get_mut(&number) {
@@ -201,7 +211,12 @@ impl Reader<'_> {
                 min: i64::MAX.saturating_sub(node.min),
                 max: node.max,
                 unwound: node.unwound,
-                untimed: self.waits.folded(function).untimed,
+                untimed: untimed(
+                    self.states,
+                    function,
+                    node.calls,
+                    self.waits.folded(function).untimed,
+                ),
                 flags: NodeFlags::FOLDED,
             };
             thread.folded_calls = thread.folded_calls.saturating_add(node.calls);

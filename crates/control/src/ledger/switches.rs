@@ -24,6 +24,8 @@ pub struct Switchable {
     pub mode_at: u64,
     /// Never to be switched off: it has a gate, allocates where that is counted, or its exits tell where a thread goes on.
     pub fixed: bool,
+    /// Has a probe at its entry alone: it is counted, and never timed.
+    pub leaf: bool,
     /// Functions whose patches have to be there as long as its own are.
     pub needs: Vec<u32>,
 }
@@ -78,6 +80,7 @@ impl Switches {
         held.extend(surveyed.watched.iter().map(|one| one.function));
         // By its first patch a module is known to be instrumented.
         held.extend(emitted.owners.first());
+        let leaves: HashSet<usize> = emitted.leaves.iter().copied().collect();
         let mut switchable: Vec<Switchable> = Vec::new();
         for planned in &plan.functions {
             let index = planned.function;
@@ -105,6 +108,7 @@ impl Switches {
                 high: function.end + surveyed.bias,
                 mode_at: modes[index],
                 fixed: held.contains(&index) || events.into_iter().any(|e| special(e.probe)),
+                leaf: leaves.contains(&index),
                 needs: needs.filter(|&other| other != NOBODYS).collect(),
             });
         }
@@ -148,7 +152,7 @@ impl Ledger {
             put(out, folded(low, one.low));
             put(out, one.high - one.low);
             put(out, folded(mode, one.mode_at));
-            put(out, one.fixed.into());
+            put(out, u64::from(one.fixed) | u64::from(one.leaf) << 1);
             put(out, one.needs.len() as u64);
             for &other in &one.needs {
                 put(out, folded(one.function.into(), other.into()));
@@ -187,7 +191,7 @@ impl Ledger {
             low = unfolded(low, input.number()?);
             let high = low.wrapping_add(input.number()?);
             mode = unfolded(mode, input.number()?);
-            let fixed = input.number()? != 0;
+            let marks = input.number()?;
             let mut needs = Vec::new();
             for _ in 0..input.number()? {
                 needs.push(unfolded(function, input.number()?) as u32);
@@ -197,7 +201,8 @@ impl Ledger {
                 low,
                 high,
                 mode_at: mode,
-                fixed,
+                fixed: marks & 1 != 0,
+                leaf: marks & 2 != 0,
                 needs,
             });
         }

@@ -9,6 +9,7 @@ use std::mem::offset_of;
 use thalweg_model as model;
 use thalweg_shm as shm;
 
+use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
 use crate::memory::{Shared, bytes_of, zeroed};
@@ -42,8 +43,7 @@ impl Store {
         catalog: &model::Profile,
         first: u32,
     ) -> Result<()> {
-        let bytes = model::write(catalog)
-            .map_err(|e| Error::Other(format!("cannot describe a module: {e}")))?;
+        let bytes = catalogs::write(catalog)?;
         let entry = self.new_entry()?;
         let offset = self.take(shared, bytes.len() as u64)?;
         shared.write(offset, &bytes)?;

@@ -85,7 +85,7 @@ fn status_of(pid: Pid) -> Result<Status> {
 }
 
 /// The kernel names the tracing thread; what a user can end is its process.
-fn traced_by(pid: Pid, status: &Status) -> Option<Error> {
+pub(crate) fn traced_by(pid: Pid, status: &Status) -> Option<Error> {
     if status.tracer == 0 {
         return None;
     }

@@ -3,7 +3,6 @@
 //! Rules keep their numbers, since records name them: one that is taken out stays in the list as removed, and new ones follow it.
 
 use regex::Regex;
-use thalweg_model as model;
 use thalweg_rules::{Options, Redactions, Rule};
 use thalweg_shm as shm;
 
@@ -11,6 +10,7 @@ use super::Recording;
 use super::needed::{check_for_budget, check_for_off};
 use super::tables::{About, Counted, Tables, about};
 use crate::budget;
+use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::loaded;
 use crate::memory::Shared;
@@ -99,8 +99,7 @@ pub(super) fn functions(
     go: &[(u32, u32)],
 ) -> Result<Vec<Counted>> {
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
-    let mut profile = model::read(&mut &*catalog)
-        .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+    let mut profile = catalogs::read(&catalog)?;
     loaded::add_catalogs(&mut profile, shared, header)?;
     let counted = (0..).zip(&profile.functions).map(|(number, function)| {
         let module = &profile.modules[function.module as usize];

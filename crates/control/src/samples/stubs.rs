@@ -5,6 +5,7 @@ use thalweg_shm as shm;
 use crate::agent;
 use crate::attach::lookup;
 use crate::error::Result;
+use crate::leaf;
 use crate::ledger::{Home, Ledger, NOBODYS, Text};
 use crate::loaded;
 use crate::memory::{Shared, read_remote};
@@ -47,6 +48,7 @@ pub(super) fn version(header: &shm::Header) -> Version {
 const BELOW_THE_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
 const CALL: u8 = 0xe8;
 const JUMP: u8 = 0xe9;
+const INT3: u8 = 0xcc;
 /// `call $+5`, by which a displaced call pushes the address that it will return to.
 const PUSH_A_PLACE: [u8; 5] = [CALL, 0, 0, 0, 0];
 /// The two instructions behind it that make it the right address: 5 to 11 and 12 to 19 bytes from the start.
@@ -127,6 +129,10 @@ impl Stubs {
             return Place::Probe;
         };
         let code = self.code_at(stub);
+        // A leaf counts by code of its own, and what stands before that is never run from its first byte on.
+        if code.first() == Some(&INT3) || code == leaf::FIRST {
+            return Place::Probe;
+        }
         let code = match code.strip_prefix(&BELOW_THE_RED_ZONE) {
             Some(rest) => rest,
             None => code,

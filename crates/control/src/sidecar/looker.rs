@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use crate::budget::{Governor, Seen};
+use crate::budget::{Governor, Policy, Seen};
 use crate::error::{Error, Result};
 use crate::memory::Shared;
 use crate::proc::Pid;
@@ -12,6 +12,7 @@ use crate::samples::{Looking, Sampler};
 /// The one that looks, once it has found out where all code is, which takes a while. The budget is kept meanwhile.
 pub(super) struct Looker {
     shared: Shared,
+    policy: Option<Policy>,
     beginning: Option<JoinHandle<Result<Sampler>>>,
     sampler: Option<Sampler>,
     /// From when on it is known whether stacks are looked at.
@@ -21,9 +22,15 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    pub(super) fn begin(pid: Pid, looking: Option<Looking>, shared: &Shared) -> Result<Looker> {
+    pub(super) fn begin(
+        pid: Pid,
+        looking: Option<Looking>,
+        policy: Option<Policy>,
+        shared: &Shared,
+    ) -> Result<Looker> {
         let mut looker = Looker {
             shared: shared.try_clone()?,
+            policy,
             beginning: None,
             sampler: None,
             spool: None,
@@ -46,7 +53,10 @@ impl Looker {
         {
             match thread.join() {
                 Ok(Ok(sampler)) => self.sampler = Some(sampler),
-                Ok(Err(error)) => self.unseen = Some(error.to_string()),
+                Ok(Err(error)) => {
+                    let why = Policy::without_samples(self.policy, &error.to_string());
+                    self.unseen = Some(why);
+                }
                 Err(_) => self.unseen = Some("stacks are not looked at: that failed".into()),
             }
         }

@@ -131,6 +131,15 @@ impl FileKey {
         })
     }
 
+    /// Of where the functions of a file are defined, which no filter changes.
+    pub fn of_lines(file: &File, path: &Path) -> Option<FileKey> {
+        Some(FileKey {
+            stamp: Stamp::of(&file.metadata().ok()?),
+            path: path.to_path_buf(),
+            filter: "lines".into(),
+        })
+    }
+
     /// Whether nobody can make another file that has the same key.
     pub fn is_unforgeable(&self, file: &File) -> bool {
         let kind = nix::sys::statfs::fstatfs(file).map(|s| s.filesystem_type().0);

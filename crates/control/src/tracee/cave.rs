@@ -159,6 +159,14 @@ impl Stopped {
     }
 
     /// Finds a cave, once.
+    /// Whether calls are made from a place that nobody can unmap while other threads run.
+    pub(super) fn has_lasting_cave(&mut self) -> Result<bool> {
+        let start = self.find_cave()?;
+        let is_vdso = |mapping: &Mapping| mapping.path.as_deref() == Some("[vdso]".as_ref());
+        let maps = self.maps()?;
+        Ok(maps.iter().any(|m| is_vdso(m) && m.contains(start)))
+    }
+
     pub(super) fn find_cave(&mut self) -> Result<RemoteAddr> {
         if let Some(cave) = &self.cave {
             return Ok(cave.start);
@@ -222,6 +230,10 @@ impl Stopped {
     /// Whether no thread needs the healing code at `start` any more: none stands in it ([`Stopped::bring_home`]), and
     /// none is in a signal handler that interrupted it.
     fn is_free(&mut self, start: RemoteAddr) -> Result<bool> {
+        if self.partial {
+            // Somebody who runs may need it.
+            return Ok(false);
+        }
         let cave = start.0..start.0 + LEN as u64;
         let mut frames = crate::sigframe::Frames::of(self.maps()?);
         for tid in self.threads.clone() {

@@ -108,6 +108,23 @@ fn seize_once(pid: Pid, options: StopOptions, known: Known) -> Result<Seized> {
     Ok(seized)
 }
 
+/// One thread, while the others go on. `None`: it has ended.
+pub(super) fn seize_one(pid: Pid, tid: Tid, options: StopOptions) -> Result<Option<Seized>> {
+    let status = proc::status(pid, tid)?;
+    let mut seized = Seized::new(pid, Vec::new());
+    seized.known.insert(tid, status);
+    seized.urgency = Some(Urgency::new());
+    let watch = Watch::begin();
+    if !seized.seize(tid)? {
+        return Ok(None);
+    }
+    watch.add(tid);
+    seized.awaited.push(tid);
+    let _ = sys::interrupt(tid);
+    let ended = seized.collect(&Wait::new(options.patience, options.hold))?;
+    Ok(ended.is_empty().then_some(seized))
+}
+
 impl Stopped {
     /// Seizes a child of ours that has not started its program yet.
     pub(crate) fn seize_child(pid: Pid) -> Result<()> {
@@ -194,6 +211,7 @@ impl Seized {
         // A refusal may be about a thread that was ending, whose id another has by the time we look: the thread that
         // replaces the program takes over the first one's. So ask again before believing it.
         const TRIES: usize = 5;
+        const NAP: Duration = Duration::from_micros(200);
         let mut refusal = None;
         for _ in 0..TRIES {
             let source = match sys::seize(tid) {
@@ -207,7 +225,14 @@ impl Seized {
             match proc::status(self.pid, tid) {
                 // Ours already, under this id now.
                 Ok(status) if status.tracer == own_tid().0 => return Ok(true),
-                Ok(status) if !matches!(status.state, 'Z' | 'X') => refusal = Some(source),
+                Ok(status) if !matches!(status.state, 'Z' | 'X') => {
+                    // Another of ours lets go of one thread after the other.
+                    if let Some(traced) = proc::traced_by(self.pid, &status) {
+                        return Err(traced);
+                    }
+                    refusal = Some(source);
+                    std::thread::sleep(NAP);
+                }
                 _ => return Ok(false),
             }
         }
@@ -357,6 +382,10 @@ impl Stopped {
     /// Restores, writes back and detaches; every thread, whatever happens to another.
     pub(super) fn let_go(&mut self) -> Result<()> {
         let mut result = self.end_remote();
+        if let Some(account) = self.account.take() {
+            // The stop is over all the same if it cannot be noted.
+            let _ = account.stop_ends(self.pid, self.stop_time());
+        }
         for tid in std::mem::take(&mut self.threads) {
             if let Err(error) = self.flush_regs(tid) {
                 result = result.and(self.or_ended(Err(error), "its registers were restored"));

@@ -5,10 +5,10 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Counting, Creator, End, EntersKernel, Function, KernelCounts, Looked,
-    Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState, Process,
-    Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched, SystemCall,
-    Target, Thread,
+    Call, CallEnd, CallValue, Counting, Creator, End, EntersKernel, Function, Held, KernelCounts,
+    Looked, Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState,
+    Process, Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched,
+    SystemCall, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -212,6 +212,15 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                 overhead_ns_per_call,
                 memory_bytes: numbers.4,
                 memory_limit: numbers.5,
+                held: Held {
+                    stops: numbers.5,
+                    stopped_ns: numbers.0,
+                    longest_stop_ns: numbers.1,
+                    gates: numbers.4,
+                    gated_ns: 3,
+                    longest_gate_ns: 2,
+                    waited_for_ns: numbers.0,
+                },
                 pruned: Pruned {
                     contexts: numbers.0,
                     calls: numbers.4,
@@ -225,6 +234,10 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     first_ns: clock_hz,
                     far: [(512.0, 2.5), (1024.0, overhead_ns_per_call)],
                     look_ns: 14e3,
+                    counted_ns: 2.5,
+                    leaf_ns: clock_hz,
+                    counted_error: 0.3,
+                    hidden: [[(1.5, overhead_ns_per_call); 5], [(clock_hz, 0.5); 5]],
                     taken_out: numbers.3,
                 }),
                 metrics: match numbers.3 {

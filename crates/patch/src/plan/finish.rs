@@ -7,7 +7,8 @@ use crate::flow::{ExitKind, LeavesFor};
 use crate::image::Image;
 use crate::insn::Flow;
 use crate::interface::{
-    Event, FragmentPlan, FunctionPlan, ModulePlan, PatchForm, Probe, SkipReason, Skipped,
+    Event, FragmentPlan, FunctionPlan, MAX_LEAF_BYTES, ModulePlan, PatchForm, Probe, SkipReason,
+    Skipped,
 };
 use crate::kernel::EntersKernel;
 use crate::limiting::Watched;
@@ -138,6 +139,16 @@ impl Planner<'_, '_> {
             .enumerate()
             .map(|(i, s)| matches!(s, State::Planned(_)) && !self.image.is_fragment(i))
             .collect();
+        // Whoever goes on in a function has its exits.
+        let planned = self.states.iter().filter_map(|state| match state {
+            State::Planned(planned) => Some(planned),
+            _ => None,
+        });
+        let shared: HashSet<usize> = planned
+            .flat_map(|planned| &planned.needs)
+            .filter(|need| need.1 == Need::Exits)
+            .map(|need| need.0)
+            .collect();
         let mut plan = ModulePlan {
             entering,
             watching,
@@ -166,6 +177,9 @@ impl Planner<'_, '_> {
                     let keep_flags = keep.contains(&function);
                     let fragment = self.image.is_fragment(function);
                     plan.stub_bytes += planned.stub_bytes;
+                    if planned.leaf {
+                        plan.stub_bytes += MAX_LEAF_BYTES;
+                    }
                     place_events(
                         self.image,
                         &mut planned,
@@ -184,6 +198,10 @@ impl Planner<'_, '_> {
                         plan.functions.push(FunctionPlan {
                             function,
                             keep_flags,
+                            leaf: planned.leaf
+                                && !shared.contains(&function)
+                                && planned.enters.is_empty()
+                                && planned.watches.is_empty(),
                             method: planned.method,
                             exits: planned.exits.len(),
                             windows: planned.windows,

@@ -7,6 +7,7 @@ use anyhow::Context;
 
 /// The call-heavy microbenchmark; `-DFLOOR` is its hand-instrumented form.
 pub const CALLS: &str = include_str!("../../../../../tests/targets/bench/calls.c");
+pub const COUNTED: &str = include_str!("../../../../../tests/targets/bench/counted.c");
 
 /// Functions that enter the kernel.
 pub const ENTERING: &str = include_str!("../../../../../tests/targets/bench/entering.c");
@@ -201,6 +202,55 @@ pub const TRUTH: &[Program] = &[
             "text",
         ],
         &[SHORT_TEXT],
+    )),
+    held_out(seen(
+        "bzip2",
+        "bzip2",
+        "a text",
+        &["-c", "text"],
+        &[("text", TEXT.1, 100)],
+    )),
+    held_out(seen(
+        "sort",
+        "sort",
+        "a text",
+        &["--parallel=1", "-S", "200M", "text"],
+        &[("text", TEXT.1, 400)],
+    )),
+    held_out(seen(
+        "grep",
+        "grep",
+        "a text",
+        &["-c", "-E", "(t[a-z]+e|of) [a-z]*(ing|ed) .*s", "text"],
+        &[SHORT_TEXT],
+    )),
+    held_out(seen(
+        "bc",
+        "bc",
+        "pi",
+        &["-l", "-q", "pi.bc"],
+        &[("pi.bc", "scale=1200\n4*a(1)\nquit\n", 1)],
+    )),
+    held_out(seen(
+        "jq",
+        "jq",
+        "objects, grouped",
+        &[
+            "-n",
+            "[range(0;60000) | {a: ., b: (. * 2 | tostring)}] | group_by(.a % 7) | map(length)",
+        ],
+        &[],
+    )),
+    held_out(seen(
+        "tcl",
+        "tclsh",
+        "loops, lists, strings",
+        &["work.tcl"],
+        &[(
+            "work.tcl",
+            "proc fib n { if {$n < 2} {return $n}; expr {[fib [expr {$n-1}]] + [fib [expr {$n-2}]]} }\nfib 21\nset l {}\nfor {set i 0} {$i < 60000} {incr i} { lappend l [string repeat x [expr {$i % 17}]] }\nputs [llength [lsort -unique $l]]\n",
+            1,
+        )],
     )),
 ];
 

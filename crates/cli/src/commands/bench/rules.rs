@@ -187,6 +187,10 @@ impl Bench {
         command
             .args(["record", "--no-report", "--no-calibrate", "-q", "-o"])
             .arg(self.path("profile.thalweg"));
+        if rules.is_empty() {
+            // With rules every call is timed, so it is held against that.
+            command.args(["--time", "all"]);
+        }
         for rule in rules {
             command.args(["--rule", rule]);
         }

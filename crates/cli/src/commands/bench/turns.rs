@@ -24,6 +24,13 @@ pub(super) struct Turns {
     pub raw: Profile,
 }
 
+/// The same of several ways of recording.
+pub(super) struct TurnsOf {
+    pub plain: f64,
+    /// One for each.
+    pub raw: Vec<Profile>,
+}
+
 /// Sorts them.
 fn do_agree(times: &mut [f64]) -> bool {
     times.sort_by(f64::total_cmp);
@@ -40,27 +47,43 @@ impl Bench {
         path: &Path,
         options: &[&str],
     ) -> anyhow::Result<Turns> {
+        let TurnsOf { plain, raw } = self.by_turns_of(program, path, &[options])?;
+        let raw = raw.into_iter().next().context("no rounds")?;
+        Ok(Turns { plain, raw })
+    }
+
+    pub(super) fn by_turns_of(
+        &self,
+        program: &Program,
+        path: &Path,
+        ways: &[&[&str]],
+    ) -> anyhow::Result<TurnsOf> {
         program.write_files(&self.folder)?;
-        let (mut plain, mut times) = (Vec::new(), Vec::new());
-        let mut best: Option<Profile> = None;
+        let mut plain = Vec::new();
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+        let mut best: Vec<Option<Profile>> = vec![None; ways.len()];
         for round in 1..=self.rounds * LONGER {
-            if round > self.rounds && do_agree(&mut plain) && do_agree(&mut times) {
+            let mut all = std::iter::once(&mut plain).chain(&mut times);
+            if round > self.rounds && all.all(|times| do_agree(&mut times.clone())) {
                 break;
             }
             eprint!("\r\x1b[Kround {round}: {}", program.name);
             let alone = || time_on_processor(self.plain(program, path.into()));
             let (took, by_the_server) = self.asked(program, alone)?;
             plain.push(by_the_server.unwrap_or(took));
-            let recorded = || self.recorded(program, path.into(), options);
-            let (profile, _) = self.asked(program, recorded)?;
-            times.push(summary(&profile).time as f64);
-            if times.iter().all(|time| times.last() <= Some(time)) {
-                best = Some(profile);
+            for ((options, times), best) in ways.iter().zip(&mut times).zip(&mut best) {
+                let recorded = || self.recorded(program, path.into(), options);
+                let (profile, _) = self.asked(program, recorded)?;
+                times.push(summary(&profile).time as f64);
+                if times.iter().all(|time| times.last() <= Some(time)) {
+                    *best = Some(profile);
+                }
             }
         }
-        Ok(Turns {
+        let raw: Option<Vec<Profile>> = best.into_iter().collect();
+        Ok(TurnsOf {
             plain: plain.into_iter().fold(f64::INFINITY, f64::min),
-            raw: best.context("no rounds")?,
+            raw: raw.context("no rounds")?,
         })
     }
 

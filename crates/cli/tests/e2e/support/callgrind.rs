@@ -20,7 +20,7 @@ use std::process::Command;
 /// Functions of the targets that only the kernel calls, and callgrind therefore never.
 pub const SIGNAL_HANDLERS: &[&str] = &["handler", "on_signal"];
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Callgrind {
     pub calls: Calls,
     pub pairs: Pairs,

@@ -20,7 +20,7 @@ impl Recording {
     #[track_caller]
     pub fn of_process(pid: u32, file: &Path, options: &[&str]) -> Recording {
         let mut child = command()
-            .args(["record", "-p", &pid.to_string(), "-o"])
+            .args(["record", "--budget", "off", "-p", &pid.to_string(), "-o"])
             .arg(file)
             .args(options)
             .stdin(Stdio::null())

@@ -1,0 +1,176 @@
+//! Every sum holds in what is shown, whatever was cut, folded, combined or pruned before.
+
+use crate::support::build::Build;
+use crate::support::scratch::Scratch;
+use crate::support::thalweg::{command, succeed, text};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+#[track_caller]
+fn record_into(scratch: &Scratch, options: &[&str], source: &str, arguments: &[&str]) -> PathBuf {
+    let file = scratch.join("profile.thalweg");
+    let output = command()
+        .args(["record", "--no-report", "-q"])
+        .args(options)
+        .arg("-o")
+        .arg(&file)
+        .arg("--")
+        .arg(Build::simple(source).path)
+        .args(arguments)
+        .output()
+        .expect("thalweg starts");
+    assert!(output.status.success(), "{}", text(&output));
+    file
+}
+
+#[track_caller]
+fn report(file: &Path, options: &[&str]) -> Value {
+    let file = file.to_str().expect("UTF-8");
+    let all = [&["report", file, "--json"], options].concat();
+    serde_json::from_str(&succeed(&all)).expect("JSON")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().expect("a list")
+}
+
+fn sum(rows: &[Value], name: &str) -> u64 {
+    rows.iter().map(|row| number(&row[name])).sum()
+}
+
+/// The parents' calls, base and cum are Self's; the children's cum is Self's less its base; the roots have the whole.
+#[track_caller]
+fn assert_sums(file: &Path, options: &[&str]) {
+    let arcs = report(file, &[&["--arcs"], options].concat());
+    assert!(!list(&arcs, "stanzas").is_empty());
+    for stanza in list(&arcs, "stanzas") {
+        for figure in ["calls", "base", "cum"] {
+            let of_parents = sum(list(stanza, "parents"), figure);
+            let own = number(&stanza[figure]);
+            assert_eq!(
+                of_parents, own,
+                "{figure} of {} {options:?}",
+                stanza["name"]
+            );
+        }
+        let below = number(&stanza["cum"]) - number(&stanza["base"]);
+        let of_children = sum(list(stanza, "children"), "cum");
+        assert_eq!(
+            of_children, below,
+            "children of {} {options:?}",
+            stanza["name"]
+        );
+        assert_eq!(number(&stanza["not_in_callees"]), 0, "{}", stanza["name"]);
+    }
+    let tree = report(file, &[&["--tree", "--min-percent", "0"], options].concat());
+    let rows: Vec<Value> = list(&tree, "threads")
+        .iter()
+        .flat_map(|thread| list(thread, "rows").to_vec())
+        .collect();
+    let roots: Vec<Value> = rows
+        .iter()
+        .filter(|row| number(&row["level"]) == 0)
+        .cloned()
+        .collect();
+    assert_eq!(sum(&roots, "cum"), sum(&rows, "base"), "{options:?}");
+}
+
+/// The edges into a function have all of its calls and time.
+#[track_caller]
+fn assert_edges(file: &Path, options: &[&str]) {
+    let graph = report(file, &[&["--graph"], options].concat());
+    assert!(!list(&graph, "nodes").is_empty());
+    for node in list(&graph, "nodes") {
+        let into: Vec<Value> = list(&graph, "edges")
+            .iter()
+            .filter(|edge| edge["callee"] == node["name"])
+            .cloned()
+            .collect();
+        for figure in ["calls", "cum"] {
+            let own = number(&node[figure]);
+            assert_eq!(sum(&into, figure), own, "{figure} into {node} {options:?}");
+        }
+    }
+}
+
+#[track_caller]
+fn assert_all(file: &Path) {
+    const PRUNED: [&[&str]; 5] = [
+        &[],
+        &["--raw"],
+        &["--min-coverage", "1"],
+        &["--min-time", "100us"],
+        &["--min-calls", "100"],
+    ];
+    for options in PRUNED {
+        assert_sums(file, options);
+        assert_edges(file, options);
+        for edges in [
+            ["--min-edge-coverage", "5"],
+            ["--min-edge-time", "50us"],
+            ["--min-edge-calls", "500"],
+        ] {
+            assert_edges(file, &[options, &edges].concat());
+        }
+    }
+}
+
+/// Those that were cut or folded are not in nobody's time: `main` has it.
+#[track_caller]
+fn assert_main_has_the_whole(file: &Path) {
+    let flat = report(file, &["--flat"]);
+    let rows = list(&flat, "functions");
+    assert!(
+        rows.iter().any(|row| number(&row["folded_calls"]) > 0),
+        "no call was folded"
+    );
+    let main = rows.iter().find(|row| row["name"] == "main");
+    let main = number(&main.expect("main")["cum"]);
+    let whole = sum(rows, "base");
+    assert!(
+        main <= whole && main * 10 > whole * 8,
+        "main has {main} of {whole} ns"
+    );
+}
+
+#[test]
+fn every_sum_holds_in_trees_that_were_pruned_as_they_grew() {
+    let scratch = Scratch::new();
+    let limits = ["--memory", "4M", "--prune-at", "1M"];
+    let file = record_into(&scratch, &limits, "churn.c", &["20000"]);
+    assert_main_has_the_whole(&file);
+    assert_all(&file);
+}
+
+#[test]
+fn every_sum_holds_when_several_threads_pruned_theirs_and_were_combined() {
+    let scratch = Scratch::new();
+    let limits = ["--memory", "4M", "--prune-at", "1M"];
+    let file = record_into(&scratch, &limits, "churn.c", &["6000", "3"]);
+    assert_all(&file);
+    let combined = scratch.join("combined.thalweg");
+    let (from, to) = (file.to_str().expect("UTF-8"), combined.to_str());
+    succeed(&["merge", "--combine", from, "-o", to.expect("UTF-8")]);
+    assert_all(&combined);
+    let pruned = scratch.join("pruned.thalweg");
+    let to = pruned.to_str().expect("UTF-8");
+    succeed(&["merge", "--min-calls", "50", from, "-o", to]);
+    assert_all(&pruned);
+}
+
+#[test]
+fn every_sum_holds_where_contexts_found_no_room() {
+    let scratch = Scratch::new();
+    let file = record_into(&scratch, &["--memory", "1M"], "contexts.c", &["200000"]);
+    assert_main_has_the_whole(&file);
+    assert_all(&file);
+    let file = record_into(&scratch, &["--memory", "1M"], "cut_calls.c", &[]);
+    assert_main_has_the_whole(&file);
+    assert_all(&file);
+}
