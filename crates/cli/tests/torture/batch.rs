@@ -10,6 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// A cycle takes less than half of it where nothing else runs. Processors differ by a factor of four in what they do meanwhile.
+const LONG_RUN: Duration = Duration::from_secs(3);
+
 pub struct Batch<'a> {
     pub program: &'a str,
     pub generates: Generates,
@@ -17,7 +20,7 @@ pub struct Batch<'a> {
     pub arguments: &'a (dyn Fn(u32) -> Vec<String> + Sync),
     /// What must be the same in every run, from what it printed.
     pub answer: &'a (dyn Fn(&Output) -> String + Sync),
-    /// How much makes several seconds.
+    /// How much to begin with for a run that is attached to; twice that, and so on, until it takes [`LONG_RUN`].
     pub long: u32,
     /// The program's own figure of how fast it was, where it works for a time instead of an amount.
     pub rate: Option<&'a (dyn Fn(&Output) -> f64 + Sync)>,
@@ -93,14 +96,13 @@ impl Batch<'_> {
     /// The program runs again and again beside the cycles, and answers the same each time.
     #[track_caller]
     fn attach(&self) -> u32 {
-        let output = self.plain(self.long).stdin(Stdio::null()).output();
-        let expected = self.check(&output.expect("the program starts"), "by itself");
+        let (amount, expected) = self.long_enough();
         let running = AtomicU32::new(0);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let work = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let mut child = self.plain(self.long);
+                    let mut child = self.plain(amount);
                     let child = child.stdin(Stdio::null()).stdout(Stdio::piped());
                     let child = child.stderr(Stdio::piped()).spawn();
                     let child = child.expect("the program starts");
@@ -122,6 +124,21 @@ impl Batch<'_> {
             }
             survived.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// How much takes this machine long enough for a cycle, and what it answers.
+    #[track_caller]
+    fn long_enough(&self) -> (u32, String) {
+        let mut amount = self.long;
+        loop {
+            let began = Instant::now();
+            let output = self.plain(amount).stdin(Stdio::null()).output();
+            let expected = self.check(&output.expect("the program starts"), "by itself");
+            if began.elapsed() >= LONG_RUN {
+                return (amount, expected);
+            }
+            amount *= 2;
+        }
     }
 
     /// A process that is past its start.
