@@ -186,7 +186,10 @@ unsafe fn settle(slot: Slot, now: u64, gap: i64, frame: *const Frame) -> u64 {
         let mut at = now;
         if gap > (*shared).gap && !limits::is_frozen() {
             let began = now.wrapping_add((*shared).off);
-            let ran = least_run(frame, now.wrapping_sub(gap as u64)).min(gap);
+            let mut ran = least_run(frame, now.wrapping_sub(gap as u64)).min(gap);
+            if (*shared).uncharged > 2 * (*header()).gap_most {
+                ran /= 2;
+            }
             let waited = off_processor(slot, Some(gap - ran), began);
             if waited > 0 {
                 let since = now.wrapping_sub(gap as u64);
@@ -208,6 +211,9 @@ unsafe fn settle(slot: Slot, now: u64, gap: i64, frame: *const Frame) -> u64 {
 /// The kernel's account of a thread and the counter agree to a microsecond or two where the thread was switched, so that a
 /// call of less than that would have no time left. What is not taken from it stays to be charged. No more than that is left:
 /// of long calls the account is near enough.
+///
+/// A first call is the longest of many, and none that waits could be shorter than it. The errors of the account do not add up, so
+/// that much which stays to be charged means just this: [`settle`] takes half of it then, until the shortest call is right.
 unsafe fn least_run(frame: *const Frame, last: u64) -> i64 {
     // SAFETY: as in event; a frame's node is in the arena or among the folded ones, which keep their least in another way.
     unsafe {
