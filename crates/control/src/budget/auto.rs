@@ -22,10 +22,13 @@ const AGAIN_SHARE: f64 = 0.03;
 /// Calls that take less than this many times what timing one costs are counted only, and those that take more are sampled.
 const TELLS: f64 = 2.0;
 /// Probes have cost something: nanoseconds in all, or this part of the processor time lately. Where timing takes more than `PLENTY` of the
-/// time, a part that is smaller accordingly: many functions that each cost little cost much.
+/// time, both are smaller accordingly: many functions that each cost little cost much.
 const SPENT_NS: f64 = 1e6;
 const SPENT_SHARE: f64 = 0.01;
 const PLENTY: f64 = 0.1;
+/// What timing may take of a thread's time in all. Functions nest: each may be worth its probes beside what its own calls take, and all of
+/// them together cost a multiple of that.
+const TIMING_MOST: f64 = 0.05;
 /// So many timed calls say what a call takes, and after so many they are counted anew.
 const ENOUGH_CALLS: u64 = 16;
 const MANY_CALLS: u64 = 4096;
@@ -103,8 +106,11 @@ impl Auto {
             }
         }
         self.timing = groups.iter().map(|group| timing(group)).fold(0.0, f64::max);
-        let spent_share = SPENT_SHARE * (PLENTY / self.timing).min(1.0);
+        let scarce = (PLENTY / self.timing).min(1.0);
+        let (spent_ns, spent_share) = (SPENT_NS * scarce, SPENT_SHARE * scarce);
         let mut wanted = Vec::new();
+        // Functions that stay timed, and what that takes.
+        let mut timed_still: Vec<(f64, u32)> = Vec::new();
         for (function, (sum, share)) in (0..).zip(sums.iter().zip(&shares)) {
             let known = &mut self.functions[function as usize];
             if sum.calls == known.mark.calls || known.has_no_mode {
@@ -120,13 +126,19 @@ impl Auto {
             }
             known.learn(sum, costs);
             let timed = sum.calls.saturating_sub(sum.untimed) as f64;
-            let has_cost = timed * costs.timed_ns >= SPENT_NS || *share >= spent_share;
-            if let Some(next) = known.next(has_cost, costs, now)
-                && next != state
+            let has_cost = timed * costs.timed_ns >= spent_ns || *share >= spent_share;
+            match known
+                .next(has_cost, costs, now)
+                .filter(|next| *next != state)
             {
-                wanted.push((function, next));
+                Some(next) => wanted.push((function, next)),
+                None if state == State::Timed && has_cost && known.total_ns.is_some() => {
+                    timed_still.push((*share, function));
+                }
+                None => {}
             }
         }
+        wanted.extend(too_many(timed_still).map(|function| (function, State::Sampled)));
         wanted
     }
 
@@ -160,6 +172,19 @@ impl Auto {
             known.has_no_mode = true;
         }
     }
+}
+
+/// Of functions that are timed, each with the share of the time that this takes, those that cost most and go so that the rest
+/// stays within `TIMING_MOST`.
+fn too_many(mut timed: Vec<(f64, u32)>) -> impl Iterator<Item = u32> {
+    timed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let mut sum = 0.0;
+    let kept = timed.iter().take_while(|(share, _)| {
+        sum += share;
+        sum <= TIMING_MOST
+    });
+    let kept = kept.count();
+    timed.into_iter().skip(kept).map(|(_, function)| function)
 }
 
 impl Known {
@@ -287,6 +312,42 @@ mod tests {
         let mut program = Program::new();
         let at = (1..).find(|_| program.run(1_000, 100.0) != State::Timed);
         assert_eq!(at, Some(50));
+    }
+
+    #[test]
+    fn functions_that_are_worth_their_probes_go_where_all_of_them_take_too_much() {
+        // A chain of 20, each the only callee of the one before, 10 us a call: 0.2 % of each call, 4 % of the time.
+        let lasting = |calls: u64| {
+            let (mut auto, start) = (Auto::default(), Instant::now());
+            let mut sums = vec![FunctionSum::default(); 20];
+            let group = |calls: u64| Group {
+                used: 1e7,
+                apart: 0.0,
+                looks: 0.0,
+                calls: (0..20).map(|function| (function, calls as f64)).collect(),
+            };
+            let mut states = vec![State::Timed; 20];
+            for look in 1..100 {
+                for (sum, depth) in sums.iter_mut().zip(1..) {
+                    sum.calls += calls;
+                    let own = 1e7 / 20.0;
+                    sum.own_ns += own + calls as f64 * COSTS.own_ns;
+                    sum.below_ns += own * f64::from(20 - depth) + 5000.0 * calls as f64;
+                }
+                let now = start + Duration::from_millis(look * 10);
+                let known = states.clone();
+                let state_of = |function: u32| known[function as usize];
+                let group = group(calls);
+                for (function, state) in auto.choose(&sums, &[&group], state_of, &COSTS, 0, now) {
+                    auto.changed(function, state, &sums, now);
+                    states[function as usize] = state;
+                }
+            }
+            let timed = states.iter().filter(|state| **state == State::Timed);
+            timed.count()
+        };
+        assert_eq!(lasting(1_000), 20, "0.2 % each, 4 % in all");
+        assert_eq!(lasting(2_000), 12, "0.4 % each, 8 % in all");
     }
 
     #[test]
