@@ -593,7 +593,7 @@ fn arm(
             "the code of process {pid} changed while it was being analysed: try again"
         )));
     }
-    threads::open_slots(stopped, shared, header, stacks, &options.threads)?;
+    let clocks = threads::open_slots(stopped, shared, header, stacks, &options.threads)?;
     let mut frames = sigframe::Frames::of(maps);
     for tid in stopped.threads().to_vec() {
         let regs = stopped.regs(tid)?;
@@ -610,8 +610,9 @@ fn arm(
         frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
     }
     stopped.flush()?;
+
     changes.write(stopped)?;
-    threads::start_clocks(stopped, shared)?;
+    clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
 }
 

@@ -411,9 +411,8 @@ fn evacuate(
     let mut parked_inside = false;
     for stack in coroutines::parked(&detached.shared, &detached.header) {
         frames.add_end(stack.end);
-        frames.translate(stopped, stack.start, back)?;
-        let saved = frames.saved_pcs(stopped, stack.start);
-        parked_inside |= saved.iter().any(|&(_, pc)| in_stubs(pc));
+        let saved = frames.translate(stopped, stack.start, back)?;
+        parked_inside |= saved.into_iter().any(in_stubs);
     }
     pinned |= parked_inside;
     for tid in stopped.threads().to_vec() {
@@ -430,9 +429,8 @@ fn evacuate(
             .into_iter()
             .flatten()
         {
-            frames.translate(stopped, rsp, back)?;
-            let saved = frames.saved_pcs(stopped, rsp);
-            returns_into_stub |= saved.iter().any(|&(_, pc)| in_stubs(pc));
+            let saved = frames.translate(stopped, rsp, back)?;
+            returns_into_stub |= saved.into_iter().any(in_stubs);
         }
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;

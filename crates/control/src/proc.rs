@@ -32,11 +32,11 @@ pub(crate) use kin::{is_kin, patiently};
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
 pub(crate) use preflight::{diagnose_refusal, elf_check, traced_by};
+pub(crate) use status::{ProcessorTime, kernel_counts, living_dir, processor_time, wchan};
 pub use status::{
     Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,
     thread_stat, tracer,
 };
-pub(crate) use status::{kernel_counts, living_dir, processor_time, wchan};
 
 /// A process id (a thread group's).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,6 +8,7 @@
 //! +8    ucontext: flags 8, link 8, stack 24, then r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx
 //! +168  rsp
 //! +176  rip
+//! +192  cs, of two bytes, which the kernel has always written
 //! ```
 //!
 //! A handler may run on a stack of its own; what it interrupted may be another handler, on the thread's stack: the
@@ -22,6 +23,12 @@ use crate::tracee::Stopped;
 
 const RSP_OFFSET: usize = 168;
 const RIP_OFFSET: usize = 176;
+const CS_OFFSET: usize = 192;
+/// How many bytes from its start on tell a frame.
+const TOLD_BY: usize = CS_OFFSET + 8;
+/// Code segment selector of 64-bit user code. The return from a handler sets the privilege level's two bits.
+const USER_CS: u16 = 0x33;
+const PRIVILEGE: u16 = 3;
 /// `mov rax, 15; syscall` as C libraries have it, and as others write it.
 const RESTORERS: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
@@ -66,19 +73,22 @@ impl Frames {
         self.ends.push(end);
     }
 
-    /// Rewrites saved program counters that `pairs` translates.
+    /// Rewrites saved program counters that `pairs` translates, and returns where handlers will return to then.
     pub fn translate(
         &mut self,
         stopped: &mut Stopped,
         rsp: u64,
         pairs: &[(u64, u64)],
-    ) -> Result<()> {
+    ) -> Result<Vec<u64>> {
+        let mut saved = Vec::new();
         for (at, rip) in self.saved_pcs(stopped, rsp) {
-            if let Some(moved) = crate::attach::lookup(pairs, rip) {
+            let moved = crate::attach::lookup(pairs, rip);
+            if let Some(moved) = moved {
                 stopped.write(RemoteAddr(at), &moved.to_le_bytes())?;
             }
+            saved.push(moved.unwrap_or(rip));
         }
-        Ok(())
+        Ok(saved)
     }
 
     /// Program counters to which handlers of the thread at `rsp` will return: where they are stored, and their values.
@@ -97,20 +107,11 @@ impl Frames {
             let start = rsp & !7;
             let stack = self.read_stack(stopped, start);
             searched.push((start, start + stack.len() as u64));
-            let word = |at: usize| {
-                Some(u64::from_le_bytes(
-                    stack.get(at..at + 8)?.try_into().expect("eight bytes"),
-                ))
-            };
-            for at in (0..stack.len()).step_by(8) {
-                let (Some(restorer), Some(rsp), Some(rip)) =
-                    (word(at), word(at + RSP_OFFSET), word(at + RIP_OFFSET))
-                else {
-                    break;
-                };
-                if self.is_restorer(stopped, restorer) {
+            for at in frames_maybe(&stack) {
+                if self.is_restorer(stopped, word(&stack, at)) {
+                    let rip = word(&stack, at + RIP_OFFSET);
                     found.push((start + (at + RIP_OFFSET) as u64, rip));
-                    pending.push(rsp);
+                    pending.push(word(&stack, at + RSP_OFFSET));
                 }
             }
         }
@@ -150,6 +151,21 @@ impl Frames {
             Err(_) => Vec::new(),
         }
     }
+}
+
+/// Where frames may begin: the code segment is told at once, what is a restorer takes a search for each word.
+fn frames_maybe(stack: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let windows = stack.windows(TOLD_BY).step_by(8).zip((0..).step_by(8));
+    windows.filter_map(|(window, at)| {
+        let cs = u16::from_le_bytes([window[CS_OFFSET], window[CS_OFFSET + 1]]);
+        (cs | PRIVILEGE == USER_CS).then_some(at)
+    })
+}
+
+fn word(stack: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&stack[at..at + 8]);
+    u64::from_le_bytes(word)
 }
 
 fn mapping_at(maps: &[Mapping], address: u64) -> Option<&Mapping> {

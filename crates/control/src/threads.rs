@@ -1,8 +1,10 @@
 //! The threads that exist at attach: each gets a slot, a GS base, and as its tree's trunk the functions that are on its
 //! stack right now, so that no chain of calls is severed.
 
+use std::collections::HashMap;
 use std::mem::offset_of;
 
+use nix::sys::resource::{Resource, getrlimit};
 use thalweg_shm as shm;
 use thalweg_symbols::Unwinder;
 
@@ -10,7 +12,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of, zeroed};
 use crate::prepare::Build;
-use crate::proc::{self, Pid, RemoteAddr, Tid};
+use crate::proc::{self, Pid, ProcessorTime, RemoteAddr, Tid};
 use crate::record::tables;
 use crate::tracee::{Regs, Stopped};
 
@@ -28,7 +30,7 @@ pub fn open_slots(
     header: &shm::Header,
     stacks: &mut Stacks,
     chosen: &[Tid],
-) -> Result<()> {
+) -> Result<Clocks> {
     let pid = stopped.pid();
     let tids = stopped.threads().to_vec();
     if tids.len() as u64 > MAX_AT_ATTACH {
@@ -48,21 +50,32 @@ pub fn open_slots(
         }
         registers.push(regs);
     }
+    let clocks = Clocks {
+        opened: clock::ticks(),
+        slots: tids.len() as u64,
+    };
     let mut opener = Opener {
         stopped,
         shared,
         header,
         nodes_used: 0,
-        opened: clock::ticks(),
+        opened: clocks.opened,
     };
     for (index, (&tid, regs)) in tids.iter().zip(registers).enumerate() {
         let trunk = stacks.unwind(opener.stopped, &regs);
+        let processor_time = stacks.processor_time(pid, tid);
         let flags = if chosen.is_empty() || chosen.contains(&tid) {
             0
         } else {
             shm::SLOT_IGNORED
         };
-        opener.open(index as u64, tid, regs, &trunk, flags)?;
+        let thread = Thread {
+            tid,
+            trunk,
+            flags,
+            processor_time,
+        };
+        opener.open(index as u64, &thread, regs)?;
     }
     let nodes_used = opener.nodes_used;
     shared.write(
@@ -72,7 +85,8 @@ pub fn open_slots(
     shared.write(
         offset_of!(shm::Header, next_slot) as u64,
         &(tids.len() as u32).to_le_bytes(),
-    )
+    )?;
+    Ok(clocks)
 }
 
 /// Fills the pages that the slots of so many threads will need, while nobody stands still for it: they are all zero, and
@@ -90,18 +104,34 @@ pub fn make_room(shared: &Shared, header: &shm::Header, threads: u64) -> Result<
     Ok(())
 }
 
-/// The threads' clocks have stood still since their slots were opened, as the threads have.
-pub fn start_clocks(stopped: &Stopped, shared: &Shared) -> Result<()> {
-    for index in 0..stopped.threads().len() as u64 {
-        let at = shm::SLOTS_OFFSET + index * shm::PAGE;
-        let slot: shm::SharedSlot = shared.read(at)?;
-        let now = clock::ticks();
-        let off = now.saturating_sub(slot.last);
-        shared.write(at + shm::SHARED_OFF, &off.to_le_bytes())?;
-        let read = at + offset_of!(shm::SharedSlot, read_ticks) as u64;
-        shared.write(read, &now.to_le_bytes())?;
+/// The clocks of threads that have slots now, and stand.
+pub struct Clocks {
+    /// Counter value at which their slots were opened.
+    opened: u64,
+    /// How many slots, from the first on.
+    slots: u64,
+}
+
+impl Clocks {
+    /// They have stood still since the slots were opened, as the threads have.
+    pub fn start(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
+        // One write for the three.
+        const {
+            assert!(offset_of!(shm::SharedSlot, gap) as u64 == shm::SHARED_OFF + 8);
+            assert!(offset_of!(shm::SharedSlot, read_ticks) as u64 == shm::SHARED_OFF + 16);
+        }
+        for index in 0..self.slots {
+            let now = clock::ticks();
+            let off = now.saturating_sub(self.opened);
+            let mut words = [0; 24];
+            words[..8].copy_from_slice(&off.to_le_bytes());
+            words[8..16].copy_from_slice(&header.gap_least.to_le_bytes());
+            words[16..].copy_from_slice(&now.to_le_bytes());
+            let at = shm::SLOTS_OFFSET + index * shm::PAGE;
+            shared.write(at + shm::SHARED_OFF, &words)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A probed function on a thread's stack: its number and the address of its return address.
@@ -112,18 +142,36 @@ struct OnStack {
     site: u64,
 }
 
-/// All that it takes to know the functions on a stack; made while the target runs.
+/// As many files are kept open for the time of a stop, and no more than half of what this process may have.
+const MOST_OPEN: u64 = 512;
+
+/// All that it takes to know the functions on a stack, and a thread's processor time; made while the target runs.
 pub struct Stacks {
     unwinder: Unwinder,
     functions: FunctionMap,
+    processor_times: HashMap<Tid, ProcessorTime>,
 }
 
 impl Stacks {
     pub fn new(build: &Build, pid: Pid) -> Result<Stacks> {
+        let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
         Ok(Stacks {
             unwinder: build.unwinder(pid)?,
             functions: FunctionMap::new(build),
+            processor_times: proc::tasks(pid)?
+                .into_iter()
+                .take(MOST_OPEN.min(limit / 2) as usize)
+                .filter_map(|tid| Some((tid, ProcessorTime::of(pid, tid)?)))
+                .collect(),
         })
+    }
+
+    fn processor_time(&self, pid: Pid, tid: Tid) -> u64 {
+        let open = self.processor_times.get(&tid);
+        let known = open.and_then(ProcessorTime::nanoseconds);
+        known
+            .or_else(|| proc::processor_time(pid, tid))
+            .unwrap_or(0)
     }
 
     fn unwind(&mut self, stopped: &Stopped, regs: &Regs) -> Vec<OnStack> {
@@ -177,22 +225,20 @@ struct StackCache<'a> {
 
 impl StackCache<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
-        // Most stacks are shallow, and the first threads' are close to the end of their mapping.
-        const CHUNKS: [usize; 3] = [16 << 10, 1 << 10, 8];
+        // Most stacks are shallow, and end soon.
+        const AT_ONCE: usize = 4 << 10;
         let end = address.checked_add(8)?;
         if address < self.start || end > self.start + self.bytes.len() as u64 {
-            let read = CHUNKS.iter().find_map(|len| {
-                let mut bytes = vec![0; *len];
-                let read = self.stopped.read(RemoteAddr(address), &mut bytes);
-                read.is_ok().then_some(bytes)
-            });
-            self.bytes = read?;
+            self.bytes.resize(AT_ONCE, 0);
+            let read = self
+                .stopped
+                .read_up_to(RemoteAddr(address), &mut self.bytes);
+            self.bytes.truncate(read);
             self.start = address;
         }
         let at = (address - self.start) as usize;
-        Some(u64::from_le_bytes(
-            self.bytes[at..at + 8].try_into().expect("eight bytes"),
-        ))
+        let word = self.bytes.get(at..at + 8)?;
+        Some(u64::from_le_bytes(word.try_into().expect("eight bytes")))
     }
 }
 
@@ -246,16 +292,18 @@ struct Opener<'a> {
     opened: u64,
 }
 
+/// What is known of a thread that is to get a slot.
+struct Thread {
+    tid: Tid,
+    trunk: Vec<OnStack>,
+    flags: u32,
+    processor_time: u64,
+}
+
 impl Opener<'_> {
-    fn open(
-        &mut self,
-        index: u64,
-        tid: Tid,
-        mut regs: Regs,
-        trunk: &[OnStack],
-        flags: u32,
-    ) -> Result<()> {
+    fn open(&mut self, index: u64, thread: &Thread, mut regs: Regs) -> Result<()> {
         let header = self.header;
+        let &Thread { tid, ref trunk, .. } = thread;
         let shared_start = header.base + shm::PRIVATE_SIZE;
         let gs = header.base + index * shm::PAGE;
         let bytes = (trunk.len() as u64 + 1).next_multiple_of(shm::CHUNK_NODES) * shm::NODE_SIZE;
@@ -278,7 +326,7 @@ impl Opener<'_> {
         slot.first_start = header.attach_ticks;
         slot.last = self.opened;
         slot.gap = header.gap_least;
-        slot.read_cpu = proc::processor_time(self.stopped.pid(), tid).unwrap_or(0);
+        slot.read_cpu = thread.processor_time;
         slot.pid = header.inner_pid;
         slot.tid = match header.inner_pid == header.pid {
             true => tid.0 as u32,
@@ -292,7 +340,7 @@ impl Opener<'_> {
         slot.chunk_next = first_node + (trunk.len() as u64 + 1) * shm::NODE_SIZE;
         slot.creators = [shm::NO_FUNCTION; shm::CREATORS];
         slot.original_gs = regs.gs_base;
-        slot.flags = flags | shm::SLOT_AT_ATTACH;
+        slot.flags = thread.flags | shm::SLOT_AT_ATTACH;
         self.shared
             .write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
         let records = header.flags & shm::HEADER_RECORDS != 0;

@@ -113,7 +113,7 @@ pub struct Stopped {
     known: frozen::Known,
     mem: File,
     options: StopOptions,
-    first_stop: Instant,
+    began: seize::Began,
     account: Option<Account>,
     /// Other threads of the process may run.
     partial: bool,
@@ -159,7 +159,7 @@ impl Stopped {
         // Not earlier: the program may have been replaced, and with it its memory, until everything stood.
         let mem = open_mem(pid)?;
         let known = std::mem::take(&mut seized.known);
-        let (threads, regs, first_stop) = seized.hand_over();
+        let (threads, regs, began) = seized.hand_over();
         let mut stopped = Stopped {
             pid,
             threads,
@@ -170,7 +170,7 @@ impl Stopped {
             known,
             mem,
             options,
-            first_stop,
+            began,
             account: None,
             partial: false,
             remote: None,
@@ -200,9 +200,9 @@ impl Stopped {
         }
     }
 
-    /// How long the first thread has been stopped.
+    /// How long the first thread has been stopped. One that did not sleep may have been for less.
     pub fn stop_time(&self) -> Duration {
-        self.first_stop.elapsed()
+        self.began.first_stop.elapsed()
     }
 
     /// Notes this stop in a region when it ends. `clocks_run`: the threads have clocks there, which do not stand still.
@@ -213,7 +213,10 @@ impl Stopped {
 
     /// What the process has run since it first stood was no stop.
     pub(crate) fn stands_since_now(&mut self) {
-        self.first_stop = Instant::now();
+        self.began = seize::Began {
+            first_stop: Instant::now(),
+            all_asked: Instant::now(),
+        };
     }
 
     /// The memory map, exact because nothing can change it now.
@@ -272,6 +275,16 @@ impl Stopped {
             cave.hide_from(addr, into);
         }
         Ok(())
+    }
+
+    /// Reads as much of `into` as there is memory from `addr` on, and returns how much that is.
+    pub(crate) fn read_up_to(&self, addr: RemoteAddr, into: &mut [u8]) -> usize {
+        // The kernel ends a read where a page is missing.
+        let read = self.mem.read_at(into, addr.0).unwrap_or(0);
+        if let Some(cave) = &self.cave {
+            cave.hide_from(addr, &mut into[..read]);
+        }
+        read
     }
 
     fn read_raw(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thalweg_model::KernelCounts;
@@ -204,12 +204,25 @@ pub fn thread_name(pid: Pid, tid: Tid) -> Result<String> {
 
 /// How long a thread has been on a processor, in nanoseconds.
 pub(crate) fn processor_time(pid: Pid, tid: Tid) -> Option<u64> {
-    // Of every thread, while all stand: no call more than it takes.
-    let mut file = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    let mut line = [0; 64];
-    let len = file.read(&mut line).ok()?;
-    let text = std::str::from_utf8(&line[..len]).ok()?;
-    text.split_whitespace().next()?.parse().ok()
+    ProcessorTime::of(pid, tid)?.nanoseconds()
+}
+
+/// The same, to be asked at a moment when nothing may take long: opening the file takes several times as long as reading it.
+pub(crate) struct ProcessorTime(File);
+
+impl ProcessorTime {
+    pub(crate) fn of(pid: Pid, tid: Tid) -> Option<ProcessorTime> {
+        let file = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        Some(ProcessorTime(file))
+    }
+
+    /// Until now; `None`: the thread has ended.
+    pub(crate) fn nanoseconds(&self) -> Option<u64> {
+        let mut line = [0; 64];
+        let len = self.0.read_at(&mut line, 0).ok()?;
+        let text = std::str::from_utf8(&line[..len]).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
 }
 
 /// What the kernel has counted for a thread since that began.

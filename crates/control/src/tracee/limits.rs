@@ -1,12 +1,15 @@
 //! What a thread may have done to itself before we came: given up the time-stamp counter. For its system calls see seccomp.rs.
 
+use std::time::{Duration, Instant};
+
 use super::{StopOptions, Stopped, on_own_thread};
 use crate::error::{Error, Result};
 use crate::proc::{self, Pid, Tid};
 
-/// So many threads are asked whether they may read the counter: each has to make a system call for that while all of them stand
-/// still. A thread has it from its creator, so that of many threads a few tell.
-const MOST_ASKED: usize = 32;
+/// So many threads are always asked whether they may read the counter, the others for as long as this takes no longer. A
+/// thread has it from its creator, so that of many threads a few tell.
+const LEAST_ASKED: usize = 32;
+const LONGEST: Duration = Duration::from_millis(200);
 
 /// Asks threads one by one whether they may read the counter: nobody stands still but the one that is asked. `false`: not all
 /// of them could be asked that way.
@@ -15,7 +18,11 @@ const MOST_ASKED: usize = 32;
 /// for a processor each time. 500 threads stood for 100 to 900 ms that way.
 pub(crate) fn check_counters(pid: Pid) -> Result<bool> {
     let options = StopOptions::once();
-    for tid in proc::tasks(pid)?.into_iter().take(MOST_ASKED) {
+    let begin = Instant::now();
+    for (asked, tid) in proc::tasks(pid)?.into_iter().enumerate() {
+        if asked >= LEAST_ASKED && begin.elapsed() >= LONGEST {
+            break;
+        }
         let may = on_own_thread(|| {
             let Some(mut stopped) = Stopped::stop_one(pid, tid, options)? else {
                 return Ok(Some(true));
@@ -39,7 +46,7 @@ impl Stopped {
     /// Refuses, before anything is changed, a process whose threads could not run a probe.
     pub fn check_limits(&mut self) -> Result<()> {
         let pid = self.pid;
-        let asked: Vec<Tid> = self.threads.iter().copied().take(MOST_ASKED).collect();
+        let asked: Vec<Tid> = self.threads.iter().copied().take(LEAST_ASKED).collect();
         for tid in asked {
             if !self.may_read_counter(tid)? {
                 return Err(Error::NoCounter { pid, tid });

@@ -1,7 +1,8 @@
 //! Stopping every thread of a process, and letting every one go.
 //!
-//! Order: seize all, interrupt all, then collect the stops, since the threads then stop beside each other. A thread that
-//! was made meanwhile shows in the next listing; its maker cannot make more once it stands. It is over when all
+//! Order: seize all; interrupt those that sleep and collect their stops, while the others run on; then interrupt and collect
+//! the others. So whoever works stands no longer because many sleep, nor at all where one of those does not stop. A thread
+//! that was made meanwhile shows in the next listing; its maker cannot make more once it stands. It is over when all
 //! known threads stand and a listing, as long as the kernel's own count of threads, shows no new one.
 
 use std::cell::RefCell;
@@ -20,8 +21,13 @@ use crate::proc::{self, Pid, Tid};
 pub(super) struct Seized {
     pub(super) pid: Pid,
     standing: Vec<(Tid, Regs)>,
+    /// Asked to stop.
     awaited: Vec<Tid>,
+    /// Not asked yet.
+    running: Vec<Tid>,
     first_stop: Option<Instant>,
+    /// When the last ones were asked.
+    all_asked: Option<Instant>,
     execed: bool,
     pub(super) known: Known,
     pub(super) urgency: Option<Urgency>,
@@ -81,16 +87,19 @@ fn seize_once(pid: Pid, options: StopOptions, known: Known) -> Result<Seized> {
         for tid in new {
             if seized.seize(tid)? {
                 watch.add(tid);
-                seized.awaited.push(tid);
+                seized.running.push(tid);
             } else {
                 dead.insert(tid);
             }
         }
-        for tid in &seized.awaited {
-            // Fails only when the thread has ended, which the collecting will see.
-            let _ = sys::interrupt(*tid);
-        }
+        let sleeping = seized.take_sleeping();
+        seized.ask(sleeping);
         dead.extend(seized.collect(&wait)?);
+        let running = std::mem::take(&mut seized.running);
+        seized.all_asked.get_or_insert_with(Instant::now);
+        seized.ask(running);
+        dead.extend(seized.collect(&wait)?);
+
         if Instant::now() >= wait.deadline {
             return Err(Error::ThreadsKeepComing {
                 pid,
@@ -192,7 +201,9 @@ impl Seized {
             pid,
             standing: Vec::new(),
             awaited,
+            running: Vec::new(),
             first_stop: None,
+            all_asked: None,
             execed: false,
             known: Known::new(),
             urgency: None,
@@ -204,6 +215,37 @@ impl Seized {
         let mut seized = Seized::new(pid, vec![pid.into()]);
         seized.stands(pid.into(), Event::Exec);
         seized
+    }
+
+    /// Of those that run, the ones that slept a moment ago.
+    fn take_sleeping(&mut self) -> Vec<Tid> {
+        let known = &self.known;
+        let sleeps = |tid: &mut Tid| known.get(tid).is_some_and(|status| status.state == 'S');
+        self.running.extract_if(.., sleeps).collect()
+    }
+
+    fn ask(&mut self, tids: Vec<Tid>) {
+        for tid in &tids {
+            // Fails only when the thread has ended, which the collecting will see.
+            let _ = sys::interrupt(*tid);
+        }
+        self.awaited.extend(tids);
+    }
+
+    /// A thread that was not asked yet stops all the same where a signal is to be delivered: it gets that, and is asked.
+    fn tend_running(&mut self) {
+        let mut stopped = Vec::new();
+        self.running.retain(|tid| {
+            let event = sys::poll(*tid);
+            stopped.extend(event.map(|event| (*tid, event)));
+            event.is_none()
+        });
+        for (tid, event) in stopped {
+            self.execed |= event == Event::Exec;
+            if !matches!(event, Event::Ended(_)) && !self.stands(tid, event) {
+                self.awaited.push(tid);
+            }
+        }
     }
 
     /// `Ok(false)`: the thread has ended.
@@ -248,6 +290,7 @@ impl Seized {
         let mut pause = Backoff::default();
         let mut sleeper = frozen::Sleeper::new(wait.hold / 2);
         while !self.awaited.is_empty() {
+            self.tend_running();
             let before = self.awaited.len();
             for tid in std::mem::take(&mut self.awaited) {
                 match sys::poll(tid) {
@@ -356,11 +399,26 @@ impl Seized {
     }
 
     /// Gives the standing threads away; the drop then has nothing to do.
-    pub(super) fn hand_over(&mut self) -> (Vec<Tid>, Vec<(Tid, Regs)>, Instant) {
+    pub(super) fn hand_over(&mut self) -> (Vec<Tid>, Vec<(Tid, Regs)>, Began) {
         let regs = std::mem::take(&mut self.standing);
         let tids = regs.iter().map(|(tid, _)| *tid).collect();
-        (tids, regs, self.first_stop.unwrap_or_else(Instant::now))
+        let first_stop = self.first_stop.unwrap_or_else(Instant::now);
+        let all_asked = self.all_asked.unwrap_or(first_stop);
+        let began = Began {
+            first_stop,
+            all_asked,
+        };
+        (tids, regs, began)
     }
+}
+
+/// When a stop began.
+#[derive(Clone, Copy)]
+pub(super) struct Began {
+    /// For the first thread, which may have slept.
+    pub(super) first_stop: Instant,
+    /// For those that did not sleep.
+    pub(super) all_asked: Instant,
 }
 
 impl Drop for Seized {
@@ -371,6 +429,9 @@ impl Drop for Seized {
         for (tid, _) in &self.standing {
             detach_or_collect(*tid);
         }
+        let running = std::mem::take(&mut self.running);
+        // Whoever was not asked would never stand, and so never be let go.
+        self.ask(running);
         for tid in &self.awaited {
             leave_behind(*tid);
         }
@@ -384,7 +445,7 @@ impl Stopped {
         let mut result = self.end_remote();
         if let Some(account) = self.account.take() {
             // The stop is over all the same if it cannot be noted.
-            let _ = account.stop_ends(self.pid, self.stop_time());
+            let _ = account.stop_ends(self.pid, self.began.all_asked.elapsed());
         }
         for tid in std::mem::take(&mut self.threads) {
             if let Err(error) = self.flush_regs(tid) {
