@@ -15,16 +15,7 @@ use thalweg_fuzz::{corpus, image_of, named};
 
 const PAGE: u64 = 4096;
 
-const PERF: &str = "\
-# a comment
-python3 41/42 [001]  1234.500000:     250000 cpu-clock:u:
-\t    55d0c0de _PyEval_EvalFrameDefault+0x1a (/usr/bin/python3.11)
-\t    55d0c0ff main+0x20 (/usr/bin/python3.11)
-
-my worker 41/43 [000]  1234.750000:     250000 cpu-clock:u:
-\t    7f210000 [unknown] (/usr/lib/libx.so)
-\t    55d0c0ff main+0x24 (/usr/bin/python3.11)
-";
+const PERF: &str = include_str!("../seeds/two-threads.perf");
 
 const RULES: &str = "\
 redact = [\"password\"]

@@ -1,8 +1,10 @@
 /* The frame of a program with thousands of functions (written by the tests into many_functions.S): one thread
  * spins and keeps the largest gap between two readings of the clock, one calls the functions and checks them.
- * Arguments: how many threads sleep beside them, and how many spin (1). Commands on stdin: "reset", "gap" (prints nanoseconds), "calls" (prints calls made), "end". */
+ * Arguments: how many threads sleep beside them, and how many spin (1). Commands on stdin: "reset", "gap" (prints nanoseconds),
+ * "calls" (prints calls made), "wake" (each sleeper calls one of the functions in a handler; prints how many did), "end". */
 #include "target.h"
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -11,7 +13,8 @@ extern unsigned (*const many_table[])(unsigned);
 extern const unsigned many_count;
 
 static atomic_long largest_gap, calls;
-static atomic_int reset_wanted;
+static atomic_int reset_wanted, awake;
+static pthread_t sleepers[4096];
 
 static inline long now(void)
 {
@@ -49,14 +52,26 @@ FN void *spin(void *unused)
     }
 }
 
+FN void call(unsigned i)
+{
+    unsigned x = i * 7, expected = x * 3 + i;
+    expected += expected & 1 ? 7 : 0;
+    CHECK(many_table[i](x) == expected);
+}
+
+FN void wake_up(int unused)
+{
+    (void)unused;
+    call(0);
+    atomic_fetch_add(&awake, 1);
+}
+
 FN void *call_all(void *unused)
 {
     (void)unused;
     for (;;) {
         for (unsigned i = 0; i < many_count; i++) {
-            unsigned x = i * 7, expected = x * 3 + i;
-            expected += expected & 1 ? 7 : 0;
-            CHECK(many_table[i](x) == expected);
+            call(i);
             atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
         }
         struct timespec span = { 0, 5000000 };
@@ -84,20 +99,24 @@ FN void *sleeper(void *unused)
     return 0;
 }
 
-static void start(void *(*body)(void *), int count)
+static void start(void *(*body)(void *), int count, pthread_t *threads)
 {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 1 << 17);
-    for (pthread_t thread; count > 0; count--)
-        CHECK(pthread_create(&thread, &small, body, 0) == 0);
+    for (int i = 0; i < count; i++)
+        CHECK(pthread_create(&threads[i], &small, body, 0) == 0);
 }
 
 int main(int argc, char **argv)
 {
-    start(sleeper, argc > 1 ? atoi(argv[1]) : 0);
-    start(spin, argc > 2 ? atoi(argv[2]) : 1);
-    start(call_all, 1);
+    int count = argc > 1 ? atoi(argv[1]) : 0;
+    CHECK(count <= 4096);
+    signal(SIGUSR1, wake_up);
+    pthread_t others[256];
+    start(sleeper, count, sleepers);
+    start(spin, argc > 2 ? atoi(argv[2]) : 1, others);
+    start(call_all, 1, others);
     char line[64];
     printf("ready %u\n", many_count);
     fflush(stdout);
@@ -111,6 +130,13 @@ int main(int argc, char **argv)
             printf("%ld\n", atomic_load(&largest_gap));
         } else if (!strncmp(line, "calls", 5)) {
             printf("%ld\n", atomic_load(&calls));
+        } else if (!strncmp(line, "wake", 4)) {
+            atomic_store(&awake, 0);
+            for (int i = 0; i < count; i++)
+                CHECK(pthread_kill(sleepers[i], SIGUSR1) == 0);
+            while (atomic_load(&awake) < count)
+                ;
+            printf("%d\n", atomic_load(&awake));
         } else {
             break;
         }

@@ -45,17 +45,7 @@ fn folded_bytes() -> Vec<u8> {
     bytes
 }
 
-const PERF: &str = "\
-# a comment
-python3 41/42 [001]  1234.500000:     250000 cpu-clock:u:
-\t    55d0c0de _PyEval_EvalFrameDefault+0x1a (/usr/bin/python3.11)
-\t    55d0c0ff main+0x20 (/usr/bin/python3.11)
-
-my worker 41/43 [000]  1234.750000:     250000 cpu-clock:u:
-\t    7f210000 [unknown] (/usr/lib/libx.so)
-\t    55d0c0ff main+0x24 (/usr/bin/python3.11)
-
-";
+const PERF: &str = include_str!("../../../fuzz/seeds/two-threads.perf");
 
 #[test]
 fn pprof_comes_back_as_it_went() {

@@ -1,5 +1,5 @@
 //! Five hundred threads that sleep, beside one that spins and one that calls every function and checks the results: all of
-//! them go on, whatever is done to the process. How long they stand is in docs/benchmarks.md.
+//! them go on, whatever is done to the process, and work when they are woken. How long they stand is in docs/benchmarks.md.
 
 use crate::support::live::Live;
 use crate::support::many::many_functions;
@@ -34,6 +34,7 @@ fn five_hundred_threads_are_attached_switched_and_detached_and_all_go_on() {
             assert!(Instant::now() < deadline, "it does not go on");
             std::thread::sleep(Duration::from_millis(5));
         }
+        assert_eq!(live.ask("wake"), SLEEPERS);
         succeed(&["switch", &live.id(), "--off", "^many_1[0-9]*$"]);
         succeed(&["switch", &live.id(), "--time", "^many_1[0-9]*$"]);
         let id = live.id();
@@ -44,7 +45,10 @@ fn five_hundred_threads_are_attached_switched_and_detached_and_all_go_on() {
             let calls = counted.get(&format!("many_{number}")).copied();
             assert!(calls.is_some_and(|calls| calls >= 2), "{number}: {calls:?}");
         }
+        let woken = counted.get("wake_up").copied();
+        assert_eq!(woken, Some(500), "each sleeper has a slot of its own");
         assert_restored(&before, &live.text());
+        assert_eq!(live.ask("wake"), SLEEPERS);
         live.assert_healthy();
         assert_eq!(live.threads(), threads, "threads have gone or come");
         for tid in &threads {

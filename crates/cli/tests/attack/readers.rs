@@ -2,24 +2,27 @@
 
 use crate::support::in_short_or_long;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, words};
+use crate::support::thalweg::{command, through, words};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+/// thalweg within `limits`, which are commands of the shell's, and as an argument of `runner` where that is not empty.
+pub fn limited(limits: &str, runner: &str) -> Command {
+    let script = format!("{limits}; exec {runner} \"$@\"");
+    let mut shell = through("sh");
+    shell.args(["-c", &script, "sh"]);
+    shell.arg(command().get_program()).stdin(Stdio::null());
+    shell
+}
+
 /// Runs thalweg with bounds on its address space and on its processor time, which other load does not change.
 fn bounded(kib: u64, seconds: u64, arguments: &[&str]) -> Output {
-    let script = format!("ulimit -v {kib}; ulimit -t {seconds}; exec \"$@\"");
-    let inner = command();
-    Command::new("sh")
-        .args(["-c", &script, "sh"])
-        .arg(inner.get_program())
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("a shell")
+    let limits = format!("ulimit -v {kib}; ulimit -t {seconds}");
+    let mut thalweg = limited(&limits, "");
+    thalweg.args(arguments).output().expect("a shell")
 }
 
 #[test]

@@ -117,8 +117,7 @@ fn a_program_with_sequences_is_refused_where_that_is_asked_for() {
     let program = build().finish();
     let scratch = Scratch::new();
     let path = program.path.to_str().expect("UTF-8");
-    let output = scratch.join("out.thalweg");
-    let output = output.to_str().expect("UTF-8");
+    let output = &scratch.word("out.thalweg");
     let arguments = ["record", "--refuse-rseq", "-o", output, "--"];
     let message = refuse(&[&arguments[..], &[path, "data", "1"]].concat());
     assert!(message.contains("--refuse-rseq"), "{message}");

@@ -1,14 +1,14 @@
 //! A target that writes over the memory that thalweg has given it, while everything that reads that memory runs. No reader may
 //! panic, hang or take memory without bound: it gives a result or says that the data is damaged.
 
+use crate::readers::limited;
 use crate::support::build::Build;
 use crate::support::in_short_or_long;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, succeed};
+use crate::support::thalweg::succeed;
 use nix::sys::signal::Signal;
 use std::mem::offset_of;
-use std::process::{Command, Stdio};
 use thalweg_shm as shm;
 
 /// Address space of a reader: several times what an honest target of this size takes.
@@ -19,17 +19,13 @@ const TIMEOUT: &str = "120";
 /// Runs thalweg with bounds on memory and time, whatever comes of it but a panic.
 #[track_caller]
 fn survives(mode: &str, arguments: &[&str]) -> i32 {
-    let script = format!("ulimit -v {LIMIT_KIB}; exec timeout -k 5 {TIMEOUT} \"$@\"");
-    let inner = command();
-    let mut outer = Command::new("sh");
-    outer
-        .args(["-c", &script, "sh"])
-        .arg(inner.get_program())
+    let memory = format!("ulimit -v {LIMIT_KIB}");
+    let output = limited(&memory, &format!("timeout -k 5 {TIMEOUT}"))
         .args(arguments)
         .env("THALWEG_NO_CALIBRATE", "1")
         .env("XDG_STATE_HOME", "/nonexistent")
-        .stdin(Stdio::null());
-    let output = outer.output().expect("a shell");
+        .output()
+        .expect("a shell");
     let told = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
     assert!(
@@ -61,8 +57,7 @@ fn start(mode: &str, seconds: &str) -> Live {
 /// Everything that reads an attached target, then `detach`.
 fn readers(mode: &str) {
     let scratch = Scratch::new();
-    let file = scratch.join("saved.thalweg");
-    let file = file.to_str().expect("a path");
+    let file = &scratch.word("saved.thalweg");
     let mut live = start(mode, "300");
     let id = live.id();
     succeed(&[
@@ -117,8 +112,7 @@ fn readers_survive_noise_everywhere() {
 #[test]
 fn a_recording_of_calls_survives_it() {
     let scratch = Scratch::new();
-    let file = scratch.join("recorded.thalweg");
-    let file = file.to_str().expect("a path");
+    let file = &scratch.word("recorded.thalweg");
     for mode in ["rings", "words", "all"] {
         let live = start(mode, "300");
         let recorded = survives(

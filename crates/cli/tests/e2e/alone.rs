@@ -10,9 +10,9 @@ use crate::support::{in_short_or_long, long};
 use std::time::{Duration, Instant};
 
 /// The longest gap a spinning thread saw, over the best of several attaches: other load on the machine only adds.
-fn gaps(functions: u32, rounds: u32) -> (u64, u64, Duration) {
+fn gaps(functions: u32, sleepers: &str, rounds: u32) -> (u64, u64, Duration) {
     let program = many_functions(functions);
-    let mut live = Live::ready(&program.path, &[]);
+    let mut live = Live::ready(&program.path, &[sleepers]);
     std::thread::sleep(Duration::from_millis(100));
     let (mut attach, mut detach, mut whole) = (u64::MAX, u64::MAX, Duration::MAX);
     let before = live.text();
@@ -33,20 +33,31 @@ fn gaps(functions: u32, rounds: u32) -> (u64, u64, Duration) {
 
 #[test]
 fn the_stop_is_short_with_ten_thousand_functions() {
-    let (attach, detach, _) = gaps(10_000, if long() { 7 } else { 3 });
+    assert_short(10_000, "7", 5);
+}
+
+#[test]
+fn five_hundred_threads_that_sleep_make_no_long_stop() {
+    assert_short(30_000, "500", 20);
+}
+
+/// The goal in milliseconds.
+#[track_caller]
+fn assert_short(functions: u32, sleepers: &str, goal: u64) {
+    let (attach, detach, _) = gaps(functions, sleepers, if long() { 7 } else { 3 });
     println!(
-        "longest gaps: attach {} us, detach {} us; goal: 20000 us",
+        "longest gaps: attach {} us, detach {} us; goal: {goal} ms",
         attach / 1000,
         detach / 1000
     );
-    let limit = in_short_or_long(1_000_000_000, 20_000_000);
+    let limit = in_short_or_long(1_000, goal) * 1_000_000;
     assert!(attach < limit, "attach stops a thread for {attach} ns");
     assert!(detach < limit, "detach stops a thread for {detach} ns");
 }
 
 #[test]
 fn a_hundred_thousand_functions_take_seconds() {
-    let (attach, detach, whole) = gaps(100_000, if long() { 3 } else { 1 });
+    let (attach, detach, whole) = gaps(100_000, "0", if long() { 3 } else { 1 });
     println!(
         "attach takes {whole:?}; longest gaps {} us, {} us",
         attach / 1000,

@@ -67,8 +67,7 @@ fn counts_are_the_same_from_the_cache_and_entries_are_seen_to_be_used() {
     let scratch = Scratch::new();
     let lua = program("lua5.4");
     let counts = || {
-        let file = scratch.join("profile.thalweg");
-        let file = file.to_str().expect("text");
+        let file = &scratch.word("profile.thalweg");
         let script = "local t = {} for i = 1, 1000 do t[i] = tostring(i) end";
         // Samples find functions that are not counted, now and then.
         let options = ["record", "--samples", "0", "-q", "-o", file];

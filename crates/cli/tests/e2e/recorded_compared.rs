@@ -40,8 +40,7 @@ fn made() -> impl Iterator<Item = Made> {
 #[track_caller]
 fn record(rules: &[&str], options: &[&str]) -> Vec<Value> {
     let scratch = Scratch::new();
-    let file = scratch.join("calls.thalweg");
-    let file = file.to_str().expect("UTF-8");
+    let file = &scratch.word("calls.thalweg");
     let mut command = command();
     command.args(["record", "-q", "--no-report", "-o", file]);
     command.args(options);
@@ -314,8 +313,7 @@ fn an_argument_beyond_the_end_of_the_stack_harms_nobody() {
         .flag("-g0")
         .finish();
     let scratch = Scratch::new();
-    let file = scratch.join("calls.thalweg");
-    let file = file.to_str().expect("UTF-8");
+    let file = &scratch.word("calls.thalweg");
     let mut command = command();
     command.args(["record", "-q", "--no-report", "-o", file]);
     command.args(["--rule", "at_the_edge: arg20:int > 3"]);

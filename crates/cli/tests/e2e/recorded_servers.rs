@@ -46,8 +46,7 @@ fn connect(port: u16) -> TcpStream {
 /// Attaches with these rules, does what is to be done, detaches. The calls that were chosen.
 fn recorded(pid: &str, options: &[&str], work: impl FnOnce()) -> Vec<Value> {
     let scratch = Scratch::new();
-    let file = scratch.join("calls.thalweg");
-    let file = file.to_str().expect("UTF-8");
+    let file = &scratch.word("calls.thalweg");
     succeed(&[&["attach", "--budget", "off", "-q", pid], options].concat());
     work();
     succeed(&["detach", "-q", pid, "-o", file]);

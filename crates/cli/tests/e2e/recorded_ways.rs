@@ -27,8 +27,7 @@ struct Ran {
 #[track_caller]
 fn record(way: &str, options: &[&str]) -> Ran {
     let scratch = Scratch::new();
-    let file = scratch.join("calls.thalweg");
-    let file = file.to_str().expect("UTF-8");
+    let file = &scratch.word("calls.thalweg");
     let output = command()
         .args(["record", "-q", "--no-report", "-o", file])
         .args(options)

@@ -206,8 +206,7 @@ fn system_calls_that_were_counted_where_they_are_made_survive_merging_and_narrow
     let program = program.finish();
     let path = program.path.to_str().expect("a plain path");
     let file = record(&scratch, &[], &[path]);
-    let both = scratch.join("both.thalweg");
-    let both = both.to_str().expect("a plain path");
+    let both = &scratch.word("both.thalweg");
     succeed(&["merge", &file, &file, "-o", both]);
     let found = counted(&json(&["summary", both, "--json"]));
     assert_eq!(found.get("getppid"), Some(&2220), "{found:?}");

@@ -54,8 +54,7 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
     let state = scratch.join("state");
     let program = Build::simple("sizes.c");
     let path = program.path.to_str().expect("UTF-8");
-    let file = scratch.join("sizes.thalweg");
-    let file = file.to_str().expect("UTF-8");
+    let file = &scratch.word("sizes.thalweg");
 
     run(&state, &["calibrate"]);
     let check = run(&state, &["calibrate", "--check"]);

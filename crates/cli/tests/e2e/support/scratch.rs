@@ -31,6 +31,12 @@ impl Scratch {
         self.path.join(name)
     }
 
+    /// The same as a word of a command line.
+    pub fn word(&self, name: &str) -> String {
+        let path = self.join(name);
+        path.to_str().expect("a path in UTF-8").to_owned()
+    }
+
     /// Names of what lies in the directory, sorted.
     pub fn list(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.path)
