@@ -38,6 +38,17 @@ pub(crate) fn keep(bytes: &[u8], catalog: model::Profile) {
     }
 }
 
+/// The same for whoever reads these bytes for the last time: that of `rustc` takes 60 ms to copy.
+pub(crate) fn read_last(bytes: &[u8]) -> Result<model::Profile> {
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = own.iter().position(|(known, _)| known == bytes);
+    if let Some((_, catalog)) = known.and_then(|index| own.remove(index)) {
+        return Ok(catalog);
+    }
+    drop(own);
+    read(bytes)
+}
+
 pub(crate) fn read(bytes: &[u8]) -> Result<model::Profile> {
     let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, catalog)) = own.iter().find(|(known, _)| known == bytes) {
@@ -69,5 +80,14 @@ mod tests {
         }
         let command = read(&bytes).unwrap().meta.command;
         assert_eq!(command, ["kept"], "read anew");
+        catalog.meta.command = vec!["not in the bytes".into()];
+        keep(&bytes, catalog.clone());
+        assert_eq!(read_last(&bytes).unwrap(), catalog);
+        let command = read_last(&bytes).unwrap().meta.command;
+        assert_eq!(
+            command,
+            ["kept"],
+            "that was the last time, and is read anew"
+        );
     }
 }

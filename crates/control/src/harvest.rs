@@ -7,6 +7,7 @@ use thalweg_shm as shm;
 
 use self::clock::Clock;
 use self::nodes::{Nodes, pruned};
+use self::tree::Places;
 use crate::accounts;
 use crate::alloc::{self, Allocations};
 use crate::catalogs;
@@ -39,8 +40,15 @@ pub use totals::{Totals, totals};
 pub fn catalog(shared: &Shared) -> Result<model::Profile> {
     let header = shared.header()?;
     let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
-    let mut profile = catalogs::read(&catalog)?;
-    loaded::add_catalogs(&mut profile, shared, &header)?;
+    named(catalogs::read(&catalog)?, shared, &header)
+}
+
+fn named(
+    mut profile: model::Profile,
+    shared: &Shared,
+    header: &shm::Header,
+) -> Result<model::Profile> {
+    loaded::add_catalogs(&mut profile, shared, header)?;
     Ok(profile)
 }
 
@@ -48,7 +56,7 @@ pub fn catalog(shared: &Shared) -> Result<model::Profile> {
 /// opposed to running now.
 pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
     let looks = spool::read(shared);
-    let mut profile = harvest_events(shared, witness, ended)?;
+    let mut profile = harvest_events(shared, witness, ended, false)?;
     match looks {
         Ok(Some(looks)) => looks.add_to(&mut profile, &shared.header()?),
         Ok(None) => {}
@@ -57,19 +65,30 @@ pub fn harvest(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result
     Ok(profile)
 }
 
-/// The same for the process that looks itself.
+/// The same for the process that looks itself. `is_last`: it reads the target for the last time.
 pub(crate) fn harvest_events(
     shared: &Shared,
     witness: &Witness,
     ended: Option<u64>,
+    is_last: bool,
 ) -> Result<model::Profile> {
-    pruning::undisturbed(shared, || read_profile(shared, witness, ended))
+    pruning::undisturbed(shared, || read_profile(shared, witness, ended, is_last))
 }
 
-fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Result<model::Profile> {
+fn read_profile(
+    shared: &Shared,
+    witness: &Witness,
+    ended: Option<u64>,
+    is_last: bool,
+) -> Result<model::Profile> {
     let mut header = shared.header()?;
     let now = Moment::now();
-    let mut profile = catalog(shared)?;
+    let catalog = shared.read_vec(header.catalog_offset, header.catalog_len)?;
+    let catalog = match is_last {
+        true => catalogs::read_last(&catalog)?,
+        false => catalogs::read(&catalog)?,
+    };
+    let mut profile = named(catalog, shared, &header)?;
     // The target may have scribbled over the header: no function without a name.
     header.functions = header.functions.min(profile.functions.len() as u32);
     let end_ticks = ended.unwrap_or(now.ticks);
@@ -120,6 +139,7 @@ fn read_profile(shared: &Shared, witness: &Witness, ended: Option<u64>) -> Resul
         command_name,
         alive: HashMap::new(),
         half_cut: pruning::half_cut(shared, &header)?,
+        places: Places::of(&nodes),
         states: &states,
         stray_system_calls: header.lost_system_calls,
         sites: match nodes.sites {
@@ -261,6 +281,7 @@ struct Reader<'a> {
     alive: HashMap<u32, HashSet<u32>>,
     /// Nodes that a killed thread was cutting: whether they were met in a tree all the same.
     half_cut: HashMap<u64, bool>,
+    places: Places,
     /// How the probes of each function stand.
     states: &'a [shm::ProbeState],
     /// Where call sites are told apart.

@@ -27,6 +27,7 @@ impl Merger {
     /// the one that began first is kept.
     pub fn add(&mut self, other: Profile, later_ns: u64) {
         let modules: Vec<u32> = other.modules.into_iter().map(|m| self.module(m)).collect();
+        self.functions.reserve(other.functions.len());
         let functions: Vec<u32> = other
             .functions
             .into_iter()

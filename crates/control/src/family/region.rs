@@ -572,7 +572,7 @@ impl Region<'_> {
                 self.witness.ended(life.pid, ticks, life.processor_time);
             }
         }
-        let mut profile = harvest::harvest_events(shared, &self.witness, last)?;
+        let mut profile = harvest::harvest_events(shared, &self.witness, last, is_last)?;
         if self.common.options.recording.is_some() {
             self.drain();
             self.drain.trim();

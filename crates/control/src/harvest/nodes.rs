@@ -67,6 +67,10 @@ impl<'a> Nodes<'a> {
         Nodes::read(shared, &none)
     }
 
+    pub(super) fn copied(&self) -> usize {
+        self.bytes.len() / shm::NODE_SIZE as usize
+    }
+
     pub(super) fn at(&self, number: u64) -> Result<shm::Node> {
         self.decode(&self.bytes, number)
     }

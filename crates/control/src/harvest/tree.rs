@@ -8,7 +8,7 @@ use thalweg_shm as shm;
 
 use super::Reader;
 use super::clock::Clock;
-use super::nodes::has_folded;
+use super::nodes::{Nodes, has_folded};
 use crate::accounts::Account;
 use crate::error::Result;
 use crate::kernel;
@@ -33,23 +33,62 @@ struct Figures {
     flags: NodeFlags,
 }
 
+/// Where in its thread's list each node is. One for all threads, since a node is in one tree.
+pub(super) struct Places {
+    /// By number, of those that were copied; 0: not met.
+    copied: Vec<u32>,
+    /// Those that were made meanwhile.
+    later: HashMap<u64, u32>,
+}
+
+impl Places {
+    pub(super) fn of(nodes: &Nodes) -> Places {
+        Places {
+            copied: vec![0; nodes.copied()],
+            later: HashMap::new(),
+        }
+    }
+
+    /// None for a node that was not met, or stands for a system call.
+    fn of_node(&self, number: u64) -> Option<u32> {
+        match self.copied.get(number as usize) {
+            Some(place) => place.checked_sub(1),
+            None => self.later.get(&number).copied(),
+        }
+    }
+
+    fn note(&mut self, number: u64, place: u32) {
+        match self.copied.get_mut(number as usize) {
+            Some(known) => *known = place + 1,
+            None => drop(self.later.insert(number, place)),
+        }
+    }
+}
+
 /// How often each function stands on the way to the context that is visited, parents first and each with all below it.
-#[derive(Default)]
 struct Above {
-    counts: HashMap<u32, u32>,
+    /// By function.
+    counts: Vec<u32>,
     /// Places and functions.
     path: Vec<(u32, u32)>,
 }
 
 impl Above {
+    fn of(functions: u32) -> Above {
+        Above {
+            counts: vec![0; functions as usize],
+            path: Vec::new(),
+        }
+    }
+
     /// Goes on to the context at `place`; says how often its function stands above.
     fn enter(&mut self, parent: Option<u32>, place: u32, function: u32) -> u32 {
         let is_left = |(above, _): &mut (u32, u32)| Some(*above) != parent;
         while let Some((_, left)) = self.path.pop_if(is_left) {
-            self.counts.entry(left).and_modify(|count| *count -= 1);
+            self.counts[left as usize] -= 1;
         }
         self.path.push((place, function));
-        let count = self.counts.entry(function).or_default();
+        let count = &mut self.counts[function as usize];
         *count += 1;
         *count - 1
     }
@@ -91,7 +130,6 @@ impl Reader<'_> {
             }
             _ => HashMap::new(),
         };
-        let mut places: HashMap<u64, u32> = HashMap::new();
         let since_attach = |ticks: u64| {
             self.clock
                 .ns(ticks.saturating_sub(self.header.attach_ticks))
@@ -115,10 +153,11 @@ impl Reader<'_> {
         let states = self.states;
         let half_cut = &mut self.half_cut;
         let mut counted = kernel::Counted::default();
-        let mut above = Above::default();
+        let mut above = Above::of(self.header.functions);
+        let places = &mut self.places;
         self.nodes.walk_all(account.root, |number, node, parent| {
             if let Some(call) = shm::kernel::number(node.function) {
-                let caller = parent.and_then(|parent| places.get(&parent).copied());
+                let caller = parent.and_then(|parent| places.of_node(parent));
                 return counted.add(caller, call, node.calls);
             }
             let waited = self.waits.of(number);
@@ -156,9 +195,9 @@ impl Reader<'_> {
                 figures.terminal = figures.terminal.wrapping_add(running.terminal);
             }
             waits.push(clock.ns(figures.waited));
-            let parent = parent.and_then(|p| places.get(&p).copied());
+            let parent = parent.and_then(|parent| places.of_node(parent));
             let place = thread.nodes.len() as u32;
-            places.insert(number, place);
+            places.note(number, place);
             thread.metrics.add(place, &self.allocations.of(number));
             thread.nodes.push(model::Node {
                 parent,
@@ -308,6 +347,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_have_their_places_whether_they_were_copied_or_came_later() {
+        let mut places = Places {
+            copied: vec![0; 2],
+            later: HashMap::new(),
+        };
+        places.note(1, 0);
+        places.note(u64::MAX, 7);
+        let found = [0, 1, 2, u64::MAX].map(|number| places.of_node(number));
+        assert_eq!(found, [None, Some(0), None, Some(7)]);
+    }
+
+    #[test]
     fn recursion_is_counted_along_the_way_to_each_context() {
         // a(0) -> b(1) -> a(2) -> a(3); a(0) -> a(4); b(5) -> a(6)
         let nodes = [
@@ -319,7 +370,7 @@ mod tests {
             (None, 8),
             (Some(5), 7),
         ];
-        let mut above = Above::default();
+        let mut above = Above::of(9);
         let found: Vec<u32> = (0..)
             .zip(nodes)
             .map(|(place, (parent, function))| above.enter(parent, place, function))
