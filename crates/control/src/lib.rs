@@ -25,6 +25,7 @@ pub mod gate;
 mod goroutines;
 mod handed_on;
 pub mod harvest;
+pub mod heap;
 pub(crate) mod held;
 pub mod idle;
 mod kernel;

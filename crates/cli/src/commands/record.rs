@@ -10,6 +10,7 @@ use clap::ArgGroup;
 use jiff::Timestamp;
 use thalweg_control::attach::{self, Attached, Options};
 use thalweg_control::family::{Closed, Family};
+use thalweg_control::heap;
 use thalweg_control::launch::Launched;
 use thalweg_control::lines;
 use thalweg_control::proc::Pid;
@@ -98,6 +99,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    heap::keep_freed_memory();
     let follow = match args.pid {
         Some(_) => args.follow,
         None => !args.no_follow,
