@@ -7,10 +7,14 @@
 //! stop: arm                 GS bases, stacks, then text; header says STATE_ATTACHED
 //! ```
 //!
+//! A program that was launched, or became another one, stands from its first instruction on: all of
+//! this happens in one stop, and its text is compared with its file as it is written.
+//!
 //! A controller that dies at any point leaves a target that works: regions are complete before any thread state points
 //! to them, thread states before any patch, each patch lies within one page, and the ledger is there before all of them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_model as model;
@@ -24,7 +28,9 @@ use crate::filter::Filter;
 use crate::goroutines;
 use crate::held;
 use crate::idle::at_idle_priority;
+use crate::later::drop_later;
 use crate::launch::Launched;
+use crate::ledger::Ledger;
 use crate::loaded::Modules;
 use crate::memory::{self, Shared, bytes_of};
 use crate::place;
@@ -36,6 +42,7 @@ use crate::rseq;
 use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
+use crate::text;
 use crate::threads::{self, Stacks};
 use crate::tracee::{self, StopOptions, Stopped, while_stopped};
 
@@ -93,6 +100,8 @@ pub struct Attached {
     pub pid: Pid,
     pub shared: Shared,
     pub identity: memory::Identity,
+    /// What was done to its text.
+    pub ledger: Arc<Ledger>,
     pub functions: u32,
     pub skipped: usize,
     /// For a controller that stays.
@@ -203,6 +212,7 @@ pub(crate) fn instrument_stopped(
     check_machine()?;
     stopped.stands_since_now();
     let pid = stopped.pid();
+
     let survey = survey(pid, options, progress)?;
     let measure = measure(options, true);
     let meta = meta(command, false, options);
@@ -217,7 +227,9 @@ pub(crate) fn instrument_stopped(
     build.write_tables(&shared, &header)?;
     let mut stacks = Stacks::new(&build, pid)?;
     arm(&build, stopped, &shared, &header, options, &mut stacks)?;
-    attached(pid, shared, &build, options, 0)
+    let attached = attached(pid, shared, &build, options, 0);
+    drop_later(build);
+    attached
 }
 
 fn survey(pid: Pid, options: &Options, progress: Progress) -> Result<Survey> {
@@ -270,6 +282,7 @@ fn attached(
         pid,
         shared,
         identity,
+        ledger: build.ledger.clone(),
         functions: build.functions,
         skipped: build.skipped,
         modules: Modules::at_attach(build, &header, identity, &options.filter),
@@ -587,8 +600,10 @@ fn arm(
     let gone: Vec<_> = texts
         .filter(|text| !text.is_mapped_at(&maps, text.start))
         .collect();
-    let changes = build.changes.without(&gone);
-    if !changes.still_fit(stopped)? {
+    let changes = build.changes.as_ref().map(|all| all.without(&gone));
+    if let Some(changes) = &changes
+        && !changes.still_fit(stopped)?
+    {
         return Err(Error::Other(format!(
             "the code of process {pid} changed while it was being analysed: try again"
         )));
@@ -610,8 +625,10 @@ fn arm(
         frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
     }
     stopped.flush()?;
-
-    changes.write(stopped)?;
+    match changes {
+        Some(changes) => changes.write(stopped)?,
+        None => text::make(stopped, &build.ledger)?,
+    }
     clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
 }

@@ -3,7 +3,7 @@
 
 mod switches;
 
-use thalweg_patch::{Emitted, Patch};
+use thalweg_patch::{Emitted, Patch, PatchBytes};
 
 use crate::error::{Error, Result};
 use crate::proc::Mapping;
@@ -93,6 +93,8 @@ impl Text {
     }
 }
 
+/// Packed for the target's memory while it waits: quick rather than small.
+const LEVEL: i32 = -3;
 /// Beyond it no program has code.
 const USER_SPACE: u64 = (1 << 47) - 4096;
 
@@ -120,8 +122,9 @@ impl Ledger {
     }
 
     pub fn sort(&mut self) {
-        self.back.sort_unstable();
-        self.moves.sort_unstable();
+        // Each module's are sorted: what is left is to merge them, which the stable way does.
+        self.back.sort();
+        self.moves.sort();
         self.switchable.sort_unstable_by_key(|one| one.function);
     }
 
@@ -160,7 +163,7 @@ impl Ledger {
             put(&mut out, home.function.into());
         }
         self.encode_switches(&mut out);
-        zstd::encode_all(&*out, 1).expect("compressing memory to memory does not fail")
+        zstd::bulk::compress(&out, LEVEL).expect("compressing memory to memory does not fail")
     }
 
     /// The target may have scribbled over it, so nothing is believed.
@@ -179,8 +182,8 @@ impl Ledger {
             if !(1..=16).contains(&len) || last >= USER_SPACE {
                 return Err(damaged());
             }
-            let original = input.take(len as usize)?.to_vec();
-            let replacement = input.take(len as usize)?.to_vec();
+            let mut bytes = || PatchBytes::new(input.take(len as usize)?).ok_or_else(damaged);
+            let (original, replacement) = (bytes()?, bytes()?);
             ledger.patches.push(Patch {
                 address: last,
                 original,
@@ -277,8 +280,8 @@ mod tests {
     fn sample() -> Ledger {
         let patch = |address, byte| Patch {
             address,
-            original: vec![byte; 5],
-            replacement: vec![0xe9, 1, 2, 3, 4],
+            original: [byte; 5].into(),
+            replacement: [0xe9, 1, 2, 3, 4].into(),
         };
         Ledger {
             patches: vec![patch(0x7f00_0000_0000, 1), patch(0x5555_0000, 2)],

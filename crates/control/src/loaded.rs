@@ -130,7 +130,7 @@ impl Modules {
             numbers: HashMap::new(),
             instances: Vec::new(),
             ignored: HashMap::new(),
-            table: Table::new(build.layout.table_entries, &build.survey.modules),
+            table: build.table.clone(),
             regions: Regions::at_attach(build, pid),
             store: Store::new(header),
             functions: header.functions,
@@ -160,7 +160,7 @@ impl Modules {
                 low: surveyed.low,
                 high: surveyed.high,
                 bias: surveyed.bias,
-                first_patch: first_patch.clone(),
+                first_patch: *first_patch,
                 open: true,
                 home: None,
             });
@@ -476,7 +476,7 @@ impl Instance {
     fn is_patched(&self, pid: Pid) -> bool {
         let mut now = vec![0; self.first_patch.replacement.len()];
         memory::read_remote(pid, RemoteAddr(self.first_patch.address), &mut now).is_ok()
-            && now == self.first_patch.replacement
+            && now == *self.first_patch.replacement
     }
 }
 

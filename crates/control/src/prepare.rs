@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_model as model;
@@ -14,6 +15,7 @@ use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::launch::list_state;
 use crate::ledger::{Home, Ledger, Switches};
+use crate::ledgers;
 use crate::limits;
 use crate::memory::{Shared, bytes_of, read_remote, zeroed};
 use crate::place;
@@ -104,10 +106,12 @@ pub struct Build {
     pub survey: Survey,
     pub numbers: Vec<Vec<u32>>,
     pub catalog: Vec<u8>,
-    pub ledger: Ledger,
+    pub ledger: Arc<Ledger>,
     pub ledger_bytes: Vec<u8>,
     pub code: Vec<CodeRegion>,
-    pub changes: Changes,
+    /// For a target that runs on until they are made.
+    pub changes: Option<Changes>,
+    pub table: Table,
     pub layout: shm::Layout,
     pub measure: Measure,
     pub functions: u32,
@@ -158,11 +162,18 @@ impl Build {
         if measure.counted_first {
             states::count_first(&mut code, &ledger.switchable);
         }
-        let (ledger_bytes, changes) = std::thread::scope(|scope| {
+        let ledger = Arc::new(ledger);
+        let (ledger_bytes, table, changes) = std::thread::scope(|scope| {
             let encoded = scope.spawn(|| ledger.encode());
-            let changes = Changes::prepare(pid, &ledger);
-            (joined(encoded), changes)
+            let tabled =
+                scope.spawn(|| Table::new(shm::table_entries(functions as u64), &survey.modules));
+            let changes = match measure.launched {
+                true => Ok(None),
+                false => Changes::prepare(pid, &ledger).map(Some),
+            };
+            (joined(encoded), joined(tabled), changes)
         });
+        ledgers::keep(&ledger_bytes, &ledger);
         let mut layout = shm::Layout::new(
             functions as u64,
             catalog.len() as u64,
@@ -181,6 +192,7 @@ impl Build {
             code,
             changes: changes?,
             layout,
+            table,
             measure,
             functions: functions as u32,
             skipped,
@@ -192,8 +204,7 @@ impl Build {
     pub fn write_tables(&self, shared: &Shared, header: &shm::Header) -> Result<()> {
         shared.write(self.layout.catalog_offset, &self.catalog)?;
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
-        let table = Table::new(self.layout.table_entries, &self.survey.modules);
-        shared.write(shm::TABLE_OFFSET, &table.bytes())?;
+        shared.write(shm::TABLE_OFFSET, &self.table.bytes())?;
         if let Some(rules) = &self.rules {
             rules.write(shared, header)?;
         }

@@ -20,6 +20,7 @@ mod change;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_shm as shm;
@@ -31,6 +32,7 @@ use crate::detach;
 use crate::error::{Error, Result};
 use crate::goroutines;
 use crate::ledger::{Ledger, Switchable};
+use crate::ledgers;
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Mapping, Pid, RemoteAddr};
@@ -47,7 +49,7 @@ pub struct Switcher {
     shared: Shared,
     identity: Identity,
     base: u64,
-    ledgers: Vec<Ledger>,
+    ledgers: Vec<Arc<Ledger>>,
     /// Where each function is: ledger and index in its list. A module that was loaded again is in several.
     places: HashMap<u32, Vec<(usize, usize)>>,
     /// Functions that need others, by those others.
@@ -101,7 +103,7 @@ impl Switcher {
 
     pub(crate) fn new(shared: Shared, identity: Identity) -> Result<Switcher> {
         let base = shared.header()?.base;
-        let mut switcher = Switcher {
+        let switcher = Switcher {
             shared,
             identity,
             base,
@@ -112,7 +114,6 @@ impl Switcher {
             loaded: (u32::MAX, 0),
             options: StopOptions::default(),
         };
-        switcher.refresh()?;
         Ok(switcher)
     }
 
@@ -127,8 +128,9 @@ impl Switcher {
         let bytes = self
             .shared
             .read_vec(header.ledger_offset, header.ledger_len)?;
-        self.ledgers = vec![Ledger::decode(&bytes)?];
-        self.ledgers.extend(loaded::ledgers(&self.shared, &header)?);
+        self.ledgers = vec![ledgers::read(&bytes)?];
+        let loaded = loaded::ledgers(&self.shared, &header)?;
+        self.ledgers.extend(loaded.into_iter().map(Arc::new));
         self.places.clear();
         self.dependents.clear();
         for (number, ledger) in self.ledgers.iter().enumerate() {

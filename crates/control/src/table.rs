@@ -18,6 +18,7 @@ use crate::survey::Surveyed;
 /// In place of an entry that was taken out: no address, and no end of a search.
 const REMOVED: u64 = 1;
 
+#[derive(Clone)]
 pub struct Table {
     words: Vec<u64>,
     /// Words that are not 0.

@@ -5,7 +5,9 @@
 //! kernel copies a page without looking at signals, so patches that follow each other on one page go in one write.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_patch::Patch;
 
@@ -13,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
 use crate::memory::read_remote;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
-use crate::tracee::Stopped;
+use crate::tracee::{RemoteMemory, Stopped};
 
 /// How often text is read that other files take the place of.
 const ATTEMPTS: u32 = 20;
@@ -96,7 +98,7 @@ impl Changes {
                 let place = page
                     .get_mut(at..at + patch.original.len())
                     .ok_or_else(|| crosses(patch))?;
-                if *place != patch.original {
+                if *place != *patch.original {
                     return Err(foreign(pid, patch, place));
                 }
                 place.copy_from_slice(&patch.replacement);
@@ -165,6 +167,95 @@ impl Changes {
     }
 }
 
+/// Makes the changes of a ledger in a process that has stood still since its text was mapped: each
+/// page is read, compared with what the file says, and written, one after the other. What is wrong
+/// is found out half way, and it is for the caller to take the rest back.
+///
+/// Of large programs most of the time is the kernel's, which copies each page. So files take turns
+/// on all processors: no patch depends on one in another file.
+pub fn make(stopped: &mut Stopped, ledger: &Ledger) -> Result<()> {
+    /// Below this many a thread is not worth its start.
+    const WORTH_A_THREAD: usize = 5000;
+    let mut files = by_file(ledger);
+    // The longest first.
+    files.sort_by_key(|patches| Reverse(patches.len()));
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let worth = ledger.patches.len() / WORTH_A_THREAD;
+    let helpers = processors
+        .min(files.len())
+        .min(worth)
+        .min(8)
+        .saturating_sub(1);
+    let memory = stopped.memory();
+    let next = AtomicUsize::new(0);
+    let each = || std::iter::from_fn(|| files.get(next.fetch_add(1, Ordering::Relaxed)));
+    let left = std::thread::scope(|scope| {
+        let help = || {
+            each()
+                .map(|file| rest_of(&memory, file))
+                .collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..helpers).map(|_| scope.spawn(help)).collect();
+        // To the end, or until something is wrong.
+        let here = each().try_for_each(|file| rest_of(&memory, file).1);
+        let helped = threads.into_iter().flat_map(|thread| match thread.join() {
+            Ok(left) => left,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let left: Vec<_> = helped.map(|(rest, _)| rest).collect();
+        here.map(|()| left)
+    })?;
+    // Some kernels let none but the tracing thread write.
+    let mut unwritten = left.into_iter();
+    unwritten.try_for_each(|rest| rest_of(&memory, &rest).1)
+}
+
+/// The patches of each file, in their order.
+fn by_file(ledger: &Ledger) -> Vec<Vec<&Patch>> {
+    let mut texts: Vec<&Text> = ledger.texts.iter().collect();
+    texts.sort_unstable_by_key(|text| text.start);
+    let file_of = |patch: &Patch| {
+        let next = texts.partition_point(|text| text.start <= patch.address);
+        texts[..next].last().map(|text| (text.dev, text.inode))
+    };
+    let mut files: HashMap<_, Vec<&Patch>> = HashMap::new();
+    for patch in &ledger.patches {
+        files.entry(file_of(patch)).or_default().push(patch);
+    }
+    files.into_values().collect()
+}
+
+/// Makes patches up to the first that cannot be made; gives that one and those behind it, and why.
+fn rest_of<'a>(memory: &RemoteMemory<'_>, patches: &[&'a Patch]) -> (Vec<&'a Patch>, Result<()>) {
+    let mut page = [0; PAGE];
+    let mut done = 0;
+    for run in patches.chunk_by(|a, b| page_of(a) == page_of(b)) {
+        if let Err(error) = make_on_page(memory, run, &mut page) {
+            return (patches[done..].to_vec(), Err(error));
+        }
+        done += run.len();
+    }
+    (Vec::new(), Ok(()))
+}
+
+fn make_on_page(memory: &RemoteMemory<'_>, run: &[&Patch], page: &mut [u8; PAGE]) -> Result<()> {
+    let start = page_of(run[0]);
+    memory.read(RemoteAddr(start), page)?;
+    let (mut low, mut high) = (PAGE, 0);
+    for patch in run {
+        let at = (patch.address - start) as usize;
+        let place = page
+            .get_mut(at..at + patch.original.len())
+            .ok_or_else(|| crosses(patch))?;
+        if *place != *patch.original {
+            return Err(foreign(memory.pid, patch, place));
+        }
+        place.copy_from_slice(&patch.replacement);
+        (low, high) = (low.min(at), high.max(at + patch.original.len()));
+    }
+    memory.write(RemoteAddr(start + low as u64), &page[low..high])
+}
+
 /// Puts original bytes back where ours are; `foreign` gets the places where neither are.
 ///
 /// A module may have been unloaded, and something else may lie where it was: only where its very file is mapped as it
@@ -188,10 +279,10 @@ pub fn undo(
             let Some(place) = page.get_mut(at..at + patch.original.len()) else {
                 continue;
             };
-            if *place == patch.replacement {
+            if *place == *patch.replacement {
                 place.copy_from_slice(&patch.original);
                 (low, high) = (low.min(at), high.max(at + patch.original.len()));
-            } else if *place != patch.original {
+            } else if *place != *patch.original {
                 foreign.push(patch.address);
             }
         }
@@ -276,12 +367,66 @@ fn foreign(pid: Pid, patch: &Patch, found: &[u8]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn what_cannot_be_made_ends_the_row_and_the_rest_is_given_back_in_order() {
+        // SAFETY: a descriptor of our own, or -1.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"text".as_ptr(), 0)) };
+        file.set_len(4 * PAGE as u64).expect("a file in memory");
+        // Somebody else's breakpoint.
+        file.write_all_at(&[0xcc], 0x2010).expect("room");
+        let all = [0x10, 0x20, 0x1010, 0x2000, 0x2010, 0x3010].map(patch);
+        let patches: Vec<&Patch> = all.iter().collect();
+        let memory = RemoteMemory::of_file(&file);
+        let (rest, result) = rest_of(&memory, &patches);
+        assert!(result.is_err());
+        assert_eq!(rest, patches[3..], "from the page on where it stands");
+        let there = |at: u64| {
+            let mut bytes = [0; 5];
+            file.read_exact_at(&mut bytes, at).expect("room");
+            bytes == [1; 5]
+        };
+        let made = [0x10, 0x20, 0x1010, 0x2000, 0x3010].map(there);
+        assert_eq!(made, [true, true, true, false, false]);
+        file.write_all_at(&[0], 0x2010).expect("room");
+        let (rest, result) = rest_of(&memory, &rest);
+        assert!(rest.is_empty() && result.is_ok());
+        assert!(all.iter().all(|patch| there(patch.address)));
+    }
+
+    #[test]
+    fn patches_of_one_file_stay_in_their_order() {
+        let text = |start, inode| Text {
+            start,
+            end: start + 0x1000,
+            offset: 0,
+            dev: (8, 1),
+            inode,
+        };
+        // The second file has two pieces of code, which are patched by turns.
+        let patches = [0x1000, 0x1010, 0x5000, 0x9000, 0x5010, 0x1020].map(patch);
+        let ledger = Ledger {
+            patches: patches.to_vec(),
+            texts: vec![text(0x9000, 2), text(0x1000, 1), text(0x5000, 2)],
+            ..Ledger::default()
+        };
+        let addresses = |file: Vec<&Patch>| file.iter().map(|p| p.address).collect::<Vec<_>>();
+        let mut files: Vec<_> = by_file(&ledger).into_iter().map(addresses).collect();
+        files.sort();
+        assert_eq!(
+            files,
+            [vec![0x1000, 0x1010, 0x1020], vec![0x5000, 0x9000, 0x5010]]
+        );
+    }
 
     fn patch(address: u64) -> Patch {
         Patch {
             address,
-            original: vec![0; 5],
-            replacement: vec![1; 5],
+            original: [0; 5].into(),
+            replacement: [1; 5].into(),
         }
     }
 

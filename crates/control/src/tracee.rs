@@ -124,6 +124,59 @@ pub struct Stopped {
     _not_send: PhantomData<*const ()>,
 }
 
+/// The memory of a process that stands.
+pub struct RemoteMemory<'a> {
+    pub(crate) pid: Pid,
+    mem: &'a File,
+    cave: Option<&'a Cave>,
+}
+
+impl RemoteMemory<'_> {
+    /// What lies in a file, as if it were a process's.
+    #[cfg(test)]
+    pub(crate) fn of_file(mem: &File) -> RemoteMemory<'_> {
+        RemoteMemory {
+            pid: Pid(0),
+            mem,
+            cave: None,
+        }
+    }
+
+    pub fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
+        self.read_raw(addr, into)?;
+        if let Some(cave) = self.cave {
+            cave.hide_from(addr, into);
+        }
+        Ok(())
+    }
+
+    fn read_raw(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
+        let read = self.mem.read_exact_at(into, addr.0);
+        read.map_err(|source| self.error("read", addr, into.len(), source))
+    }
+
+    pub fn write(&self, addr: RemoteAddr, bytes: &[u8]) -> Result<()> {
+        let written = self.mem.write_all_at(bytes, addr.0);
+        written.map_err(|source| self.error("write", addr, bytes.len(), source))
+    }
+
+    fn error(
+        &self,
+        verb: &'static str,
+        addr: RemoteAddr,
+        len: usize,
+        source: std::io::Error,
+    ) -> Error {
+        Error::Memory {
+            pid: self.pid,
+            verb,
+            addr,
+            len,
+            source,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct CachedRegs {
     regs: Regs,
@@ -268,13 +321,18 @@ impl Stopped {
         Ok(())
     }
 
+    /// Its memory, which several threads of ours may read and write.
+    pub fn memory(&self) -> RemoteMemory<'_> {
+        RemoteMemory {
+            pid: self.pid,
+            mem: &self.mem,
+            cave: self.cave.as_ref(),
+        }
+    }
+
     /// Reads exactly `into.len()` bytes.
     pub fn read(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
-        self.read_raw(addr, into)?;
-        if let Some(cave) = &self.cave {
-            cave.hide_from(addr, into);
-        }
-        Ok(())
+        self.memory().read(addr, into)
     }
 
     /// Reads as much of `into` as there is memory from `addr` on, and returns how much that is.
@@ -288,28 +346,12 @@ impl Stopped {
     }
 
     fn read_raw(&self, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
-        self.mem
-            .read_exact_at(into, addr.0)
-            .map_err(|source| Error::Memory {
-                pid: self.pid,
-                verb: "read",
-                addr,
-                len: into.len(),
-                source,
-            })
+        self.memory().read_raw(addr, into)
     }
 
     /// Writes all of `bytes`, also into read-only and executable memory.
     pub fn write(&mut self, addr: RemoteAddr, bytes: &[u8]) -> Result<()> {
-        self.mem
-            .write_all_at(bytes, addr.0)
-            .map_err(|source| Error::Memory {
-                pid: self.pid,
-                verb: "write",
-                addr,
-                len: bytes.len(),
-                source,
-            })
+        self.memory().write(addr, bytes)
     }
 
     /// Lets the process go on. The same as dropping it, but tells of failures.

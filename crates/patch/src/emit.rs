@@ -15,6 +15,7 @@ use crate::interface::{
     Window,
 };
 use crate::leaf::Emission;
+use crate::patch_bytes::PatchBytes;
 use crate::plan::plt_slot;
 use crate::relocate::{self, Piece};
 use thalweg_symbols::Module;
@@ -404,14 +405,14 @@ impl Emitter<'_, '_> {
         self.near(window.rank, 0, springboard, None, stub)?;
         let to = self.runtime(springboard);
         self.boards.push((to, start));
-        let mut jump: Vec<u8> = window.prefix.into_iter().collect();
-        jump.push(0xeb);
+        let mut displacement = None;
         if let PatchForm::Short { .. } = window.patch {
             let from = self.runtime(window.patch_end());
-            let displacement = i8::try_from(to.wrapping_sub(from) as i64)
+            let way = i8::try_from(to.wrapping_sub(from) as i64)
                 .map_err(|_| EmitError::OutOfReach { from: start, to })?;
-            jump.push(displacement as u8);
+            displacement = Some(way as u8);
         }
+        let jump = jump(window.prefix, 0xeb, displacement.as_slice());
         self.change(window.rank, 1, window.start, jump)
     }
 
@@ -438,10 +439,9 @@ impl Emitter<'_, '_> {
         prefix: Option<u8>,
         to: u64,
     ) -> Result<(), EmitError> {
-        let mut jump: Vec<u8> = prefix.into_iter().collect();
-        jump.push(0xe9);
-        let displacement = reach(self.runtime(addr) + jump.len() as u64 + 4, to)?;
-        jump.extend(displacement.to_le_bytes());
+        let len = jump(prefix, 0xe9, &[0; 4]).len() as u64;
+        let displacement = reach(self.runtime(addr) + len, to)?;
+        let jump = jump(prefix, 0xe9, &displacement.to_le_bytes());
         self.change(rank, turn, addr, jump)
     }
 
@@ -450,12 +450,12 @@ impl Emitter<'_, '_> {
         rank: u32,
         turn: u8,
         addr: u64,
-        replacement: Vec<u8>,
+        replacement: PatchBytes,
     ) -> Result<(), EmitError> {
         let original = self.image.code_range(addr, addr + replacement.len() as u64);
         let original = original
-            .ok_or(EmitError::ForeignPlan { address: addr })?
-            .to_vec();
+            .and_then(PatchBytes::new)
+            .ok_or(EmitError::ForeignPlan { address: addr })?;
         let address = self.runtime(addr);
         self.ranked.push((
             rank,
@@ -481,6 +481,18 @@ impl Emitter<'_, '_> {
         self.out.back.sort_unstable();
         Ok(self.out)
     }
+}
+
+/// A jump instruction, perhaps with a prefix.
+fn jump(prefix: Option<u8>, opcode: u8, displacement: &[u8]) -> PatchBytes {
+    let mut bytes = [0; PatchBytes::MOST];
+    let parts = prefix.iter().chain([&opcode]).chain(displacement);
+    let len = bytes
+        .iter_mut()
+        .zip(parts)
+        .map(|(to, from)| *to = *from)
+        .count();
+    PatchBytes::new(&bytes[..len]).unwrap_or_default()
 }
 
 fn reach(from: u64, to: u64) -> Result<i32, EmitError> {

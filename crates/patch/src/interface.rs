@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::patch_bytes::PatchBytes;
+
 /// What to do to one module. Addresses are the module's own (no load bias).
 #[derive(Clone, Debug, Default)]
 pub struct ModulePlan {
@@ -280,11 +282,11 @@ pub struct TailSite {
     pub unprobed: [u8; 4],
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
     pub address: u64,
-    pub original: Vec<u8>,
-    pub replacement: Vec<u8>,
+    pub original: PatchBytes,
+    pub replacement: PatchBytes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

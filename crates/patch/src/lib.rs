@@ -28,6 +28,7 @@ mod kernel;
 mod leaf;
 mod limiting;
 mod makers;
+mod patch_bytes;
 mod plan;
 mod pun;
 mod relocate;
@@ -48,5 +49,6 @@ pub use interface::{
 pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use limiting::{Watched, set_gs_base, watched};
 pub use makers::{Maker, makers, plan_makers};
+pub use patch_bytes::PatchBytes;
 pub use plan::{plan, plan_entering, plan_sites, plan_watching};
 pub use verify::verify;

@@ -116,7 +116,7 @@ impl Check<'_> {
             let end = patch.address + patch.replacement.len() as u64;
             ranges.push((patch.address, end));
             let home = patch.address.wrapping_sub(self.place.bias);
-            let same = self.text(home, patch.original.len()) == Some(&patch.original);
+            let same = self.text(home, patch.original.len()) == Some(&*patch.original);
             let fits = patch.original.len() == patch.replacement.len()
                 && patch.address >> 12 == (end - 1) >> 12;
             if !same || !fits {
@@ -174,7 +174,7 @@ impl Check<'_> {
     /// Where the short jump of `window` at `at` goes.
     fn short_jump(&self, window: &Window, at: u64) -> Option<u64> {
         let order = *self.patches.get(&at)?;
-        let mut bytes = self.emitted.patches[order].replacement.clone();
+        let mut bytes = self.emitted.patches[order].replacement.to_vec();
         if let PatchForm::Pun { .. } = window.patch {
             // Its displacement is the first byte of the patch behind it, which has to be there first.
             let behind = *self.patches.get(&(at + 1))?;

@@ -65,7 +65,7 @@ fn a_wrong_patch() {
     s.emitted.patches[300].original[0] ^= 1;
     noticed("wrong original bytes", &s);
     let mut s = sound();
-    let copy = s.emitted.patches[301].clone();
+    let copy = s.emitted.patches[301];
     s.emitted.patches.push(copy);
     noticed("overlapping patches", &s);
 }

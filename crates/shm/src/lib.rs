@@ -332,10 +332,15 @@ pub const GROWTH_FUNCTIONS: u64 = 2 << 20;
 /// Of these the table of probed entries has room for this many at least: it is touched all over.
 pub const GROWTH_TABLE: u64 = 32 << 10;
 
+/// As many entries as the table of probed entries has for so many functions: a power of two.
+pub fn table_entries(functions: u64) -> u64 {
+    ((functions + GROWTH_TABLE) * 2).next_power_of_two()
+}
+
 impl Layout {
     pub fn new(functions: u64, catalog_len: u64, ledger_len: u64, node_bytes: u64) -> Layout {
         let page_up = |n: u64| (n + PAGE - 1) & !(PAGE - 1);
-        let table_entries = ((functions + GROWTH_TABLE) * 2).next_power_of_two();
+        let table_entries = table_entries(functions);
         let functions_limit = functions + GROWTH_FUNCTIONS;
         let catalog_offset = TABLE_OFFSET + table_entries * 8;
         let ledger_offset = page_up(catalog_offset + catalog_len);

@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::gate::{Kind, Posted, Server};
 use crate::harvest::{self, Witness};
 use crate::held;
+use crate::later::drop_later;
 use crate::loaded::Modules;
 use crate::memory::{self, Identity, Shared};
 use crate::numbers::Carriers;
@@ -80,6 +81,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         shared,
         identity,
         modules,
+        ledger,
         ..
     } = attached;
     let number = {
@@ -136,6 +138,9 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         }
     }
     region.begin_to_look();
+    // Who switches functions reads it at the first time.
+    let ledger = region.governor.is_some().then_some(ledger);
+
     // Without it waits for what is stopped elsewhere are its own.
     let _listed = held::list(&shared);
     // Without it (the memory cannot be mapped here) nobody waits at a gate.
@@ -177,6 +182,8 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         }
     };
     let later = region.later();
+    let governor = region.governor.take();
+    drop_later((governor, region.sampler.take(), region.modules, ledger));
     // At once: whoever takes a snapshot finds it either among the regions or in what those have left.
     let mut state = common.lock();
     state.regions.remove(&number);

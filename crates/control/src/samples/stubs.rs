@@ -1,12 +1,15 @@
 //! Code of ours in a target: which of it is the program's own, displaced, and which is what probes cost.
 
+use std::sync::Arc;
+
 use thalweg_shm as shm;
 
 use crate::agent;
 use crate::attach::lookup;
 use crate::error::Result;
 use crate::leaf;
-use crate::ledger::{Home, Ledger, NOBODYS, Text};
+use crate::ledger::{Home, NOBODYS, Text};
+use crate::ledgers;
 use crate::loaded;
 use crate::memory::{Shared, read_remote};
 use crate::proc::{Pid, RemoteAddr};
@@ -60,8 +63,9 @@ const MOST_CODE: u64 = 1 << 30;
 impl Stubs {
     pub(super) fn read(shared: &Shared, header: &shm::Header, pid: Pid) -> Result<Stubs> {
         let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
-        let mut ledgers = vec![Ledger::decode(&bytes)?];
-        ledgers.extend(loaded::ledgers(shared, header)?);
+        let mut ledgers = vec![ledgers::read(&bytes)?];
+        let loaded = loaded::ledgers(shared, header)?;
+        ledgers.extend(loaded.into_iter().map(Arc::new));
         let regions = header.code.iter().filter(|region| region.len > 0);
         let mut stubs = Stubs {
             version: version(header),
@@ -71,12 +75,19 @@ impl Stubs {
             ..Stubs::default()
         };
         for ledger in ledgers {
+            // Nearly all are in stubs, and few patches are at springboards.
+            let in_stubs = |pc: u64| {
+                let mut regions = stubs.regions.iter();
+                regions.any(|region| (region.0..region.1).contains(&pc))
+            };
+            let back = ledger.back.iter().copied();
+            let apart: Vec<(u64, u64)> = back.filter(|pair| !in_stubs(pair.0)).collect();
             for (patch, owner) in ledger.patches.iter().zip(&ledger.owners) {
-                if let Some(home) = lookup(&ledger.back, patch.address) {
+                if let Some(home) = lookup(&apart, patch.address) {
                     stubs.boards.push((patch.address, (home, *owner)));
                 }
             }
-            stubs.back.extend(ledger.back);
+            stubs.back.extend(&ledger.back);
             let texts = &ledger.texts;
             let homes = ledger.homes.iter().map(|home| (*home, texts.clone()));
             stubs.homes.extend(homes);

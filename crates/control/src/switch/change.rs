@@ -1,6 +1,7 @@
 //! What a stop is for that switches functions off or on: which patches go and come, whom they move, and which probes become others.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use thalweg_patch::Patch;
 
@@ -32,7 +33,11 @@ pub(super) struct Patches<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn new(ledgers: &'a [Ledger], off: HashSet<u32>, on: HashSet<u32>) -> Change<'a> {
+    pub(super) fn new(
+        ledgers: &'a [Arc<Ledger>],
+        off: HashSet<u32>,
+        on: HashSet<u32>,
+    ) -> Change<'a> {
         let mut change = Change {
             off,
             on,
