@@ -59,6 +59,8 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
         let mut is_reading = false;
         for (sidecar, descriptor, _) in sidecars {
             let link = format!("/proc/{sidecar}/fd/0");
+            // First whether it has yet to read: it may be done before the next question, and not the other way round.
+            is_reading |= holds_attached(Path::new(&link));
             if let Some(file) = own::open_profile(Path::new(&link), NAME) {
                 return Ok(Some(Left {
                     sidecar,
@@ -66,7 +68,6 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
                     file,
                 }));
             }
-            is_reading |= holds_attached(Path::new(&link));
         }
         if !is_reading {
             return Ok(None);
