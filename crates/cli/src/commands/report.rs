@@ -23,7 +23,7 @@ pub struct Args {
     #[command(flatten)]
     pub view: ViewArgs,
 
-    /// Order of the rows, largest first, names from a to z [default: base, of a tree cum, calls when nothing was timed]
+    /// Order of the rows, largest first, names from a to z [default: self, of a tree total, calls when nothing was timed]
     #[arg(short, long, value_enum, value_name = "KEY")]
     pub sort: Option<SortKey>,
 

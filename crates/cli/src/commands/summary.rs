@@ -14,7 +14,7 @@ pub struct Args {
     #[command(flatten)]
     pub input: InputArgs,
 
-    /// Order of the functions, largest first [default: base, or calls when nothing was timed]
+    /// Order of the functions, largest first [default: self, or calls when nothing was timed]
     #[arg(short, long, value_enum, value_name = "KEY")]
     pub sort: Option<SortKey>,
 

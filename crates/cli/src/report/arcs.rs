@@ -62,8 +62,8 @@ pub fn print_arcs(
         .column("Calls", Align::Right);
     if timed {
         table = table
-            .column("Base", Align::Right)
-            .column(format!("{:>TIME_WIDTH$} {:>6}", "Cum", "%"), Align::Right);
+            .column("Self", Align::Right)
+            .column(format!("{:>TIME_WIDTH$} {:>6}", "Total", "%"), Align::Right);
     }
     table = table.column("Name", Align::Left);
 

@@ -91,7 +91,7 @@ fn heading(out: &mut impl Write, style: Style) -> io::Result<()> {
         "At",
         "Total",
         "Self",
-        "Waited",
+        "Waiting",
         "Call",
         width = TIME_WIDTH
     );

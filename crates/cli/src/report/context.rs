@@ -90,8 +90,8 @@ pub fn print_context(
             .column("Calls", Align::Right);
         if timed {
             table = table
-                .column(format!("{:>TIME_WIDTH$} {:>6}", "Base", "%"), Align::Right)
-                .column("Cum", Align::Right);
+                .column(format!("{:>TIME_WIDTH$} {:>6}", "Self", "%"), Align::Right)
+                .column("Total", Align::Right);
         }
         table = table
             .column("Contexts", Align::Right)

@@ -216,7 +216,7 @@ fn print_table(sides: &Sides, rows: &Rows, out: &mut impl Write, style: Style) -
     let limits_known = sides.has_limits();
     let mut table = Table::new(style);
     if sides.timed {
-        table = table.column("Base", Align::Right).column("%", Align::Right);
+        table = table.column("Self", Align::Right).column("%", Align::Right);
         if limits_known {
             table = table.column("+-", Align::Right);
         }

@@ -20,13 +20,19 @@ use super::{LeftOut, Selection, SortKey, counting, kernel, state};
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Calls,
+    /// Time on a processor in the function itself
+    #[value(name = "self", alias = "base")]
     Base,
+    /// The same with all that it called
+    #[value(name = "total", alias = "cum")]
     Cum,
-    /// How far off base may be, where the probes' cost was taken out
+    /// How far off self may be, 19 times of 20
     Error,
-    /// Wall time, waiting included
+    /// Total and the time off the processor below it
+    #[value(name = "wall", alias = "elapsed")]
     Elapsed,
     /// Own time off the processor
+    #[value(name = "waiting", alias = "waited")]
     Waited,
     Min,
     Max,
@@ -82,9 +88,9 @@ pub enum Field {
 }
 
 const TIMED: [Field; 8] = [
-    Field::Calls,
     Field::Base,
     Field::Cum,
+    Field::Calls,
     Field::Min,
     Field::Max,
     Field::Callers,
@@ -92,9 +98,9 @@ const TIMED: [Field; 8] = [
     Field::Name,
 ];
 const WITH_WAITS: [Field; 10] = [
-    Field::Calls,
     Field::Base,
     Field::Cum,
+    Field::Calls,
     Field::Elapsed,
     Field::Waited,
     Field::Min,
@@ -219,7 +225,7 @@ pub fn print_rows(
     let taken_out = |costs: ProbeCosts| costs.taken_out;
     let looked = !profile.looked.is_empty();
     if !chosen && (looked || profile.meta.costs.is_some_and(taken_out)) {
-        fields.insert(2, Field::Error);
+        fields.insert(1, Field::Error);
     }
     let weighed = profile.meta.weighed_by.is_some();
     if !chosen && weighed {
@@ -244,7 +250,8 @@ pub fn print_rows(
         fields.splice(behind..behind, more);
     }
     if !chosen && (looked || !profile.switched.is_empty()) {
-        fields.insert(1, Field::State);
+        let behind = fields.iter().position(|&field| field == Field::Calls);
+        fields.insert(behind.map_or(0, |at| at + 1), Field::State);
     }
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
@@ -265,9 +272,12 @@ pub fn print_rows(
         table = view.column(table, field);
         if !chosen {
             table = match field {
-                Field::Callers => table.dispensable(3),
-                Field::Elapsed => table.dispensable(2),
-                Field::Min | Field::Max => table.dispensable(1),
+                Field::Callers => table.dispensable(6),
+                Field::Elapsed => table.dispensable(5),
+                Field::Min | Field::Max => table.dispensable(4),
+                Field::State => table.dispensable(3),
+                Field::Waited => table.dispensable(2),
+                Field::Module => table.dispensable(1),
                 _ => table,
             };
         }
@@ -309,11 +319,12 @@ impl View<'_> {
         match field {
             Field::Calls if self.profile.meta.timed => table.column("Calls", Align::Right),
             Field::Calls => table.column(format!("Calls {:>6}", "%"), Align::Right),
-            Field::Base => table.column(with_share("Base"), Align::Right),
-            Field::Cum => table.column(with_share("Cum"), Align::Right),
-            Field::Error => table.column("Error", Align::Right),
-            Field::Elapsed => table.column("Elapsed", Align::Right),
-            Field::Waited => table.column("Waited", Align::Right),
+            Field::Base => table.column(with_share("Self"), Align::Right),
+            Field::Cum if self.is_narrow() => table.column("Total", Align::Right),
+            Field::Cum => table.column(with_share("Total"), Align::Right),
+            Field::Error => table.column("±", Align::Right),
+            Field::Elapsed => table.column("Wall", Align::Right),
+            Field::Waited => table.column("Waiting", Align::Right),
             Field::Min => table.column("Min", Align::Right),
             Field::Max => table.column("Max", Align::Right),
             Field::Mean => table.column("Mean", Align::Right),
@@ -344,6 +355,12 @@ impl View<'_> {
         }
     }
 
+    /// Names need the room more than the second share does.
+    fn is_narrow(&self) -> bool {
+        const NARROW: usize = 100;
+        self.style.width.is_some_and(|width| width < NARROW)
+    }
+
     fn calls(&self, row: &FunctionTotals) -> String {
         at_least(self.bounds.function(row.function), count(row.calls))
     }
@@ -364,6 +381,7 @@ impl View<'_> {
                 timed(row.base, whole.time),
                 self.style.heat(row.base, whole.time),
             ),
+            Field::Cum if self.is_narrow() => Cell::new(time(row.cum)),
             Field::Cum => Cell::new(timed(row.cum, whole.time)),
             Field::Error => Cell::new(time_if(row.error > 0, row.error)),
             Field::Elapsed => Cell::new(time(row.elapsed)),
@@ -449,7 +467,7 @@ pub fn print_left_out(
         return Ok(());
     }
     let time = match profile.meta.timed {
-        true => format!(", {} of base", time_inline(left_out.base)),
+        true => format!(", {} of self time", time_inline(left_out.base)),
         false => String::new(),
     };
     let text = format!(

@@ -88,8 +88,8 @@ pub fn print_graph(
     let mut table = Table::new(style).column("Calls", Align::Right);
     if timed {
         table = table
-            .column(head("Base"), Align::Right)
-            .column(head("Cum"), Align::Right);
+            .column(head("Self"), Align::Right)
+            .column(head("Total"), Align::Right);
     }
     table = table.column("Function", Align::Left);
     for node in ordered(&graph.nodes, |node| (node.cum, node.calls), selection.limit) {
@@ -102,7 +102,7 @@ pub fn print_graph(
     writeln!(out)?;
     let mut table = Table::new(style).column("Calls", Align::Right);
     if timed {
-        table = table.column(head("Cum"), Align::Right);
+        table = table.column(head("Total"), Align::Right);
     }
     table = table.column("Caller -> callee", Align::Left);
     for edge in ordered(&graph.edges, |edge| (edge.cum, edge.calls), selection.limit) {

@@ -58,16 +58,20 @@ pub use tree::print_tree;
 /// By what the rows of a report are ordered.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortKey {
+    #[value(name = "self", alias = "base")]
     Base,
+    #[value(name = "total", alias = "cum")]
     Cum,
     /// Wall time, waiting included
+    #[value(name = "wall", alias = "elapsed")]
     Elapsed,
     /// Own time off the processor
+    #[value(name = "waiting", alias = "waited")]
     Waited,
     Calls,
     Min,
     Max,
-    /// Base of the average call
+    /// Self of the average call
     Mean,
     Threads,
     Contexts,

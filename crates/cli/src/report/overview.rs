@@ -123,11 +123,11 @@ impl View<'_> {
                 false => self.whole,
             };
             let text = format!(
-                "{}, {} of elapsed time",
+                "{}, {} of wall time",
                 time_inline(waited),
                 share(waited, whole).trim()
             );
-            line("waited", text)?;
+            line("waiting", text)?;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl View<'_> {
 
     fn print_modules(&self, overview: &Overview, out: &mut impl Write) -> io::Result<()> {
         self.title("Modules", out)?;
-        let head = if self.profile.meta.timed { "Base" } else { "" };
+        let head = if self.profile.meta.timed { "Self" } else { "" };
         let mut table = self
             .table_with(head)
             .column("Functions", Align::Right)
@@ -260,7 +260,7 @@ impl View<'_> {
     }
 
     fn table(&self) -> Table {
-        self.table_with("Cum")
+        self.table_with("Total")
     }
 
     fn table_with(&self, time: &str) -> Table {

@@ -111,14 +111,14 @@ fn working(profile: &Profile, figures: &Summary) -> String {
 
 fn key_name(key: SortKey) -> &'static str {
     match key {
-        SortKey::Base => "base time",
-        SortKey::Cum => "cumulative time",
-        SortKey::Elapsed => "elapsed time",
+        SortKey::Base => "self time",
+        SortKey::Cum => "total time",
+        SortKey::Elapsed => "wall time",
         SortKey::Waited => "waiting",
         SortKey::Calls => "calls",
-        SortKey::Min => "own time in their quickest call",
-        SortKey::Max => "own time in one call",
-        SortKey::Mean => "own time a call",
+        SortKey::Min => "self time in their quickest call",
+        SortKey::Max => "self time in one call",
+        SortKey::Mean => "self time a call",
         SortKey::Threads => "threads",
         SortKey::Contexts => "contexts",
         SortKey::Recursion => "levels of recursion",
@@ -322,7 +322,7 @@ pub fn print_path(
         .map(|run| run_calls(profile, &bounds, run).len())
         .fold("Calls".len(), usize::max);
     let cum_head = if timed {
-        format!("{:>TIME_WIDTH$}  ", "Cum")
+        format!("{:>TIME_WIDTH$}  ", "Total")
     } else {
         String::new()
     };

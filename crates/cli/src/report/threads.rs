@@ -20,6 +20,7 @@ pub enum ThreadOrder {
     /// As they were recorded: makers usually before those they made
     Number,
     Calls,
+    #[value(name = "self", alias = "base")]
     Base,
     /// When they began
     Start,
@@ -107,7 +108,7 @@ pub fn print_threads(
         .dispensable(2)
         .column("Calls", Align::Right);
     if timed {
-        table = table.column(format!("{:>TIME_WIDTH$} {:>6}", "Base", "%"), Align::Right);
+        table = table.column(format!("{:>TIME_WIDTH$} {:>6}", "Self", "%"), Align::Right);
     }
     let kernel = rows.iter().any(|row| row.thread.kernel.is_some());
     if kernel {

@@ -323,7 +323,7 @@ impl Widths {
         if self.timed {
             format!(
                 "{counts}  {:>TIME_WIDTH$}  {:>TIME_WIDTH$} {:>6}{sizes}  Indent",
-                "Base", "Cum", "%"
+                "Self", "Total", "%"
             )
         } else {
             format!("{counts}{sizes}  Indent")
@@ -456,7 +456,7 @@ fn print_left_out(
         why.push("filtered by name".to_string());
     }
     let base = match profile.meta.timed {
-        true => format!(", {} of base", time_inline(left_out.base)),
+        true => format!(", {} of self time", time_inline(left_out.base)),
         false => String::new(),
     };
     let text = format!(

@@ -146,7 +146,7 @@ fn titles(state: &State, figures: Figures, width: usize) -> String {
         Figures::Calls => format!("{calls:>14}  {name}"),
         _ => format!(
             "{calls:>14}  {:>10} {:>6}  {error}{:>10} {:>6}  {name}",
-            "Base", "%", "Cum", "%"
+            "Self", "%", "Total", "%"
         ),
     };
     format!("{line:<width$}")

@@ -37,8 +37,8 @@ impl Sort {
 
     fn title(self) -> &'static str {
         match self {
-            Sort::Base => "base",
-            Sort::Cum => "cum",
+            Sort::Base => "self",
+            Sort::Cum => "total",
             Sort::Calls => "calls",
             Sort::Name => "name",
         }
