@@ -159,7 +159,7 @@ fn title(profile: &Profile, root: Option<u32>) -> String {
 
 /// Of the functions that are meant, the one that took most time.
 fn find(profile: &Profile, name: &str) -> anyhow::Result<u32> {
-    let meant = report::meant(profile, name)?;
+    let meant = report::meant(profile, "--root", name)?;
     let rows = thalweg_analysis::flat(profile);
     let rows = rows.iter().filter(|row| meant.contains(&row.function));
     let heaviest = rows.max_by_key(|row| (row.cum, row.calls));

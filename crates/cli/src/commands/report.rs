@@ -176,14 +176,14 @@ enum View {
 
 impl View {
     fn of(profile: &Profile, args: &ViewArgs) -> anyhow::Result<View> {
-        let around = |direction, pattern| {
-            let mut functions = report::meant(profile, pattern)?;
+        let around = |direction, option, pattern| {
+            let mut functions = report::meant(profile, option, pattern)?;
             functions.truncate(MOST_TREES);
             Ok(View::Around(direction, functions))
         };
         match (&args.callers, &args.callees, &args.context) {
-            (Some(pattern), ..) => around(Direction::Callers, pattern),
-            (_, Some(pattern), _) => around(Direction::Callees, pattern),
+            (Some(pattern), ..) => around(Direction::Callers, "--callers", pattern),
+            (_, Some(pattern), _) => around(Direction::Callees, "--callees", pattern),
             (_, _, Some(text)) => Ok(View::Context(Wanted::parse(profile, text)?)),
             _ if args.flat => Ok(View::Flat),
             _ if args.tree => Ok(View::Tree),

@@ -24,11 +24,11 @@ impl Wanted {
     pub fn parse(profile: &Profile, text: &str) -> anyhow::Result<Vec<Wanted>> {
         // Operators of C++ have arrows in their names, and no blanks around them.
         let Some((caller, callee)) = text.split_once(" -> ") else {
-            let functions = meant(profile, text)?.into_iter();
+            let functions = meant(profile, "--context", text)?.into_iter();
             return Ok(functions.map(Wanted::Function).collect());
         };
-        let callers = meant(profile, caller.trim())?;
-        let callees = meant(profile, callee.trim())?;
+        let callers = meant(profile, "--context", caller.trim())?;
+        let callees = meant(profile, "--context", callee.trim())?;
         let mut wanted = Vec::new();
         for edge in thalweg_analysis::edges(profile) {
             if let Caller::Function(caller) = edge.caller

@@ -28,7 +28,7 @@ mod tree;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use thalweg_control::filter::Filter;
+use thalweg_control::filter::{BadPattern, Filter};
 use thalweg_model::{Metric, Profile};
 
 pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};
@@ -207,8 +207,8 @@ impl LeftOut {
 }
 
 /// The functions that were seen and that someone means by `pattern`: those of exactly this name, else those whose name
-/// matches it as a regular expression, most base time first.
-pub fn meant(profile: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
+/// matches it as a regular expression, most base time first. `option`: where the pattern was given.
+pub fn meant(profile: &Profile, option: &'static str, pattern: &str) -> anyhow::Result<Vec<u32>> {
     let mut seen = thalweg_analysis::flat(profile);
     seen.sort_by_key(|row| std::cmp::Reverse((row.base, row.calls)));
     let name = |function: u32| profile.functions[function as usize].name.as_str();
@@ -218,7 +218,8 @@ pub fn meant(profile: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
     };
     let mut found = named(&|name| name == pattern);
     if found.is_empty() {
-        let filter = Filter::new(&[pattern.to_string()], &[], &[], &[])?;
+        let filter = Filter::new(&[pattern.to_string()], &[], &[], &[])
+            .map_err(|error| BadPattern { option, ..error })?;
         found = named(&|name| filter.keeps_function(name, None));
     }
     if found.is_empty() {

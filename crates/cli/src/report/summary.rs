@@ -198,7 +198,7 @@ pub fn print_head(
     line(
         "functions",
         format!(
-            "{} seen, {} patched, {} skipped ('thalweg export' has the reasons)",
+            "{} seen, {} patched, {} skipped ('thalweg probe --skipped' says why)",
             count(figures.functions_seen),
             count(figures.functions_patched),
             count(figures.skipped),

@@ -82,11 +82,40 @@ fn check(name: &str, path: &Path) -> Result<()> {
             elf_check(name, head)?;
             check_host(name, path, &mut file)
         }
-        head if head.starts_with(b"#!") => Ok(()),
+        head if head.starts_with(b"#!") => {
+            let mut line = head.to_vec();
+            // As much as the kernel looks at.
+            let _ = (&file).take(256).read_to_end(&mut line);
+            match interpreter(&line) {
+                Some(missing) if is_missing(missing) => Err(Error::NotExecutable {
+                    program: name.to_owned(),
+                    why: format!(
+                        "its first line names the interpreter {}, which does not exist",
+                        missing.display()
+                    ),
+                }),
+                _ => Ok(()),
+            }
+        }
         _ => Err(not_executable(
             "it is neither an ELF program nor a script with a `#!` line",
         )),
     }
+}
+
+/// What runs a script: the first word behind its `#!`.
+fn interpreter(script: &[u8]) -> Option<&Path> {
+    let line = script
+        .strip_prefix(b"#!")?
+        .split(|&byte| byte == b'\n')
+        .next()?;
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r');
+    let word = line.split(is_blank).find(|word| !word.is_empty())?;
+    Some(Path::new(OsStr::from_bytes(word)))
+}
+
+fn is_missing(path: &Path) -> bool {
+    std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn check_host(name: &str, path: &Path, file: &mut File) -> Result<()> {

@@ -155,11 +155,12 @@ fn golden_json_of_the_views() {
 #[test]
 fn a_name_means_itself_before_it_means_a_pattern() {
     let profile = sample();
-    assert_eq!(meant(&profile, "fib").unwrap(), [FIB]);
-    assert_eq!(meant(&profile, "^is_").unwrap(), [EVEN, ODD]);
-    let error = meant(&profile, "never_called").unwrap_err();
+    assert_eq!(meant(&profile, "--callers", "fib").unwrap(), [FIB]);
+    assert_eq!(meant(&profile, "--callers", "^is_").unwrap(), [EVEN, ODD]);
+    let error = meant(&profile, "--callers", "never_called").unwrap_err();
     assert!(error.to_string().contains("never_called"), "{error}");
-    assert!(meant(&profile, "(").is_err());
+    let error = meant(&profile, "--callers", "(").unwrap_err();
+    assert!(error.to_string().contains("given to --callers"), "{error}");
     let error = Wanted::parse(&profile, "fib -> main").unwrap_err();
     assert_eq!(error.to_string(), "'fib' never called 'main'");
 }
