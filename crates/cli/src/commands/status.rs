@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "  budget     kept by process {keeper}")?;
     }
     if let Some(looker) = status.looked_at_by {
-        writeln!(out, "  looks      by process {looker}")?;
+        writeln!(out, "  samples    taken by process {looker}")?;
     }
     if !status.uncounted_modules.is_empty() {
         writeln!(

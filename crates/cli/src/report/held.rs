@@ -33,7 +33,7 @@ pub fn stopped(held: &Held) -> Option<String> {
     match parts.is_empty() {
         true => None,
         false => Some(format!(
-            "by thalweg: {}; in no function's elapsed or waited time",
+            "by thalweg: {}; in no function's time",
             parts.join("; ")
         )),
     }
@@ -61,9 +61,7 @@ mod tests {
         };
         assert_eq!(
             stopped(&stops).as_deref(),
-            Some(
-                "by thalweg: 5.400 s in 12 stops, longest 3.100 s; in no function's elapsed or waited time"
-            )
+            Some("by thalweg: 5.400 s in 12 stops, longest 3.100 s; in no function's time")
         );
         assert_eq!(slowdown(&Profile::default(), 100), None);
     }

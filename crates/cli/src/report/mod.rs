@@ -50,7 +50,7 @@ pub fn slowdown(profile: &thalweg_model::Profile) -> Option<f64> {
     held::slowdown(profile, thalweg_analysis::summary(profile).time)
 }
 pub use text::{
-    at_least, bytes, command_line, count, cut, printable, share, show_in, time, time_if,
+    at_least, bytes, command_line, count, counted, cut, printable, share, show_in, time, time_if,
 };
 pub use threads::{ThreadOrder, print_threads, print_threads_json};
 pub use tree::print_tree;

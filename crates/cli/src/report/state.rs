@@ -47,12 +47,12 @@ pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
         text.push_str(&format!(", {:.0}% {word}", share * 100.0));
     }
     if row.looks > 0 {
-        text.push_str(&format!(", {}", counted(row.looks, "look", "looks")));
+        text.push_str(&format!(", {}", counted(row.looks, "sample", "samples")));
     }
     text
 }
 
-/// One line on looks.
+/// One line on samples.
 pub fn looks(profile: &Profile) -> Option<String> {
     let sampling = profile.meta.sampling?;
     let rate = match sampling.period_ns {
@@ -61,7 +61,7 @@ pub fn looks(profile: &Profile) -> Option<String> {
     };
     let mut text = format!(
         "{}, {} a second of processor time",
-        counted(sampling.looks, "look at a stack", "looks at stacks"),
+        counted(sampling.looks, "stack", "stacks"),
         count(rate),
     );
     let functions = profile.looked.iter().filter(|one| one.on_stack > 0).count() as u64;
@@ -73,7 +73,7 @@ pub fn looks(profile: &Profile) -> Option<String> {
         text.push_str(&format!("; {times}"));
     }
     for (number, what) in [
-        (sampling.in_probes, "found a probe"),
+        (sampling.in_probes, "in probes"),
         (sampling.cut_short, "could not be followed"),
         (sampling.lost, "were lost"),
     ] {

@@ -250,7 +250,7 @@ pub fn print_head(
                 time_inline(cost as u64),
                 time_inline(error as u64),
                 if meta.sampling.is_some() {
-                    " and looks"
+                    " and samples"
                 } else {
                     ""
                 },
@@ -280,7 +280,7 @@ pub fn print_head(
         line("switched", text)?;
     }
     if let Some(text) = state::looks(profile) {
-        line("looks", text)?;
+        line("samples", text)?;
     }
     for note in &profile.notes {
         line("note", printable(note).into_owned())?;

@@ -420,7 +420,7 @@ fn marks(node: &Node) -> String {
         ""
     };
     let looked = match node.flags.contains(NodeFlags::LOOKED) {
-        true => " [looks]",
+        true => " [by samples]",
         false => "",
     };
     match node.unwound {

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::Row;
 use super::{Span, State, View};
-use crate::report::{at_least, count, cut, printable, share, time, time_if};
+use crate::report::{at_least, count, counted, cut, printable, share, time, time_if};
 
 const KEYS: &str =
     "1 functions  2 tree  3 threads   s sort  / search  space freeze  d now/total  ? help  q quit";
@@ -75,7 +75,7 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
         Text::styled(mark, Style::new().fg(Color::Yellow)),
     ]);
     let second = format!(
-        "{} for {}   {} calls{}   {} threads   {} contexts   sorted by {}",
+        "{} for {}   {} calls{}   {}   {}   sorted by {}",
         if profile.meta.attached {
             "attached"
         } else {
@@ -87,8 +87,8 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
             count(summary.calls)
         ),
         rate.map_or(String::new(), |rate| format!(" ({}/s)", count(rate as u64))),
-        count(summary.threads),
-        count(summary.contexts),
+        counted(summary.threads, "thread", "threads"),
+        counted(summary.contexts, "context", "contexts"),
         state.sort.title(),
     );
     frame.render_widget(Paragraph::new(vec![first, Line::raw(second)]), area);

@@ -243,7 +243,7 @@ fn tree(state: &State) -> Vec<Row> {
                 base: data.base.saturating_sub(old.1),
                 error: 0,
                 cum: data.cum.saturating_sub(old.2),
-                mark: if is_looked { "looks" } else { "" }.to_owned(),
+                mark: if is_looked { "by samples" } else { "" }.to_owned(),
                 children: tree.children(node).len(),
                 expanded: open(id),
             }

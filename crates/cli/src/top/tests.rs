@@ -184,14 +184,14 @@ fn what_comes_from_looks_has_an_error_and_says_so() {
         eval.contains(" 155 ns ") && text.contains("Error"),
         "{text}"
     );
-    assert!(eval.contains("eval [off 75%, 61 looks]"), "{eval}");
+    assert!(eval.contains("eval [off 75%, 61 samples]"), "{eval}");
     assert!(
         !text.contains("parse ["),
         "what is exact has no mark: {text}"
     );
     press(&mut state, "2x");
     let tree = screen(&mut state);
-    assert!(tree.contains("eval [looks]"), "{tree}");
+    assert!(tree.contains("eval [by samples]"), "{tree}");
     assert!(!tree.contains("Error"), "{tree}");
     assert!(!screen(&mut State::new(profile(1), "demo".into())).contains("Error"));
 }

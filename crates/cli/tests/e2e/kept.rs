@@ -64,7 +64,7 @@ fn what_is_read_of_a_process_with_a_budget_has_the_looks_of_its_keeper() {
         sampling(&save("checkpoint", &live)).looks > sampling(&first).looks + 50
     });
     let shown = succeed(&["report", "-p", &live.id(), "--flat"]);
-    assert!(shown.contains(" looks"), "{shown}");
+    assert!(shown.contains(" samples"), "{shown}");
     own_counts(&mut live);
     let last = save("detach", &live);
     assert!(sees_what_is_off(&last), "{:?}", last.meta.sampling);

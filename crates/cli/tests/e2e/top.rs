@@ -135,11 +135,11 @@ fn an_attached_process_is_only_read_and_its_end_is_told() {
 #[track_caller]
 fn assert_shows_looks(screen: &mut Screen) {
     screen.until("a function that is off, by looks", |text| {
-        let is_estimate = |line: &&str| line.contains(" [off ") && line.contains(" looks]");
+        let is_estimate = |line: &&str| line.contains(" [off ") && line.contains(" samples]");
         text.contains("Error") && table(text).iter().any(is_estimate)
     });
     screen.press("2/one_round\r");
-    screen.until("contexts by looks", |text| text.contains(" [looks]"));
+    screen.until("contexts by looks", |text| text.contains(" [by samples]"));
     screen.press("q");
     assert!(screen.wait().success());
 }
