@@ -44,7 +44,7 @@ fn keys_choose_what_the_screen_shows_of_a_working_process() {
     assert_patched(&before, &live.text());
 
     screen.press("s");
-    screen.until("by cum", |text| text.contains("sorted by cum"));
+    screen.until("by total", |text| text.contains("sorted by total"));
     screen.press("s");
     // Rows of the moment before may still be on the screen.
     screen.until("by calls", |text| {
@@ -162,7 +162,7 @@ fn what_is_off_has_its_time_from_looks_whoever_has_attached() {
         assert_shows_looks(&mut screen);
         if attached {
             let shown = succeed(&["report", "-p", &id, "--flat"]);
-            assert!(shown.contains(" looks"), "{shown}");
+            assert!(shown.contains(" samples"), "{shown}");
             succeed(&["detach", &id]);
         }
         assert_restored(&before, &live.text());

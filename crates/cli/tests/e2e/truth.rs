@@ -137,8 +137,9 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
         println!("{name}: {truth} in truth, {raw} raw, {cum} +- {error} compensated");
         // The truth is the best of ten rounds, a recording all of them: on a busy machine those take longer.
         let busy = raw * 0.1;
+        // An error is two deviations, which one figure in twenty exceeds: the benchmark counts how many do. A verdict takes 4.5.
         assert!(
-            (cum - truth).abs() <= error + busy,
+            (cum - truth).abs() <= error * 4.5 / 2.0 + busy,
             "{name}: {truth} in truth, {raw} raw, {cum} +- {error} compensated"
         );
         assert!(
