@@ -12,7 +12,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use thalweg_analysis::rolled_up;
 use thalweg_control::attach::Options;
-use thalweg_control::family::Family;
+use thalweg_control::budget::Goal;
+use thalweg_control::family::{Family, Plan};
 use thalweg_control::harvest::{self, Totals, Witness};
 use thalweg_control::proc::{self, Pid, Tid};
 use thalweg_control::samples::Wishes;
@@ -24,16 +25,17 @@ use crate::calibration;
 use crate::metric;
 use crate::report::{self, Style};
 
-pub fn options(
+pub fn plan(
     filter: &FilterArgs,
     measure: &MeasureArgs,
     threads: &[u32],
     follow: bool,
     mode: Mode,
-) -> anyhow::Result<Options> {
+) -> anyhow::Result<Plan> {
     let wanted = metric::wanted(&measure.metrics)?;
     measure.stop.apply();
-    Ok(Options {
+    let policy = calibration::policy(mode);
+    let options = Options {
         filter: filter
             .build()?
             .with_allocators(wanted.alloc)
@@ -45,16 +47,20 @@ pub fn options(
         alloc: wanted.alloc,
         system_calls: wanted.system_calls,
         memory: measure.memory,
-        policy: calibration::policy(mode),
-        looking: Wishes {
-            samples: None,
-            counters: wanted.counters,
-        },
+        has_budget: policy.is_some_and(|policy| matches!(policy.goal, Goal::Share(_))),
         pruning: measure.pruning(),
         follow,
         gates_suffice: false,
         refuse_rseq: measure.refuse_rseq,
         recording: None,
+    };
+    Ok(Plan {
+        attach: options,
+        policy,
+        looking: Wishes {
+            samples: None,
+            counters: wanted.counters,
+        },
     })
 }
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use thalweg_control::attach::Attached;
+use thalweg_control::attendants;
 use thalweg_control::detach;
 use thalweg_control::memory::Shared;
 use thalweg_control::proc::Pid;
-use thalweg_control::samples::{self, Looking, MOST_HZ, Samples};
+use thalweg_control::samples::{Looking, MOST_HZ, Samples};
 use thalweg_control::sidecar::{self, Kept};
 use thalweg_model::Profile;
 
@@ -90,11 +91,11 @@ impl Sidecar<'_> {
         let Some(shared) = Shared::from_stdin() else {
             bail!("--stay is for the sidecar that attach starts");
         };
-        let options = live::options(self.filter, self.measure, &[], false, self.mode)?;
-        let (filter, mut wishes) = (options.filter, options.looking);
+        let plan = live::plan(self.filter, self.measure, &[], false, self.mode)?;
+        let (filter, mut wishes) = (plan.attach.filter, plan.looking);
         wishes.samples = self.samples;
         let kept = Kept {
-            policy: options.policy,
+            policy: plan.policy,
             looking: (!wishes.is_empty()).then_some(Looking { wishes, filter }),
         };
         Ok(sidecar::stay(pid, kept, shared)?)
@@ -121,7 +122,7 @@ impl Sidecar<'_> {
         while Instant::now() < deadline {
             let (_, header) = detach::attached(pid)?;
             // By then it is known where all code is, and the budget has been kept for a while.
-            if samples::looker(&header).is_some() {
+            if attendants::looker(&header).is_some() {
                 return Ok(());
             }
             if let Some(status) = child.try_wait()? {

@@ -1,16 +1,13 @@
-//! Allocation, seen from outside: which functions allocate and free, known by their names, and the figures that the agent left
-//! beside the contexts that called them. What is done at such a function is in the agent's `alloc.rs`.
+//! Which functions allocate and free, known by their names. What is done at such a function is in the agent's `alloc.rs`;
+//! the figures that it left beside the contexts that called them are read by `allocations.rs`.
 
 use std::collections::HashSet;
 
-use thalweg_model::{self as model, Metric};
 use thalweg_patch::{FunctionPlan, ModulePlan, Probe};
 use thalweg_shm as shm;
-use thalweg_shm::alloc::{ALLOCATED_SIZE, AllocHead, Allocated, kind};
+use thalweg_shm::alloc::kind;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
-use crate::error::Result;
-use crate::memory::Shared;
 use crate::survey::Surveyed;
 
 /// Functions by which a program asks for its own figures: see `shm::totals`.
@@ -245,101 +242,6 @@ fn of_rust(name: &str) -> Option<u32> {
         "rust_dealloc" | "rdl_dealloc" | "rg_dealloc" => kind::FREE,
         _ => return None,
     })
-}
-
-/// A copy of what all contexts have allocated; empty where that was not counted.
-#[derive(Default)]
-pub struct Allocations {
-    nodes: Vec<u8>,
-    folded: Vec<u8>,
-}
-
-impl Allocations {
-    pub fn read(shared: &Shared, header: &shm::Header) -> Result<Allocations> {
-        if !header.has_alloc() {
-            return Ok(Allocations::default());
-        }
-        let start = shm::alloc::allocated_offset(header.alloc_offset);
-        let first_node = header.nodes_offset.saturating_sub(header.folded_offset);
-        let used = header.nodes_used;
-        let folded = match header.folded_calls | header.prune.cut_contexts {
-            0 => 0,
-            _ => u64::from(header.functions) * ALLOCATED_SIZE,
-        };
-        Ok(Allocations {
-            nodes: shared.read_vec(start.saturating_add(first_node), used)?,
-            folded: shared.read_vec(start, folded)?,
-        })
-    }
-
-    /// Of the node with this number.
-    pub fn of(&self, number: u64) -> model::Metrics {
-        metrics(&self.nodes, number)
-    }
-
-    /// Of the contexts of a function that found no room.
-    pub fn folded(&self, function: u32) -> model::Metrics {
-        metrics(&self.folded, function.into())
-    }
-}
-
-fn metrics(bytes: &[u8], number: u64) -> model::Metrics {
-    let at = usize::try_from(number.saturating_mul(ALLOCATED_SIZE)).unwrap_or(usize::MAX);
-    let end = at.saturating_add(ALLOCATED_SIZE as usize);
-    let mut metrics = model::Metrics::default();
-    let Some(figures) = bytes.get(at..end) else {
-        return metrics;
-    };
-    use std::mem::offset_of;
-    let places = [
-        (Metric::AllocCalls, offset_of!(Allocated, calls)),
-        (Metric::AllocBytes, offset_of!(Allocated, bytes)),
-        (Metric::FreeCalls, offset_of!(Allocated, frees)),
-        (Metric::FreeBytes, offset_of!(Allocated, freed_bytes)),
-        (Metric::LiveBytes, offset_of!(Allocated, live_bytes)),
-        (Metric::LiveObjects, offset_of!(Allocated, live_objects)),
-        (Metric::MapCalls, offset_of!(Allocated, maps)),
-        (Metric::MapBytes, offset_of!(Allocated, mapped_bytes)),
-        (Metric::UnmapCalls, offset_of!(Allocated, unmaps)),
-        (Metric::UnmapBytes, offset_of!(Allocated, unmapped_bytes)),
-    ];
-    for (metric, at) in places {
-        let word = u64::from_le_bytes(figures[at..at + 8].try_into().expect("eight bytes"));
-        // Read while others free: a count may for a moment be behind another.
-        metrics.set(metric, if (word as i64) < 0 { 0 } else { word });
-    }
-    metrics
-}
-
-/// What the reader of the figures must know.
-pub fn add_notes(
-    profile: &mut model::Profile,
-    shared: &Shared,
-    header: &shm::Header,
-) -> Result<()> {
-    if !header.has_alloc() {
-        return Ok(());
-    }
-    let head: AllocHead = shared.read(header.alloc_offset)?;
-    if head.unknown_frees > 0 {
-        profile.notes.push(format!(
-            "{} frees were of blocks that are not known (allocated before the attach or before a fork, or freed by the C library for itself when a thread ends): counted, their sizes are not",
-            head.unknown_frees
-        ));
-    }
-    if head.untracked > 0 {
-        profile.notes.push(format!(
-            "{} blocks were allocated that could not be followed: they are missing in what is live, and in the sizes of frees",
-            head.untracked
-        ));
-    }
-    if head.failed > 0 {
-        profile.notes.push(format!(
-            "{} requests for memory were refused and are not counted",
-            head.failed
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use std::time::Duration;
 use thalweg_model as model;
 use thalweg_shm as shm;
 
-use crate::budget::{Goal, Policy};
 use crate::clock::{self, Moment};
 use crate::detach;
 use crate::error::{Error, Result};
@@ -30,7 +29,7 @@ use crate::held;
 use crate::idle::at_idle_priority;
 use crate::later::drop_later;
 use crate::launch::Launched;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, lookup};
 use crate::loaded::Modules;
 use crate::memory::{self, Shared, bytes_of};
 use crate::place;
@@ -39,7 +38,6 @@ use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::pruning::Pruning;
 use crate::record::Recording;
 use crate::rseq;
-use crate::samples::Wishes;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
 use crate::text;
@@ -64,10 +62,8 @@ pub struct Options {
     pub system_calls: bool,
     /// Bytes for tree nodes.
     pub memory: u64,
-    /// What is done to keep probes cheap; `None`: every call is timed, or none.
-    pub policy: Option<Policy>,
-    /// What stacks are looked at for, where a controller stays.
-    pub looking: Wishes,
+    /// A budget is kept: functions will go off.
+    pub has_budget: bool,
     pub pruning: Pruning,
     /// Count fork children too, and where a controller lives, the programs that they become.
     pub follow: bool,
@@ -77,13 +73,6 @@ pub struct Options {
     pub refuse_rseq: bool,
     /// Single calls to record.
     pub recording: Option<Recording>,
-}
-
-impl Options {
-    fn has_budget(&self) -> bool {
-        let goal = self.policy.map(|policy| policy.goal);
-        matches!(goal, Some(Goal::Share(_)))
-    }
 }
 
 /// Two events of a thread this far apart, in seconds, and it may have been off the processor in between: a switch to another
@@ -251,7 +240,7 @@ fn measure(options: &Options, launched: bool) -> Measure {
         counted_first: !launched
             && options.timed
             && options.recording.is_none()
-            && options.has_budget(),
+            && options.has_budget,
         alloc: options.alloc,
         memory: options.memory,
         pruning: options.pruning,
@@ -542,7 +531,7 @@ fn no_memory(error: Error, total: u64) -> Error {
 }
 
 fn complete(mut header: shm::Header, started: Moment, options: &Options) -> shm::Header {
-    let (least, most) = match options.has_budget() {
+    let (least, most) = match options.has_budget {
         true => (THRIFTY_GAP_LEAST, THRIFTY_GAP_MOST),
         false => (GAP_LEAST, GAP_MOST),
     };
@@ -594,7 +583,7 @@ fn arm(
     stacks: &mut Stacks,
 ) -> Result<()> {
     let pid = stopped.pid();
-    stopped.account_to(shared, false)?;
+    stopped.account_to(held::account(shared, false)?);
     let maps = stopped.maps()?;
     let texts = build.ledger.texts.iter();
     let gone: Vec<_> = texts
@@ -622,7 +611,7 @@ fn arm(
             regs.rip = moved;
             stopped.set_regs(tid, regs)?;
         }
-        frames.translate(stopped, regs.rsp, &build.ledger.moves)?;
+        frames.translate(stopped, regs.rsp, |pc| lookup(&build.ledger.moves, pc))?;
     }
     stopped.flush()?;
     match changes {
@@ -631,12 +620,4 @@ fn arm(
     }
     clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
-}
-
-/// The partner of `pc` in a sorted list of pairs.
-pub fn lookup(pairs: &[(u64, u64)], pc: u64) -> Option<u64> {
-    pairs
-        .binary_search_by_key(&pc, |pair| pair.0)
-        .ok()
-        .map(|index| pairs[index].1)
 }

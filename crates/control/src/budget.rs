@@ -28,14 +28,14 @@ use thalweg_shm as shm;
 use self::auto::Auto;
 use self::choose::Candidate;
 use self::found::Found;
-pub use self::found::Seen;
 use self::groups::{Group, Judged, Threads};
 use self::memory::Memories;
 use crate::error::Result;
 use crate::harvest::{FunctionSum, Tally};
 use crate::memory::{Identity, Shared};
-use crate::proc::{self, Pid};
+use crate::proc::Pid;
 use crate::record;
+use crate::samples::Seen;
 use crate::states;
 use crate::switch::{State, Switcher};
 
@@ -608,10 +608,4 @@ fn process_time(pid: Pid) -> Option<u64> {
 pub(crate) fn note(shared: &Shared, pid: u32) -> Result<()> {
     let at = offset_of!(shm::Header, keeper) as u64;
     shared.write(at, &pid.to_le_bytes())
-}
-
-/// Who keeps the budget of the target whose header this is: the process that records it, or one that stays beside it. A number that is another program's by now is nobody's.
-pub fn keeper(header: &shm::Header) -> Option<Pid> {
-    let pid = Pid(i32::try_from(header.keeper).ok().filter(|pid| *pid > 0)?);
-    proc::is_kin(pid).then_some(pid)
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use thalweg_shm as shm;
 
-use crate::attach::lookup;
 use crate::coroutines;
 use crate::error::{Error, Result};
 use crate::gate;
 use crate::goroutines;
-use crate::ledger::Ledger;
+use crate::held;
+use crate::ledger::{Ledger, lookup};
 use crate::loaded;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -335,7 +335,7 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
             if !maps.iter().any(carried) {
                 return Err(not_attached(pid));
             }
-            stopped.account_to(&detached.shared, true)?;
+            stopped.account_to(held::account(&detached.shared, true)?);
             if attempts == 1 {
                 // What a controller has loaded since we looked is there now: it patches only what it can stop.
                 undo.read(&detached.shared)?;
@@ -411,7 +411,7 @@ fn evacuate(
     let mut parked_inside = false;
     for stack in coroutines::parked(&detached.shared, &detached.header) {
         frames.add_end(stack.end);
-        let saved = frames.translate(stopped, stack.start, back)?;
+        let saved = frames.translate(stopped, stack.start, |pc| lookup(back, pc))?;
         parked_inside |= saved.into_iter().any(in_stubs);
     }
     pinned |= parked_inside;
@@ -429,7 +429,7 @@ fn evacuate(
             .into_iter()
             .flatten()
         {
-            let saved = frames.translate(stopped, rsp, back)?;
+            let saved = frames.translate(stopped, rsp, |pc| lookup(back, pc))?;
             returns_into_stub |= saved.into_iter().any(in_stubs);
         }
         pinned |= returns_into_stub;

@@ -18,7 +18,7 @@ pub enum Error {
     // ---- refused before anything was touched -------------------------------------------------------------------
     /// A rule that cannot be followed.
     #[error("{0}; nothing was touched")]
-    Rule(Box<thalweg_rules::RuleError>),
+    Rule(Box<dyn std::error::Error + Send + Sync>),
     /// No process has this id.
     #[error("no process has the id {pid}: check it with `ps -p {pid}`")]
     NoSuchProcess { pid: Pid },

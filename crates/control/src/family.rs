@@ -28,11 +28,13 @@ use std::time::{Duration, Instant};
 use thalweg_model::{End, Merger, Profile};
 
 use crate::attach::{Attached, Options};
+use crate::budget::Policy;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::harvest::{self, Totals};
 use crate::memory::Shared;
 use crate::proc::Pid;
+use crate::samples::Wishes;
 
 /// The processes of one recording, each looked after by the thread of its region.
 pub struct Family {
@@ -41,9 +43,22 @@ pub struct Family {
     status: Option<ExitStatus>,
 }
 
+/// How processes are measured that somebody looks after.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How they are instrumented.
+    pub attach: Options,
+    /// What is done to keep probes cheap; `None`: every call is timed, or none.
+    pub policy: Option<Policy>,
+    /// What their stacks are looked at for.
+    pub looking: Wishes,
+}
+
 /// What all regions share.
 struct Common {
     options: Options,
+    policy: Option<Policy>,
+    looking: Wishes,
     /// Some time ago, so that the clock's rate is known at once.
     began: Moment,
     /// When the first region was attached.
@@ -122,13 +137,15 @@ const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 impl Family {
     /// Looks after a process that was just instrumented and, if the options say so, after all that come from it. A launched
     /// one must not run before this has returned: it would pass its first gates unseen.
-    pub fn begin(first: Attached, options: &Options) -> Result<Family> {
+    pub fn begin(first: Attached, plan: &Plan) -> Result<Family> {
         let header = first.shared.header()?;
         let common = Arc::new(Common {
             options: Options {
                 gates_suffice: true,
-                ..options.clone()
+                ..plan.attach.clone()
             },
+            policy: plan.policy,
+            looking: plan.looking.clone(),
             began: Moment::now(),
             origin_ns: header.attach_monotonic_ns,
             closing: AtomicBool::new(false),

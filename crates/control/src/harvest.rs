@@ -9,7 +9,7 @@ use self::clock::Clock;
 use self::nodes::{Nodes, pruned};
 use self::tree::Places;
 use crate::accounts;
-use crate::alloc::{self, Allocations};
+use crate::allocations::{self, Allocations};
 use crate::catalogs;
 use crate::clock::{Moment, probe_cost_ns};
 use crate::error::Result;
@@ -193,7 +193,7 @@ fn read_profile(
     }
     let per_ns = clock.hz / 1e9;
     profile.notes.extend(pruning::notes(&header, per_ns));
-    alloc::add_notes(&mut profile, shared, &header)?;
+    allocations::add_notes(&mut profile, shared, &header)?;
     let cut = kernel::charge_cut(&mut profile, &kernel::cut(shared)?);
     stray_system_calls = stray_system_calls.saturating_add(cut);
     kernel::charge(&mut profile);

@@ -25,6 +25,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::memory::Shared;
 use crate::proc::{self, Pid, Tid};
+use crate::tracee::AtEnd;
 
 /// A stop that is shorter keeps nobody waiting who would notice: asking takes some 20 us a thread.
 const WORTH_ASKING: Duration = Duration::from_millis(1);
@@ -34,23 +35,25 @@ const LONGEST_CHAIN: usize = 16;
 const MOST_WAITERS: usize = 64;
 const MOST_DESCRIPTORS: usize = 64;
 
+/// Notes a stop in the region when it ends. `clocks_run`: the threads have clocks there, which do not stand still.
+pub(crate) fn account(shared: &Shared, clocks_run: bool) -> Result<AtEnd> {
+    let account = Account {
+        shared: shared.try_clone()?,
+        clocks_run,
+    };
+    Ok(Box::new(move |pid, stood| account.stop_ends(pid, stood)))
+}
+
 /// Where a stop is noted when it ends.
-pub(crate) struct Account {
+struct Account {
     shared: Shared,
     /// Its threads have clocks, which have run on meanwhile.
     clocks_run: bool,
 }
 
 impl Account {
-    pub(crate) fn new(shared: &Shared, clocks_run: bool) -> Result<Account> {
-        Ok(Account {
-            shared: shared.try_clone()?,
-            clocks_run,
-        })
-    }
-
     /// Right before the process goes on.
-    pub(crate) fn stop_ends(&self, pid: Pid, stood: Duration) -> Result<()> {
+    fn stop_ends(&self, pid: Pid, stood: Duration) -> Result<()> {
         let shared = &self.shared;
         let header = shared.header()?;
         let now = clock::ticks();

@@ -273,6 +273,14 @@ impl<'a> Input<'a> {
     }
 }
 
+/// The partner of `pc` in a sorted list of pairs.
+pub fn lookup(pairs: &[(u64, u64)], pc: u64) -> Option<u64> {
+    pairs
+        .binary_search_by_key(&pc, |pair| pair.0)
+        .ok()
+        .map(|index| pairs[index].1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,10 +27,10 @@ use std::mem::offset_of;
 use thalweg_patch::Patch;
 use thalweg_shm as shm;
 
-use crate::attach::lookup;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
-use crate::ledger::{self, Ledger, Text};
+use crate::held;
+use crate::ledger::{self, Ledger, Text, lookup};
 use crate::memory::{self, Shared};
 use crate::prepare::{self, Build, Probes};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -437,7 +437,7 @@ impl Modules {
         if !attached {
             return Ok(());
         }
-        stopped.account_to(shared, true)?;
+        stopped.account_to(held::account(shared, true)?);
         self.regions.map(stopped, self.base)?;
         let maps = stopped.maps()?;
         for module in fresh {
@@ -465,7 +465,7 @@ impl Fresh {
                 regs.rip = moved;
                 stopped.set_regs(tid, regs)?;
             }
-            frames.translate(stopped, regs.rsp, &self.ledger.moves)?;
+            frames.translate(stopped, regs.rsp, |pc| lookup(&self.ledger.moves, pc))?;
         }
         stopped.flush()?;
         self.changes.write(stopped)

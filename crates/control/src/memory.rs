@@ -13,6 +13,8 @@ use crate::proc::{self, Mapping, Pid, RemoteAddr};
 
 pub(crate) mod own;
 
+pub use crate::remote_memory::{read_remote, write_remote};
+
 /// A copy of one structure of the contract.
 pub fn zeroed<T: Contract>() -> T {
     // SAFETY: every contract type consists of integers, for which zero is a value.
@@ -222,77 +224,6 @@ impl Shared {
             std::mem::offset_of!(shm::Header, state) as u64,
             &state.to_le_bytes(),
         )
-    }
-}
-
-/// Copies from another process's memory without stopping it.
-pub fn read_remote(pid: Pid, addr: RemoteAddr, into: &mut [u8]) -> Result<()> {
-    use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-    let mut done = 0;
-    while done < into.len() {
-        let rest = &mut into[done..];
-        let len = rest.len().min(1 << 30);
-        let remote = [RemoteIoVec {
-            base: addr.0 as usize + done,
-            len,
-        }];
-        match process_vm_readv(
-            nix::unistd::Pid::from_raw(pid.0),
-            &mut [std::io::IoSliceMut::new(&mut rest[..len])],
-            &remote,
-        ) {
-            Ok(n) if n > 0 => done += n,
-            Ok(_) => {
-                return Err(memory_error(
-                    pid,
-                    "read",
-                    addr,
-                    into.len(),
-                    nix::Error::EFAULT,
-                ));
-            }
-            Err(error) => return Err(memory_error(pid, "read", addr, into.len(), error)),
-        }
-    }
-    Ok(())
-}
-
-pub fn write_remote(pid: Pid, addr: RemoteAddr, bytes: &[u8]) -> Result<()> {
-    use nix::sys::uio::{RemoteIoVec, process_vm_writev};
-    let remote = [RemoteIoVec {
-        base: addr.0 as usize,
-        len: bytes.len(),
-    }];
-    match process_vm_writev(
-        nix::unistd::Pid::from_raw(pid.0),
-        &[std::io::IoSlice::new(bytes)],
-        &remote,
-    ) {
-        Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(memory_error(
-            pid,
-            "write",
-            addr,
-            bytes.len(),
-            nix::Error::EFAULT,
-        )),
-        Err(error) => Err(memory_error(pid, "write", addr, bytes.len(), error)),
-    }
-}
-
-fn memory_error(
-    pid: Pid,
-    verb: &'static str,
-    addr: RemoteAddr,
-    len: usize,
-    error: nix::Error,
-) -> Error {
-    Error::Memory {
-        pid,
-        verb,
-        addr,
-        len,
-        source: error.into(),
     }
 }
 

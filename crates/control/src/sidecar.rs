@@ -20,6 +20,7 @@ use thalweg_model::Profile;
 use thalweg_shm as shm;
 
 use self::looker::Looker;
+use crate::attendants;
 use crate::budget::{self, Goal, Governor, Policy};
 use crate::clock;
 use crate::detach;
@@ -28,7 +29,7 @@ use crate::family::life::Life;
 use crate::harvest::{self, Witness};
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Pid, RemoteAddr};
-use crate::samples::{self, Looking};
+use crate::samples::Looking;
 
 mod left;
 mod looker;
@@ -114,7 +115,7 @@ impl Beside {
     /// have ended.
     fn work(&mut self, kept: Kept) -> Result<()> {
         let header = self.shared.header()?;
-        if let Some(other) = budget::keeper(&header).or(samples::looker(&header)) {
+        if let Some(other) = attendants::keeper(&header).or(attendants::looker(&header)) {
             return Err(Error::Other(format!(
                 "process {other} keeps the budget of process {}, or looks at it, already",
                 self.pid

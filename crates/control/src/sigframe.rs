@@ -73,16 +73,16 @@ impl Frames {
         self.ends.push(end);
     }
 
-    /// Rewrites saved program counters that `pairs` translates, and returns where handlers will return to then.
+    /// Rewrites saved program counters that have a `partner`, and returns where handlers will return to then.
     pub fn translate(
         &mut self,
         stopped: &mut Stopped,
         rsp: u64,
-        pairs: &[(u64, u64)],
+        partner: impl Fn(u64) -> Option<u64>,
     ) -> Result<Vec<u64>> {
         let mut saved = Vec::new();
         for (at, rip) in self.saved_pcs(stopped, rsp) {
-            let moved = crate::attach::lookup(pairs, rip);
+            let moved = partner(rip);
             if let Some(moved) = moved {
                 stopped.write(RemoteAddr(at), &moved.to_le_bytes())?;
             }

@@ -15,10 +15,10 @@ use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
 use crate::alloc;
 use crate::cache;
+use crate::enters_kernel;
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::gate;
-use crate::kernel;
 use crate::ledger::Text;
 use crate::limits;
 use crate::proc::{self, Mapping, Pid};
@@ -207,8 +207,8 @@ pub fn catalog<'a>(
         let first = profile.functions.len() as u32;
         profile
             .enters_kernel
-            .extend(kernel::of_module(surveyed, first));
-        profile.notes.extend(kernel::unseen(surveyed));
+            .extend(enters_kernel::of_module(surveyed, first));
+        profile.notes.extend(enters_kernel::unseen(surveyed));
         for plan in &surveyed.plan.functions {
             let function = &module.functions[plan.function];
             profile.functions.push(model::Function {

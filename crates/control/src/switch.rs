@@ -26,18 +26,18 @@ use std::time::Duration;
 use thalweg_shm as shm;
 
 use self::change::Change;
-use crate::attach::lookup;
+use crate::attendants;
 use crate::coroutines;
 use crate::detach;
 use crate::error::{Error, Result};
 use crate::goroutines;
-use crate::ledger::{Ledger, Switchable};
+use crate::held;
+use crate::ledger::{Ledger, Switchable, lookup};
 use crate::ledgers;
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Mapping, Pid, RemoteAddr};
 use crate::record;
-use crate::samples::spool;
 use crate::sigframe;
 use crate::states;
 pub use crate::states::State;
@@ -205,7 +205,7 @@ impl Switcher {
     /// Brings functions into the states that are wanted, in the target and in its fork children, but for what rules need. Whoever looks at stacks has judged what
     /// it saw until now by the states that held, as far as it answers.
     pub fn switch(&mut self, wanted: &[(u32, State)]) -> Result<Outcome> {
-        spool::ask(&self.shared)?;
+        attendants::ask(&self.shared)?;
         let header = self.refresh()?;
         self.pin(match record::needs_all(&self.shared, &header)? {
             true => self.places.keys().copied().collect(),
@@ -385,7 +385,7 @@ impl Switcher {
                 "process {pid} is being detached: nothing was switched"
             )));
         }
-        stopped.account_to(&self.shared, true)?;
+        stopped.account_to(held::account(&self.shared, true)?);
         let mut threads = Vec::new();
         for tid in stopped.threads().to_vec() {
             threads.push((tid, stopped.regs(tid)?));
@@ -454,7 +454,7 @@ impl Switcher {
             stacks.push(stack.start);
         }
         for rsp in stacks {
-            frames.translate(stopped, rsp, pairs)?;
+            frames.translate(stopped, rsp, |pc| lookup(pairs, pc))?;
         }
         stopped.flush()
     }

@@ -47,8 +47,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::held::Account;
-use crate::memory::Shared;
 use crate::proc::{self, Mapping, Pid, RemoteAddr, Tid};
 use cave::Cave;
 use urgency::Urgency;
@@ -114,7 +112,7 @@ pub struct Stopped {
     mem: File,
     options: StopOptions,
     began: seize::Began,
-    account: Option<Account>,
+    at_end: Option<AtEnd>,
     /// Other threads of the process may run.
     partial: bool,
     remote: Option<remote::Remote>,
@@ -123,6 +121,9 @@ pub struct Stopped {
     _urgency: Option<Urgency>,
     _not_send: PhantomData<*const ()>,
 }
+
+/// What notes a stop: of whom, and for how long it stood.
+pub type AtEnd = Box<dyn FnOnce(Pid, Duration) -> Result<()>>;
 
 /// The memory of a process that stands.
 pub struct RemoteMemory<'a> {
@@ -224,7 +225,7 @@ impl Stopped {
             mem,
             options,
             began,
-            account: None,
+            at_end: None,
             partial: false,
             remote: None,
             cave: None,
@@ -258,10 +259,9 @@ impl Stopped {
         self.began.first_stop.elapsed()
     }
 
-    /// Notes this stop in a region when it ends. `clocks_run`: the threads have clocks there, which do not stand still.
-    pub(crate) fn account_to(&mut self, shared: &Shared, clocks_run: bool) -> Result<()> {
-        self.account = Some(Account::new(shared, clocks_run)?);
-        Ok(())
+    /// Told of this stop right before the process goes on.
+    pub fn account_to(&mut self, at_end: AtEnd) {
+        self.at_end = Some(at_end);
     }
 
     /// What the process has run since it first stood was no stop.

@@ -9,7 +9,6 @@ use thalweg_control::error::Error;
 use thalweg_control::filter::Filter;
 use thalweg_control::harvest::{self, Witness};
 use thalweg_control::pruning::Pruning;
-use thalweg_control::samples::Wishes;
 use thalweg_model::Profile;
 
 const MAIN: &str = r#"
@@ -41,8 +40,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         memory,
         pruning: Pruning::default(),
         follow: false,
-        policy: None,
-        looking: Wishes::default(),
+        has_budget: false,
         gates_suffice: false,
         refuse_rseq: false,
         recording: None,

@@ -65,13 +65,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .recording
         .build(Drop::Oldest, &args.measure, &mut mode)?;
     let sidecar = sidecar(mode, args.samples.wanted(mode)?);
-    let mut options = live::options(
+    let mut options = live::plan(
         &args.filter,
         &args.measure,
         &args.threads,
         args.follow,
         mode,
-    )?;
+    )?
+    .attach;
     options.recording = recording;
     let _interrupts = Interrupts::catch()?;
     let bar = AnalysisBar::new(args.quiet);

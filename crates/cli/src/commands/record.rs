@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::ArgGroup;
 use jiff::Timestamp;
 use thalweg_control::attach::{self, Attached, Options};
-use thalweg_control::family::{Closed, Family};
+use thalweg_control::family::{Closed, Family, Plan};
 use thalweg_control::heap;
 use thalweg_control::launch::Launched;
 use thalweg_control::lines;
@@ -109,39 +109,42 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .recording
         .build(Drop::Newest, &args.measure, &mut mode)?;
     Calibration::ensure(args.no_calibrate || mode == Mode::NoClock, args.quiet);
-    let mut options = live::options(&args.filter, &args.measure, &args.threads, follow, mode)?;
-    options.gates_suffice = args.follow;
-    options.recording = recording;
-    options.filter = options
+    let mut plan = live::plan(&args.filter, &args.measure, &args.threads, follow, mode)?;
+    plan.attach.gates_suffice = args.follow;
+    plan.attach.recording = recording;
+    plan.attach.filter = plan
+        .attach
         .filter
         .with_checkpoints(&args.checkpoints.checkpoint_on)?;
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
-    options.looking.samples = args.samples.wanted(mode)?;
+    plan.looking.samples = args.samples.wanted(mode)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
     match args.pid {
         Some(pid) => {
             let pid = Pid(pid as i32);
-            record_process(pid, &args, &options, output, &interrupts, checkpoints)
+            record_process(pid, &args, &plan, output, &interrupts, checkpoints)
         }
-        None => record_command(&args, &options, output, &interrupts, checkpoints),
+        None => record_command(&args, &plan, output, &interrupts, checkpoints),
     }
 }
 
 fn record_process(
     pid: Pid,
     args: &Args,
-    options: &Options,
+    plan: &Plan,
     output: OutputFile,
     interrupts: &Interrupts,
     mut checkpoints: Checkpoints,
 ) -> anyhow::Result<ExitCode> {
     let bar = AnalysisBar::new(args.quiet);
-    let attached = attach::attach(pid, options, &|done, all, name| bar.show(done, all, name))?;
+    let attached = attach::attach(pid, &plan.attach, &|done, all, name| {
+        bar.show(done, all, name)
+    })?;
     drop(bar);
     let mut lines = lines::Lookup::begin(attached.pid);
-    let mut family = Family::begin(attached, options)?;
+    let mut family = Family::begin(attached, plan)?;
     watch(&mut family, args, interrupts, |family, watch| {
         checkpoints.tick(family, &mut lines, interrupts, watch);
         Ok(checkpoints.pause())
@@ -154,13 +157,13 @@ fn record_process(
 
 fn record_command(
     args: &Args,
-    options: &Options,
+    plan: &Plan,
     output: OutputFile,
     interrupts: &Interrupts,
     mut checkpoints: Checkpoints,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
-    let attached = match prepare(&mut launched, args, options) {
+    let attached = match prepare(&mut launched, args, &plan.attach) {
         Ok(attached) => attached,
         Err(error) => {
             launched.abandon();
@@ -168,7 +171,7 @@ fn record_command(
         }
     };
     let mut lines = lines::Lookup::begin(attached.pid);
-    let mut family = Family::begin(attached, options)?;
+    let mut family = Family::begin(attached, plan)?;
     launched.release()?;
     let mut status = None;
     let reason = watch(&mut family, args, interrupts, |family, watch| {

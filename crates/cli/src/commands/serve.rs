@@ -104,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let recording = args
         .recording
         .build(Drop::Oldest, &args.measure, &mut mode)?;
-    let mut options = live::options(&args.filter, &args.measure, &[], false, mode)?;
+    let mut options = live::plan(&args.filter, &args.measure, &[], false, mode)?.attach;
     options.recording = recording;
     let sidecar = Sidecar {
         filter: &args.filter,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use thalweg_control::proc::Pid;
 use thalweg_control::sidecar::{self, Left};
-use thalweg_control::{budget, clock, detach, gate, harvest, loaded, samples};
+use thalweg_control::{attendants, clock, detach, gate, harvest, loaded};
 use thalweg_model::End;
 
 use crate::report::{bytes, count};
@@ -53,8 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         memory_bytes: totals.memory,
         memory_limit: header.nodes_len,
         served: gate::is_served(&header),
-        budget_kept_by: budget::keeper(&header).map(|pid| pid.0),
-        looked_at_by: samples::looker(&header)
+        budget_kept_by: attendants::keeper(&header).map(|pid| pid.0),
+        looked_at_by: attendants::looker(&header)
             .filter(|_| header.looks.period_ns > 0)
             .map(|pid| pid.0),
         sidecar: sidecar::find(pid).map(|pid| pid.0),

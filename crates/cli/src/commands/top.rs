@@ -53,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("top needs a terminal: use 'thalweg status' or 'thalweg checkpoint' in scripts");
     }
     let mode = args.measure.mode(true)?;
-    let options = live::options(&args.filter, &args.measure, &args.threads, false, mode)?;
+    let options = live::plan(&args.filter, &args.measure, &args.threads, false, mode)?.attach;
     let samples = args.samples.wanted(mode)?;
     let interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);

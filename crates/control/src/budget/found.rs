@@ -3,12 +3,7 @@
 //! With the hot functions off, those that are left are called so rarely that their stubs and contexts have left the caches by then: in sqlite a call costs
 //! three to four times what it does where it is calibrated. How much colder a program is no calibration tells.
 
-/// How many looks there were so far, and how many of them found a probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    pub looks: u64,
-    pub in_probes: u64,
-}
+use crate::samples::Seen;
 
 /// What calls cost where nothing is known yet: in CPython, Lua and sqlite 1.4 to 3.7 times what is calibrated. It weighs as much as so many looks.
 const COLDER: f64 = 1.6;

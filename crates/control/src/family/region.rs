@@ -16,7 +16,7 @@ use super::{Common, Reached, Unfinished, exec};
 use crate::accounts;
 use crate::agent;
 use crate::attach::Attached;
-use crate::budget::{self, Goal, Governor, Policy, Seen};
+use crate::budget::{self, Goal, Governor, Policy};
 use crate::clock;
 use crate::detach;
 use crate::error::Result;
@@ -29,8 +29,8 @@ use crate::memory::{self, Identity, Shared};
 use crate::numbers::Carriers;
 use crate::proc::{self, Pid, RemoteAddr};
 use crate::record::{self, Drain};
-use crate::samples::Sampler;
 use crate::samples::spool::Spool;
+use crate::samples::{Sampler, Seen};
 
 /// How often names are read, and it is asked who has left by an execve that no gate has seen.
 const LOOK: Duration = Duration::from_millis(100);
@@ -122,7 +122,7 @@ pub(super) fn tend(common: &Arc<Common>, attached: Attached, ready: impl FnOnce(
         // However soon it ends.
         region.witness.met(header.inner_pid, pid);
     }
-    if let Some(policy) = common.options.policy {
+    if let Some(policy) = common.policy {
         let governor = shared
             .try_clone()
             .and_then(|shared| Governor::new(policy, shared, identity));
@@ -348,7 +348,7 @@ impl Region<'_> {
 
     /// Stacks are looked at from now on, if that is wanted and allowed.
     fn begin_to_look(&mut self) {
-        let wishes = &self.common.options.looking;
+        let wishes = &self.common.looking;
         if wishes.is_empty() {
             return;
         }
@@ -357,7 +357,7 @@ impl Region<'_> {
         match shared.and_then(|shared| Sampler::begin(wishes, filter, shared, self.pid)) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(error) => {
-                let policy = self.common.options.policy;
+                let policy = self.common.policy;
                 self.unseen = Some(Policy::without_samples(policy, &error.to_string()));
             }
         }

@@ -9,8 +9,8 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, elf};
 
 use crate::error::{Error, Result};
-use crate::memory;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::remote_memory;
 use crate::tracee::Stopped;
 
 /// More than any loader: a file beyond it is not one.
@@ -104,8 +104,9 @@ fn is_consistent(stopped: &Stopped, headers: u64, count: u64) -> bool {
 pub(crate) fn list_state(pid: Pid) -> Option<u64> {
     let auxv = proc::auxv(pid).ok()?;
     let value = |kind| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
-    let mut read =
-        |address: u64, into: &mut [u8]| memory::read_remote(pid, RemoteAddr(address), into).is_ok();
+    let mut read = |address: u64, into: &mut [u8]| {
+        remote_memory::read_remote(pid, RemoteAddr(address), into).is_ok()
+    };
     state_address(&mut read, value(libc::AT_PHDR)?, value(libc::AT_PHNUM)?)
 }
 

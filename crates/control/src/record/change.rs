@@ -9,7 +9,7 @@ use thalweg_shm as shm;
 use super::Recording;
 use super::needed::{check_for_budget, check_for_off};
 use super::tables::{About, Counted, Tables, about};
-use crate::budget;
+use crate::attendants;
 use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::loaded;
@@ -32,7 +32,7 @@ pub fn change(shared: &Shared, change: &Change) -> Result<About> {
                 .into(),
         ));
     }
-    match budget::keeper(&header) {
+    match attendants::keeper(&header) {
         Some(_) => check_for_budget(&change.add)?,
         None => check_for_off(&change.add, shared, &header)?,
     }

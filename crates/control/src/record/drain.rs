@@ -19,8 +19,8 @@ use super::list::CallList;
 use super::making::{Making, Times};
 use super::walk::{End, Stop, Walk};
 use crate::error::Result;
-use crate::harvest::Witness;
 use crate::memory::Shared;
+use crate::witness::Witness;
 
 /// A record that is not finished after this long never will be: a signal handler did not come back to what it interrupted.
 const ABANDONED: Duration = Duration::from_secs(1);

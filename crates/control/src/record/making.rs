@@ -14,8 +14,8 @@ use super::order;
 use super::tables::{self, About};
 use super::walk::{Call, End};
 use crate::error::Result;
-use crate::harvest::Witness;
 use crate::memory::Shared;
+use crate::witness::Witness;
 
 /// What counter values mean.
 #[derive(Clone, Copy)]

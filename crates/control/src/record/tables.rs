@@ -526,6 +526,9 @@ fn with_reason(
     let Error::Rule(rule_error) = &error else {
         return error;
     };
+    let Some(rule_error) = rule_error.downcast_ref::<thalweg_rules::RuleError>() else {
+        return error;
+    };
     let Some(rule) = recording.rules.iter().find(|r| *r.text == *rule_error.text) else {
         return error;
     };

@@ -11,7 +11,6 @@ use thalweg_shm as shm;
 
 use super::looks::Track;
 use super::{Watch, Wishes};
-use crate::budget::Seen;
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::memory::Shared;
@@ -22,6 +21,13 @@ const NAP: Duration = Duration::from_millis(2);
 const BREATH: Duration = Duration::from_micros(50);
 /// Of a ring: more is read at once.
 const LITTLE: f64 = 0.03;
+
+/// How many looks there were so far, and how many of them found a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub looks: u64,
+    pub in_probes: u64,
+}
 
 /// Looks at the processes of one region.
 pub(crate) struct Sampler {

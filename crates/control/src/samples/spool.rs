@@ -16,13 +16,10 @@ use thalweg_shm as shm;
 
 use super::looks::Looks;
 use super::{Sampler, Wishes};
+use crate::attendants;
 use crate::error::Result;
 use crate::memory::Shared;
-use crate::proc::{self, Pid};
 
-/// How long one that looks may take to answer: it may be about to switch something.
-const PATIENCE: Duration = Duration::from_secs(2);
-const NAP: Duration = Duration::from_millis(1);
 /// Unasked it is written down so often at most, should whoever looks be killed ...
 const UNASKED: Duration = Duration::from_secs(3);
 /// ... and takes no more than this part of the time.
@@ -105,37 +102,9 @@ impl Spool {
     }
 }
 
-/// Who looks at the target whose header this is, or writes down what is said of it. A number that is another program's by now is nobody's.
-pub fn looker(header: &shm::Header) -> Option<Pid> {
-    let pid = Pid(i32::try_from(header.looks.looker).ok()?);
-    (pid.0 > 0 && proc::is_kin(pid)).then_some(pid)
-}
-
-/// Has whoever looks take what the kernel has seen until now, and waits for it. Says whether that was done, or nobody looks.
-pub(crate) fn ask(shared: &Shared) -> Result<bool> {
-    let header = shared.header()?;
-    let Some(who) = looker(&header).filter(|who| who.0 as u32 != std::process::id()) else {
-        return Ok(true);
-    };
-    let asked = header.looks.asked.wrapping_add(1);
-    let at = offset_of!(shm::Header, looks) + offset_of!(shm::Looks, asked);
-    shared.write(at as u64, &asked.to_le_bytes())?;
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        let now = shared.header()?;
-        // Others may have asked since.
-        let is_answered = now.looks.answered.wrapping_sub(asked) as i32 >= 0;
-        if is_answered || now.looks.looker == 0 || !proc::is_kin(who) {
-            return Ok(true);
-        }
-        std::thread::sleep(NAP);
-    }
-    Ok(false)
-}
-
 /// What others have seen of the target until now.
 pub(crate) fn read(shared: &Shared) -> Result<Option<Looks>> {
-    let is_answered = ask(shared)?;
+    let is_answered = attendants::ask(shared)?;
     for _ in 0..ATTEMPTS {
         let known = shared.header()?.looks;
         if known.turn == 0 {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use thalweg_shm as shm;
 
 use crate::agent;
-use crate::attach::lookup;
 use crate::error::Result;
 use crate::leaf;
-use crate::ledger::{Home, NOBODYS, Text};
+use crate::ledger::{Home, NOBODYS, Text, lookup};
 use crate::ledgers;
 use crate::loaded;
 use crate::memory::{Shared, read_remote};

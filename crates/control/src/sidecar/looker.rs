@@ -2,12 +2,12 @@
 
 use std::thread::JoinHandle;
 
-use crate::budget::{Governor, Policy, Seen};
+use crate::budget::{Governor, Policy};
 use crate::error::{Error, Result};
 use crate::memory::Shared;
 use crate::proc::Pid;
 use crate::samples::spool::Spool;
-use crate::samples::{Looking, Sampler};
+use crate::samples::{Looking, Sampler, Seen};
 
 /// The one that looks, once it has found out where all code is, which takes a while. The budget is kept meanwhile.
 pub(super) struct Looker {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use thalweg_patch::Patch;
 
-use crate::attach::lookup;
 use crate::error::Result;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, lookup};
 use crate::proc::RemoteAddr;
 use crate::tracee::Stopped;
 

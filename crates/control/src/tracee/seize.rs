@@ -443,9 +443,9 @@ impl Stopped {
     /// Restores, writes back and detaches; every thread, whatever happens to another.
     pub(super) fn let_go(&mut self) -> Result<()> {
         let mut result = self.end_remote();
-        if let Some(account) = self.account.take() {
+        if let Some(at_end) = self.at_end.take() {
             // The stop is over all the same if it cannot be noted.
-            let _ = account.stop_ends(self.pid, self.began.all_asked.elapsed());
+            let _ = at_end(self.pid, self.began.all_asked.elapsed());
         }
         for tid in std::mem::take(&mut self.threads) {
             if let Err(error) = self.flush_regs(tid) {
