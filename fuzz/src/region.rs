@@ -8,12 +8,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use thalweg_control::harvest::{Witness, catalog, harvest, totals};
-use thalweg_control::ledger::Ledger;
-use thalweg_control::memory::Shared;
-use thalweg_control::proc::Pid;
-use thalweg_control::record::{self, Drain};
-use thalweg_control::{loaded, states};
+use thalweg_instrument::call_rules;
+use thalweg_instrument::ledger::Ledger;
+use thalweg_instrument::{loaded, states};
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::memory::Shared;
+use thalweg_snapshot::call_trace::Drain;
+use thalweg_snapshot::harvest::{Witness, catalog, harvest, totals};
 
 /// Address space of the largest region there is.
 const LONGEST: u64 = 1 << 40;
@@ -117,7 +118,7 @@ pub fn region(data: &[u8]) {
     let _ = totals(&shared);
     let _ = catalog(&shared);
     let _ = states::of_all(&shared, &header);
-    let _ = record::notes(&shared, &header);
+    let _ = call_rules::notes(&shared, &header);
     let _ = loaded::uncounted(Pid(std::process::id() as i32), &shared, &header);
     for ended in [None, Some(header.attach_ticks.saturating_add(1 << 30))] {
         if let Ok(profile) = harvest(&shared, &witness, ended) {

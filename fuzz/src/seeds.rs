@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::unistd::{Whence, lseek64};
 use thalweg_bytecode::{Header, Out, Status};
-use thalweg_control::memory::{self, Shared};
-use thalweg_control::proc::Pid;
 use thalweg_fuzz::{corpus, image_of, named};
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::memory::{self, Shared};
 
 const PAGE: u64 = 4096;
 
@@ -196,7 +196,7 @@ fn region_of(thalweg: &Path, pid: u32) -> anyhow::Result<()> {
     save("region", "attached", &image.encode())?;
     let ledger = shared.read_vec(header.ledger_offset, header.ledger_len)?;
     save("ledger", "attached", &zstd::decode_all(&*ledger)?)?;
-    let about = thalweg_control::record::tables::about(&shared, &header)?;
+    let about = thalweg_instrument::call_rules::tables::about(&shared, &header)?;
     let mut values = serde_json::to_vec(&about.descriptions)?;
     values.push(b'\n');
     let mut room = [0; 200];

@@ -10,10 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_analysis::{
     Bounds, Thresholds, add_up_all, compensate, estimate, fill, folded_places, gather_folded,
 };
-use thalweg_control::filter::{BadPattern, Filter};
-use thalweg_control::proc::Pid;
-use thalweg_control::pruning::Pruning;
+use thalweg_instrument::filter::{BadPattern, Filter};
 use thalweg_model::{Metric, Profile};
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::pruning::Pruning;
 
 use crate::commands::{
     attach, bench, cache, calibrate, calls, checkpoint, completions, detach, diff, export, graph,
@@ -155,7 +155,7 @@ pub struct StopArgs {
 impl StopArgs {
     /// For all stops of this process.
     pub fn apply(&self) {
-        thalweg_control::tracee::set_stop_timeout(self.stop_timeout);
+        thalweg_ptrace::tracee::set_stop_timeout(self.stop_timeout);
     }
 }
 

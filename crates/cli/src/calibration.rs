@@ -17,9 +17,11 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use thalweg_control::budget::{Costs, Goal, Policy};
-use thalweg_control::{agent, clock, samples};
+use thalweg_instrument::agent;
 use thalweg_model::{Node, ProbeCosts, Profile, read_file};
+use thalweg_region::clock;
+use thalweg_sampler::samples;
+use thalweg_session::budget::{Costs, Goal, Policy};
 
 use crate::args::Mode;
 

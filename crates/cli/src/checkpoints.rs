@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp, Zoned, civil};
-use thalweg_control::family::Family;
-use thalweg_control::lines;
 use thalweg_model::{OutputFile, Profile};
+use thalweg_session::family::Family;
+use thalweg_snapshot::lines;
 
 use crate::args::parse_duration;
 use crate::calibration;

@@ -11,14 +11,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use thalweg_analysis::rolled_up;
-use thalweg_control::attach::Options;
-use thalweg_control::budget::Goal;
-use thalweg_control::family::{Family, Plan};
-use thalweg_control::harvest::{self, Totals, Witness};
-use thalweg_control::proc::{self, Pid, Tid};
-use thalweg_control::samples::Wishes;
-use thalweg_control::{detach, lines, sidecar};
+use thalweg_instrument::attach::Options;
+use thalweg_instrument::detach;
 use thalweg_model::{FileError, OutputFile, Profile};
+use thalweg_ptrace::proc::{self, Pid, Tid};
+use thalweg_sampler::samples::Wishes;
+use thalweg_session::budget::Goal;
+use thalweg_session::family::{Family, Plan};
+use thalweg_session::sidecar;
+use thalweg_snapshot::harvest::{self, Totals, Witness};
+use thalweg_snapshot::lines;
 
 use crate::args::{FilterArgs, MeasureArgs, Mode, as_shown};
 use crate::calibration;
@@ -162,7 +164,7 @@ impl Watch {
             started: Instant::now(),
             counted: None,
             next_count: Instant::now() + Duration::from_millis(500),
-            ns_per_call: thalweg_control::clock::probe_cost_ns(timed),
+            ns_per_call: thalweg_region::clock::probe_cost_ns(timed),
         }
     }
 

@@ -25,11 +25,11 @@ use crate::args::{Cli, Command};
 const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    thalweg_control::clock::began();
+    thalweg_region::clock::began();
     let cli = Cli::parse();
     commands::cache::enable();
     let result = run(cli.command);
-    thalweg_control::cache::finish();
+    thalweg_instrument::cache::finish();
     match result {
         Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

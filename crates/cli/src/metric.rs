@@ -2,8 +2,8 @@
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use thalweg_control::counters::Counter;
 use thalweg_model::{Metric, Profile};
+use thalweg_sampler::counters::Counter;
 
 use crate::report;
 

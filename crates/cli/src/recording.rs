@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use regex::Regex;
-use thalweg_control::record::{self, Recording};
+use thalweg_instrument::call_rules;
+use thalweg_instrument::call_rules::Recording;
 use thalweg_rules::{Options, Redactions, Rule, RulesFile};
 
 use crate::args::{MeasureArgs, Mode, parse_size};
@@ -85,7 +86,7 @@ impl RecordingArgs {
             options.text_limit = read.text_limit.unwrap_or(options.text_limit);
         }
         if let Mode::Budget(_) = mode {
-            match record::check_for_budget(&rules) {
+            match call_rules::check_for_budget(&rules) {
                 // Nobody asked for a budget.
                 Err(_) if measure.budget.is_none() => *mode = Mode::All,
                 checked => checked?,

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use thalweg_control::attach::Attached;
-use thalweg_control::attendants;
-use thalweg_control::detach;
-use thalweg_control::memory::Shared;
-use thalweg_control::proc::Pid;
-use thalweg_control::samples::{Looking, MOST_HZ, Samples};
-use thalweg_control::sidecar::{self, Kept};
+use thalweg_instrument::attach::Attached;
+use thalweg_instrument::detach;
 use thalweg_model::Profile;
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::attendants;
+use thalweg_region::memory::Shared;
+use thalweg_sampler::samples::{Looking, MOST_HZ, Samples};
+use thalweg_session::sidecar::{self, Kept};
 
 use crate::args::{FilterArgs, MeasureArgs, Mode};
 use crate::calibration::{self, Calibration};

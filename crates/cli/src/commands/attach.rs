@@ -3,8 +3,9 @@
 
 use std::process::ExitCode;
 
-use thalweg_control::proc::Pid;
-use thalweg_control::{attach, record};
+use thalweg_instrument::attach;
+use thalweg_instrument::call_rules;
+use thalweg_ptrace::proc::Pid;
 
 use crate::args::{FilterArgs, MeasureArgs};
 use crate::live::{self, AnalysisBar, Interrupts};
@@ -86,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             attached.skipped,
             attached.longest_stop_ns as f64 / 1e6,
         );
-        for note in record::notes(&attached.shared, &attached.shared.header()?)? {
+        for note in call_rules::notes(&attached.shared, &attached.shared.header()?)? {
             eprintln!("{note}");
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
-use thalweg_control::cache::{self, Directory};
+use thalweg_instrument::cache::{self, Directory};
 
 use crate::report::{bytes, count};
 

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ArgGroup;
-use thalweg_control::proc::Pid;
 use thalweg_formats::calls::{self, Calls};
 use thalweg_formats::spans;
 use thalweg_model::OutputFile;
+use thalweg_ptrace::proc::Pid;
 
 use crate::args::InputArgs;
 use crate::report::{self, OutputArgs};

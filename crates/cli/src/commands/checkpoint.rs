@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_control::proc::Pid;
 use thalweg_model::OutputFile;
+use thalweg_ptrace::proc::Pid;
 
 use crate::args::DEFAULT_FILE;
 use crate::live;

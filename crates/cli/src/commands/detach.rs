@@ -6,11 +6,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_control::harvest::{self, Witness};
-use thalweg_control::proc::Pid;
-use thalweg_control::sidecar::{self, Left};
-use thalweg_control::{clock, detach, lines, memory};
+use thalweg_instrument::detach;
 use thalweg_model::{OutputFile, Profile};
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::{clock, memory};
+use thalweg_session::sidecar::{self, Left};
+use thalweg_snapshot::harvest::{self, Witness};
+use thalweg_snapshot::lines;
 
 use crate::args::StopArgs;
 use crate::live::{self, Interrupts};
@@ -50,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut witness = Witness::default();
     if let Some((_, shared, header)) = carried
-        && header.magic == thalweg_control::MAGIC
+        && header.magic == thalweg_shm::MAGIC
     {
         witness.look(&shared)?;
     }

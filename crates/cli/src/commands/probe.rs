@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::ArgGroup;
 use serde::Serialize;
-use thalweg_control::proc::{self, Pid};
-use thalweg_control::survey::{Survey, Surveyed};
+use thalweg_instrument::survey::{Survey, Surveyed};
 use thalweg_model::Skipped;
+use thalweg_ptrace::proc::{self, Pid};
 
 use crate::args::FilterArgs;
 use crate::live::AnalysisBar;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
 use jiff::Timestamp;
-use thalweg_control::attach::{self, Attached, Options};
-use thalweg_control::family::{Closed, Family, Plan};
-use thalweg_control::heap;
-use thalweg_control::launch::Launched;
-use thalweg_control::lines;
-use thalweg_control::proc::Pid;
+use thalweg_instrument::attach::{self, Attached, Options};
 use thalweg_model::OutputFile;
+use thalweg_ptrace::launch::Launched;
+use thalweg_ptrace::proc::Pid;
+use thalweg_session::family::{Closed, Family, Plan};
+use thalweg_session::heap;
+use thalweg_snapshot::lines;
 
 use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, Mode, parse_duration};
 use crate::calibration::Calibration;

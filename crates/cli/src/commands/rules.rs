@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use thalweg_control::detach;
-use thalweg_control::proc::Pid;
-use thalweg_control::record::{Change, bring_back, change};
+use thalweg_instrument::call_rules::{Change, bring_back, change};
+use thalweg_instrument::detach;
+use thalweg_ptrace::proc::Pid;
 use thalweg_rules::{Rule, RulesFile};
 
 /// List, add and remove the rules of a process whose calls are recorded

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use thalweg_analysis::rolled_up;
-use thalweg_control::proc::Pid;
-use thalweg_control::{attach, detach};
+use thalweg_instrument::{attach, detach};
+use thalweg_ptrace::proc::Pid;
 
 use crate::args::{FilterArgs, InputArgs, MeasureArgs, as_shown};
 use crate::live::{self, AnalysisBar, Interrupts};

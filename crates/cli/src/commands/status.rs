@@ -4,10 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use thalweg_control::proc::Pid;
-use thalweg_control::sidecar::{self, Left};
-use thalweg_control::{attendants, clock, detach, gate, harvest, loaded};
+use thalweg_instrument::{detach, gate, loaded};
 use thalweg_model::End;
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::{attendants, clock};
+use thalweg_session::sidecar::{self, Left};
+use thalweg_snapshot::harvest;
 
 use crate::report::{bytes, count};
 
@@ -39,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let status = Status {
         pid: args.pid,
         attached_for_seconds: seconds,
-        timed: header.flags & thalweg_control::HEADER_TIMED != 0,
+        timed: header.flags & thalweg_shm::HEADER_TIMED != 0,
         functions: header.functions,
         threads: totals.threads,
         threads_ended: totals.ended,

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use regex::Regex;
 use serde::Serialize;
-use thalweg_control::proc::Pid;
-use thalweg_control::record::Needs;
-use thalweg_control::switch::{Refusal, State, Switcher};
-use thalweg_control::{detach, harvest};
+use thalweg_instrument::call_rules::Needs;
+use thalweg_instrument::detach;
+use thalweg_instrument::switch::{Refusal, State, Switcher};
 use thalweg_model::Profile;
+use thalweg_ptrace::proc::Pid;
+use thalweg_snapshot::harvest;
 
 use crate::args::StopArgs;
 use crate::report::count;
@@ -196,7 +197,7 @@ fn named(catalog: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
 fn not_timed(pid: Pid) -> anyhow::Result<Report> {
     let (shared, header) = detach::attached(pid)?;
     let catalog = harvest::catalog(&shared)?;
-    let states = thalweg_control::states::of_all(&shared, &header)?;
+    let states = thalweg_instrument::states::of_all(&shared, &header)?;
     let states = states.iter().map(|state| State::of(state.state));
     let not_timed = (0..).zip(states).filter(|(_, s)| *s != State::Timed);
     Ok(Report {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use thalweg_analysis::rolled_up;
-use thalweg_control::harvest::{self, Witness};
-use thalweg_control::memory::Shared;
-use thalweg_control::proc::{self, Pid};
-use thalweg_control::{attach, detach};
+use thalweg_instrument::{attach, detach};
 use thalweg_model::Profile;
+use thalweg_ptrace::proc::{self, Pid};
+use thalweg_region::memory::Shared;
+use thalweg_snapshot::harvest::{self, Witness};
 
 use crate::args::{FilterArgs, MeasureArgs, as_shown, parse_duration};
 use crate::calibration;

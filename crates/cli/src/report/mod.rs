@@ -28,7 +28,7 @@ mod tree;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use thalweg_control::filter::{BadPattern, Filter};
+use thalweg_instrument::filter::{BadPattern, Filter};
 use thalweg_model::{Metric, Profile};
 
 pub use arcs::{LEAST_ARC_PERCENT, print_arcs, print_arcs_json};

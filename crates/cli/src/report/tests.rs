@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use thalweg_control::filter::Filter;
+use thalweg_instrument::filter::Filter;
 use thalweg_model::{
     Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
 };

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use thalweg_analysis::flat;
-use thalweg_control::harvest::{self, Witness};
-use thalweg_control::memory::Shared;
-use thalweg_control::proc::{self, Pid};
-use thalweg_control::record::Drain;
-use thalweg_control::{clock, detach, lines};
+use thalweg_instrument::detach;
 use thalweg_model::{OutputFile, Profile};
+use thalweg_ptrace::proc::{self, Pid};
+use thalweg_region::clock;
+use thalweg_region::memory::Shared;
+use thalweg_snapshot::call_trace::Drain;
+use thalweg_snapshot::harvest::{self, Witness};
+use thalweg_snapshot::lines;
 
 use crate::args::as_shown;
 use crate::calibration;

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use thalweg_control::harvest::{self, Witness};
-use thalweg_control::proc::Pid;
-use thalweg_control::record::Drain;
-use thalweg_control::{clock, detach};
 use thalweg_formats::calls::Calls;
+use thalweg_instrument::detach;
 use thalweg_model::{CallEnd, Profile};
+use thalweg_ptrace::proc::Pid;
+use thalweg_region::clock;
+use thalweg_snapshot::call_trace::Drain;
+use thalweg_snapshot::harvest::{self, Witness};
 
 use super::filter::Where;
 use crate::live::Interrupts;
@@ -50,7 +51,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
             out.flush().context("cannot write to standard output")?;
             drain.forget_ended();
         }
-        if ended || header.state != thalweg_control::STATE_ATTACHED {
+        if ended || header.state != thalweg_shm::STATE_ATTACHED {
             break;
         }
         std::thread::sleep(PAUSE);

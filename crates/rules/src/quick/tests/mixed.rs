@@ -149,7 +149,7 @@ impl Made {
     }
 }
 
-/// As `thalweg-control` has it.
+/// As `thalweg-instrument` has it.
 fn question(program: &Header, condition: Formula) -> Option<Question> {
     let saved = Save::All;
     let asked = match (program.has(flags::NEEDS_ENTRY), program.min_total_ns) {
