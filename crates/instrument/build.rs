@@ -20,7 +20,7 @@ fn main() {
         agent.join("src"),
         agent.join("agent.ld"),
         agent.join("calibration"),
-        crates.join("shm/src"),
+        crates.join("abi/src"),
         crates.join("bytecode/src"),
         "build.rs".into(),
     ] {
@@ -28,8 +28,8 @@ fn main() {
     }
 
     rustc(
-        &["--crate-type=rlib", "--crate-name=thalweg_shm"],
-        &crates.join("shm/src/lib.rs"),
+        &["--crate-type=rlib", "--crate-name=thalweg_abi"],
+        &crates.join("abi/src/lib.rs"),
         &out,
     );
     rustc(
@@ -39,8 +39,8 @@ fn main() {
     );
     let script = format!("-Clink-arg=-Wl,-T,{}", agent.join("agent.ld").display());
     let shm = format!(
-        "--extern=thalweg_shm={}",
-        out.join("libthalweg_shm.rlib").display()
+        "--extern=thalweg_abi={}",
+        out.join("libthalweg_abi.rlib").display()
     );
     let bytecode = format!(
         "--extern=thalweg_bytecode={}",

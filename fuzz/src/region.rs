@@ -144,7 +144,7 @@ pub fn is_understood(data: &[u8]) -> bool {
     };
     let end = header.attach_ticks.saturating_add(1 << 30);
     let profile = harvest(&shared, &Witness::default(), Some(end));
-    header.version != thalweg_shm::VERSION
+    header.version != thalweg_abi::VERSION
         || profile.is_ok_and(|profile| {
             let mut threads = profile.processes.iter().flat_map(|one| &one.threads);
             !profile.recorded.calls.is_empty() && threads.any(|one| !one.nodes.is_empty())

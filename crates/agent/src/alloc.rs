@@ -18,9 +18,9 @@ use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, gs_base, header, region, thread_pointer, ticks};
 use crate::{totals, tree};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use thalweg_shm as shm;
-use thalweg_shm::alloc::{AllocHead, Allocated, Block, kind};
-use thalweg_shm::{AllocNote, Frame, frame_sp};
+use thalweg_abi as shm;
+use thalweg_abi::alloc::{AllocHead, Allocated, Block, kind};
+use thalweg_abi::{AllocNote, Frame, frame_sp};
 
 /// An allocator begins; its frame is on top, its return address at `sp`.
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use crate::claim::{self, Creator};
 use crate::memory::{Slot, atomic64, header, region, ticks};
 use crate::{limits, slow};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// A thread is about to be made; `args` are those of `clone` or `clone3`, whose return address is at `sp`.
 ///

@@ -12,7 +12,7 @@ use crate::tree::{Callee, Room};
 use crate::{birth, clock, limits, record, reuse, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// The slot of the running thread, claimed if need be; `None` when there are none left.
 pub fn current(sp: u64) -> Option<Slot> {

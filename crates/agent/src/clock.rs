@@ -15,8 +15,8 @@
 use crate::memory::{Slot, atomic32, atomic64, flags, header, region, syscall, ticks};
 use crate::{limits, tree};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node, calls};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, Node, calls};
 
 /// Waits too short to be charged at once, and noise, add up to no more than this many of the longest gaps.
 const UNCHARGED: i64 = 8;

@@ -7,8 +7,8 @@
 use crate::memory::{atomic64, header};
 use crate::tree::{from_link, to_link};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use thalweg_shm as shm;
-use thalweg_shm::{Node, free_link, free_word};
+use thalweg_abi as shm;
+use thalweg_abi::{Node, free_link, free_word};
 
 /// A node that nobody knows, as it was left by `give_nodes`, or null.
 pub fn take_node() -> *mut Node {

@@ -15,8 +15,8 @@ use crate::memory::{
 };
 use crate::{birth, clock, limits};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use thalweg_shm as shm;
-use thalweg_shm::calls;
+use thalweg_abi as shm;
+use thalweg_abi::calls;
 
 /// `what`: kind and function of the gate; `args`: the six argument registers; `sp`: address of the return address.
 #[unsafe(no_mangle)]

@@ -21,8 +21,8 @@ use crate::slow::{drop_above, leave_with, push};
 use crate::stacks::{park, restore};
 use crate::states;
 use crate::tree::{self, Callee};
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, frame_sp, is_goroutine};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, frame_sp, is_goroutine};
 
 /// A goroutine: the address of its `g`.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@
 
 use crate::memory::{Slot, getpid, gettid, header, is_readable};
 use core::arch::asm;
-use thalweg_shm as shm;
-use thalweg_shm::{frame_sp, is_goroutine};
+use thalweg_abi as shm;
+use thalweg_abi::{frame_sp, is_goroutine};
 
 /// No stack is searched further.
 const SEARCHED: u64 = 64 << 20;

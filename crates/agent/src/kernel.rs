@@ -11,9 +11,9 @@ use crate::memory::{Slot, atomic64, header, region, ticks};
 use crate::tree::{self, Callee, Room};
 use crate::{claim, clock, slow, sweep};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::Node;
-use thalweg_shm::kernel::{CUT_PLACES, CUTS, Cut, cut_key, cut_place};
+use thalweg_abi as shm;
+use thalweg_abi::Node;
+use thalweg_abi::kernel::{CUT_PLACES, CUTS, Cut, cut_key, cut_place};
 
 /// A system call of `function`, if that is known; something that were called here would have its return address at `sp`.
 #[unsafe(no_mangle)]

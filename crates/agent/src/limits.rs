@@ -20,8 +20,8 @@ use crate::memory::{
 use crate::sweep;
 use core::arch::asm;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use thalweg_shm as shm;
-use thalweg_shm::calls;
+use thalweg_abi as shm;
+use thalweg_abi::calls;
 
 const PR_SET_SECCOMP: u32 = 22;
 const PR_SET_TSC: u32 = 26;

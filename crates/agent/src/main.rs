@@ -1,6 +1,6 @@
 //! The agent: what runs inside the target. Freestanding: no libc, no allocation, no locks, no thread-local storage of the
 //! target, nothing writable of its own. `crates/instrument/build.rs` links it into one flat image that the controller
-//! copies beside the stubs; all its memory is the region described in `thalweg_shm`.
+//! copies beside the stubs; all its memory is the region described in `thalweg_abi`.
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
 //! behind by exceptions and longjmp, folding. sweep.rs cuts contexts when memory gets short.

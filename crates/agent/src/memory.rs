@@ -3,8 +3,8 @@
 use crate::limits;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use thalweg_shm as shm;
-use thalweg_shm::calls;
+use thalweg_abi as shm;
+use thalweg_abi::calls;
 
 /// A thread's slot: the address of its private page.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use crate::record::{depth_of, has_rules, side, state};
 use crate::slow::function_of;
 use crate::values::{HEAD, Kept, STACK_ROOM, Values, counter};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::record;
-use thalweg_shm::{Frame, Node, ParkedCall, ParkedFrame, is_goroutine};
+use thalweg_abi as shm;
+use thalweg_abi::record;
+use thalweg_abi::{Frame, Node, ParkedCall, ParkedFrame, is_goroutine};
 
 /// The most that is carried along of what rules have read.
 const MOST_BYTES: u64 = 64 << 10;

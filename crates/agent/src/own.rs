@@ -10,7 +10,7 @@ use crate::memory::{Slot, gs_base, syscall6};
 use crate::record::{Registers, rules_head};
 use core::mem::MaybeUninit;
 use thalweg_bytecode::Memory;
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 const BLOCK: usize = 256;
 

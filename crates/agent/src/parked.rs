@@ -11,8 +11,8 @@
 
 use crate::memory::{atomic64, header, region, ticks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use thalweg_shm as shm;
-use thalweg_shm::{ParkedBlock, ParkedCall, ParkedFrame};
+use thalweg_abi as shm;
+use thalweg_abi::{ParkedBlock, ParkedCall, ParkedFrame};
 
 /// How many words of the index a stack may be in.
 const RUN: u64 = 16;

@@ -16,7 +16,7 @@
 //! Go:        the same, with r14 for whose goroutine it is and keys relative to the end of its stack; and where a goroutine
 //!            leaves its thread: call tw_go_leave_*; where it gets one: call tw_go_arrive
 //! alloc:     an entry stub's call, then call tw_alloc; nop dword [rax+KIND]; exits by the variants with an `a`
-//! leaf:      counts by itself (shm/leaf.rs); where that is not the plain case: call tw_leaf_*; nop dword [rax+FUNCTION]
+//! leaf:      counts by itself (abi/leaf.rs); where that is not the plain case: call tw_leaf_*; nop dword [rax+FUNCTION]
 //! kernel:    displaced instructions; call tw_kernel; nop dword [rax+FUNCTION]; jmp to the `syscall` instruction, which stays: one more of the number in eax
 //! watched:   the same with call tw_watch, where the number may be that of a call which no probe would survive (limits.rs)
 //! elsewhere: displaced instructions; call tw_switch; nop dword [rax+KIND and FUNCTION]; ret | jmp *...
@@ -42,7 +42,7 @@
 //! right before (docs/design/engine.md).
 
 use core::arch::global_asm;
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 global_asm!(
     include_str!("probes/calls.s"),

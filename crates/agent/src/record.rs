@@ -1,4 +1,4 @@
-//! Calls that rules have chosen, written down one by one: the agent's side of `thalweg_shm::record`. The slow path comes here when a
+//! Calls that rules have chosen, written down one by one: the agent's side of `thalweg_abi::record`. The slow path comes here when a
 //! function that a rule wants to hear of begins, and at every end of a call that is not a plain one: it took long, a rule
 //! looks at every end of its function, or something that it called was kept.
 //!
@@ -12,10 +12,10 @@ use crate::values::{self, Asked, Found, Over, Values};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_bytecode::Call;
-use thalweg_shm as shm;
-use thalweg_shm::record::{self, Area, Begun, Ended, Read, Side, State};
-use thalweg_shm::rules::{self, Entry};
-use thalweg_shm::{Frame, Node};
+use thalweg_abi as shm;
+use thalweg_abi::record::{self, Area, Begun, Ended, Read, Side, State};
+use thalweg_abi::rules::{self, Entry};
+use thalweg_abi::{Frame, Node};
 
 /// What a probe has pushed, from the last on.
 #[repr(C)]

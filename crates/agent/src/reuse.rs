@@ -16,7 +16,7 @@ use crate::claim::Newcomer;
 use crate::memory::{Slot, atomic32, atomic64, flags, has_ended, header, region, ticks};
 use crate::{record, slow, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// At how many slots a newcomer looks before it takes a fresh one: births cost the same however many threads live.
 const LOOKS: u32 = 8;

@@ -10,8 +10,8 @@ use crate::states;
 use crate::sweep;
 use crate::tree::{self, Callee, Room};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node, frame_key, frame_sp};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, Node, frame_key, frame_sp};
 
 /// Addresses farther apart than this are not on the same stack.
 const SAME_STACK: u64 = 64 << 20;

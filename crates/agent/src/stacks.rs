@@ -32,8 +32,8 @@ use crate::states;
 use crate::sweep;
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node, ParkedFrame, frame_key, frame_sp};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, Node, ParkedFrame, frame_key, frame_sp};
 
 /// A function that may leave for another stack is at one of its exits; `rsp` as the instruction that leaves finds it.
 #[unsafe(no_mangle)]

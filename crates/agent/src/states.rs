@@ -7,8 +7,8 @@ use crate::clock;
 use crate::memory::{Slot, atomic64, flags, header, region};
 use crate::slow::{function_of, in_folded};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node, ParkedFrame, ProbeState};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, Node, ParkedFrame, ProbeState};
 
 /// The call that was just pushed is not timed.
 ///

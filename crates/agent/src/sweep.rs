@@ -27,8 +27,8 @@ use crate::memory::{Slot, atomic32, atomic64, flags, header, ticks, undisturbed}
 use crate::tree::{self, from_link, to_link};
 use crate::{alloc, clock, free, kernel, slow, states};
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use thalweg_shm as shm;
-use thalweg_shm::{Frame, Node};
+use thalweg_abi as shm;
+use thalweg_abi::{Frame, Node};
 
 /// What part of all contexts a sweep tries to free.
 const FREED_PART: u64 = 4;

@@ -6,10 +6,10 @@
 use crate::memory::{Slot, flags, header, region};
 use crate::tree;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use thalweg_shm as shm;
-use thalweg_shm::alloc::Allocated;
-use thalweg_shm::totals::{self, Totals};
-use thalweg_shm::{Frame, Node, Waits};
+use thalweg_abi as shm;
+use thalweg_abi::alloc::Allocated;
+use thalweg_abi::totals::{self, Totals};
+use thalweg_abi::{Frame, Node, Waits};
 
 /// `now`: the thread's clock, 0 without one.
 ///

@@ -4,8 +4,8 @@
 use crate::free;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, region};
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_shm as shm;
-use thalweg_shm::Node;
+use thalweg_abi as shm;
+use thalweg_abi::Node;
 
 pub fn nodes_base() -> u64 {
     // SAFETY: the header is mapped.

@@ -14,10 +14,10 @@ use crate::record::{Registers, rules, rules_head, side};
 use crate::slow::function_of;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_bytecode::{self as bytecode, Call, Machine, Out, Surroundings, Verdict};
-use thalweg_shm as shm;
-use thalweg_shm::record::{self, State};
-use thalweg_shm::rules::{self as contract, Entry};
-use thalweg_shm::{Frame, Node};
+use thalweg_abi as shm;
+use thalweg_abi::record::{self, State};
+use thalweg_abi::rules::{self as contract, Entry};
+use thalweg_abi::{Frame, Node};
 
 /// The head of an entry of the value stack; what was read follows it, and then one word: where the entry begins.
 #[repr(C)]

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::FileExt;
 
+use thalweg_abi as shm;
 use thalweg_patch::{Probe, ProbeEncoder};
-use thalweg_shm as shm;
 
 use crate::error::{Error, Result};
 use crate::gate;

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
+use thalweg_abi as shm;
+use thalweg_abi::alloc::kind;
 use thalweg_patch::{FunctionPlan, ModulePlan, Probe};
-use thalweg_shm as shm;
-use thalweg_shm::alloc::kind;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::survey::Surveyed;

@@ -2,7 +2,7 @@
 //! that point into the stubs. Stacks of coroutines lie side by side on the heap; beyond the end of one begins another's dead
 //! part, full of what was once true.
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::Result;
 use crate::memory::Shared;

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::coroutines;
 use crate::error::{Error, Result};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
 use thalweg_patch::Maker;
-use thalweg_shm as shm;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::error::{Error, Result};

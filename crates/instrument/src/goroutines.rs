@@ -5,7 +5,7 @@
 //! fs base - 8 -> g -> m -> g0, gsignal, curg ... each with {stack.lo, stack.hi, ..., m}
 //! ```
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::proc::RemoteAddr;
 use crate::tracee::{Regs, Stopped};

@@ -1,6 +1,6 @@
-//! The code by which a leaf counts its own calls, in its stub: the picture is in `shm/leaf.rs`.
+//! The code by which a leaf counts its own calls, in its stub: the picture is in `abi/leaf.rs`.
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// Two registers, a call, a number and a jump.
 const SLOW: u64 = 10 + 5 + 7 + 2;

@@ -24,8 +24,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::offset_of;
 
+use thalweg_abi as shm;
 use thalweg_patch::Patch;
-use thalweg_shm as shm;
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use thalweg_abi as shm;
 use thalweg_model as model;
 use thalweg_patch::{Emitted, ModulePlan, Patch, Placement, ProbeEncoder};
-use thalweg_shm as shm;
 use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;

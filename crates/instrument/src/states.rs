@@ -1,7 +1,7 @@
 //! How the probes of each function stand, as the target carries it: who switched what, and for how long a function was off.
 
-use thalweg_shm as shm;
-use thalweg_shm::ProbeState;
+use thalweg_abi as shm;
+use thalweg_abi::ProbeState;
 
 use crate::clock;
 use crate::error::Result;

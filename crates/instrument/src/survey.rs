@@ -321,7 +321,7 @@ pub fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
             }
         }
     }
-    let ours = format!("memfd:{}", thalweg_shm::MEMFD_NAME);
+    let ours = format!("memfd:{}", thalweg_abi::MEMFD_NAME);
     files.retain(|file| file.mappings.iter().any(|m| m.perms.exec) && file.name != ours);
     files
 }

@@ -1,7 +1,7 @@
 //! Switching the probes of single functions while the target runs.
 //!
 //! ```text
-//! timed, sampled, counted   one byte in the function's stub, written while everything runs: see shm/states.rs
+//! timed, sampled, counted   one byte in the function's stub, written while everything runs: see abi/states.rs
 //! off, and on again         a short stop: the function's patches out of the text, or back in; nothing else changes
 //! ```
 //!
@@ -23,7 +23,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use self::change::Change;
 use crate::attendants;

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use thalweg_abi as shm;
 use thalweg_patch::ModulePlan;
-use thalweg_shm as shm;
 use thalweg_symbols::Module;
 
 use crate::error::Result;

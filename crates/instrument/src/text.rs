@@ -21,7 +21,7 @@ use crate::tracee::{RemoteMemory, Stopped};
 const ATTEMPTS: u32 = 20;
 /// As much of the text as is compared at a time while the target stands.
 const READ_AT_ONCE: usize = 64 * PAGE;
-const PAGE: usize = thalweg_shm::PAGE as usize;
+const PAGE: usize = thalweg_abi::PAGE as usize;
 
 /// Patches that can be taken back at once: consecutive ones on the same page, last first.
 pub fn runs_backwards(patches: &[Patch]) -> impl Iterator<Item = &[Patch]> {

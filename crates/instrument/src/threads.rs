@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 
 use nix::sys::resource::{Resource, getrlimit};
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 use thalweg_symbols::Unwinder;
 
 use crate::clock;

@@ -142,7 +142,7 @@ impl Frames {
         };
         let nearest = self.ends.iter().filter(|&&end| end > start).min();
         let end = match nearest {
-            Some(&end) if end - start <= thalweg_shm::WINDOW => end.min(mapping.end.0),
+            Some(&end) if end - start <= thalweg_abi::WINDOW => end.min(mapping.end.0),
             _ => mapping.end.0,
         };
         let mut stack = vec![0; (end - start).min(SEARCHED) as usize];

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::Result;
 use crate::memory::{Shared, zeroed};

@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::Result;
 use crate::memory::Shared;

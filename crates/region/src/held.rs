@@ -18,7 +18,7 @@ use std::mem::offset_of;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::accounts;
 use crate::clock;

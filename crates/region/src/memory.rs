@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::{Error, Result};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::Result;
 use crate::memory::{self, Identity, Shared};

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::accounts;
 use crate::clock;

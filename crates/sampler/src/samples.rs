@@ -33,8 +33,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
 use thalweg_model::Metric;
-use thalweg_shm as shm;
 
 pub use self::cost::look_ns;
 use self::event::{Events, Wanted};

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use self::auto::Auto;
 use self::choose::Candidate;
@@ -83,7 +83,7 @@ impl Costs {
         match state {
             State::Timed => self.timed_ns,
             State::Sampled => {
-                self.counted_ns + self.timed_ns * 2.0 / thalweg_shm::SAMPLED_MOST as f64
+                self.counted_ns + self.timed_ns * 2.0 / thalweg_abi::SAMPLED_MOST as f64
             }
             State::Counted => self.counted_ns,
             State::Off => 0.0,

@@ -16,8 +16,8 @@
 
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
 use thalweg_model::Profile;
-use thalweg_shm as shm;
 
 use self::looker::Looker;
 use crate::attendants;

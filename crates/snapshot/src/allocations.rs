@@ -1,8 +1,8 @@
 //! What contexts have allocated, read from the shared memory.
 
+use thalweg_abi as shm;
+use thalweg_abi::alloc::{ALLOCATED_SIZE, AllocHead, Allocated};
 use thalweg_model::{self as model, Metric};
-use thalweg_shm as shm;
-use thalweg_shm::alloc::{ALLOCATED_SIZE, AllocHead, Allocated};
 
 use crate::error::Result;
 use crate::memory::Shared;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use self::clock::Clock;
 use self::nodes::{Nodes, pruned};

@@ -10,8 +10,8 @@
 //!
 //! A system call's time is that of the function which makes it: its own, waiting included.
 
+use thalweg_abi as shm;
 use thalweg_model::{self as model, Metric, NodeFlags};
-use thalweg_shm as shm;
 
 use crate::error::Result;
 use crate::memory::Shared;

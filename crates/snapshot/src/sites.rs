@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use thalweg_abi as shm;
 use thalweg_model as model;
 use thalweg_model::{Site, SiteId, Target};
 use thalweg_patch::{Callers, Reach};
-use thalweg_shm as shm;
 use thalweg_symbols::{Lines, Module};
 
 use crate::error::Result;

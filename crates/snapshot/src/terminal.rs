@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::accounts;
 use crate::error::Result;

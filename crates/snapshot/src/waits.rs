@@ -1,6 +1,6 @@
 //! What each context has waited, as the agent wrote it beside the nodes.
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::error::Result;
 use crate::memory::Shared;

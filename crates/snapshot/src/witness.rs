@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use crate::accounts;
 use crate::clock;

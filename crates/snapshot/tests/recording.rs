@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
-use thalweg_shm::record::{
+use thalweg_abi::record::{
     self, Area, Begun, Ended, HOW_RETURNED, HOW_UNWOUND, NO_RULE, Stack, State,
 };
 use thalweg_snapshot::call_trace::list::CallList;

@@ -54,7 +54,7 @@ jmp 3b
 .endm
 
 # ---- a leaf, which calls nothing and is only counted: no frame, and no probe at its exits. Called where the code in its stub does not know its place
-# (shm/leaf.rs), or where flags are to be kept. rsp == sp - 8, function number behind the call. Where the leaf was reached by a tail jump
+# (abi/leaf.rs), or where flags are to be kept. rsp == sp - 8, function number behind the call. Where the leaf was reached by a tail jump
 # it returns for the one that jumped, which ends here, by \exit.
 .macro LEAF name, flags, exit
 PROBE \name

@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut witness = Witness::default();
     if let Some((_, shared, header)) = carried
-        && header.magic == thalweg_shm::MAGIC
+        && header.magic == thalweg_abi::MAGIC
     {
         witness.look(&shared)?;
     }

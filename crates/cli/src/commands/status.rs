@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let status = Status {
         pid: args.pid,
         attached_for_seconds: seconds,
-        timed: header.flags & thalweg_shm::HEADER_TIMED != 0,
+        timed: header.flags & thalweg_abi::HEADER_TIMED != 0,
         functions: header.functions,
         threads: totals.threads,
         threads_ended: totals.ended,

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 use thalweg_analysis::{Bounds, Caller};
 use thalweg_formats::graph::{Bank, Choice, River, Stream, Width, text_width};
-use thalweg_layout::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
+use thalweg_graphics::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 
 use super::part::Cut;
 use super::{Question, Refusal};

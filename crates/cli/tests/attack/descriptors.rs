@@ -68,9 +68,9 @@ fn a_memfd_of_the_attackers_own_is_no_better() {
 /// The first words of a shared memory that claims to be attached, for a region at `base`.
 fn header(base: u64, len: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    bytes.extend(thalweg_shm::MAGIC.to_le_bytes());
-    bytes.extend(thalweg_shm::VERSION.to_le_bytes());
-    bytes.extend(thalweg_shm::STATE_ATTACHED.to_le_bytes());
+    bytes.extend(thalweg_abi::MAGIC.to_le_bytes());
+    bytes.extend(thalweg_abi::VERSION.to_le_bytes());
+    bytes.extend(thalweg_abi::STATE_ATTACHED.to_le_bytes());
     bytes.extend(base.to_le_bytes());
     bytes.extend(len.to_le_bytes());
     bytes.resize(len as usize, 0);
@@ -83,7 +83,7 @@ fn a_file_that_is_mapped_under_our_name_is_not_written_to() {
     let (victim, folder) = (scratch.join("victim"), scratch.join("root"));
     std::fs::create_dir(&folder).expect("a folder");
     const START: u64 = 0x4000_0000_0000;
-    let before = header(START - thalweg_shm::PRIVATE_SIZE, 1 << 20);
+    let before = header(START - thalweg_abi::PRIVATE_SIZE, 1 << 20);
     std::fs::write(&victim, &before).expect("the victim is written");
     let program = Build::simple("posing.c");
     let arguments = [&victim, &folder].map(|path: &std::path::PathBuf| word(path));

@@ -9,7 +9,7 @@ use crate::support::scratch::Scratch;
 use crate::support::thalweg::succeed;
 use nix::sys::signal::Signal;
 use std::mem::offset_of;
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// Address space of a reader: several times what an honest target of this size takes.
 const LIMIT_KIB: u64 = 4 << 20;

@@ -52,7 +52,7 @@ pub fn write(profile: &Profile, river: &River, look: &Look, mut out: impl Write)
             quoted(&profile.modules[function.module as usize].name)
         )?;
     }
-    let closing = thalweg_layout::closing(&draw::graph(river, look, |_| 0.0));
+    let closing = thalweg_graphics::closing(&draw::graph(river, look, |_| 0.0));
     for (stream, closes_cycle) in river.streams.iter().zip(closing) {
         let width = look.width.units(river.share(stream.time), least).max(0.3);
         let mark = match closes_cycle {

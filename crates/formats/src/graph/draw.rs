@@ -4,7 +4,7 @@
 //! functions that are not shown. Arcs that close a cycle run below the boxes, dashed, and carry `rc=` with the number of calls;
 //! a function that calls itself has a curved bar above it.
 
-use thalweg_layout::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
+use thalweg_graphics::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 use thalweg_model::{Metric, Profile, Unit};
 
 use super::font;

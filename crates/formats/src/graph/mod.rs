@@ -1,7 +1,7 @@
 //! The call graph as a river: time flows from the start to where it is spent.
 //!
 //! ```text
-//! profile -> river (what is shown) -> draw, with thalweg-layout -> scene -> svg | png
+//! profile -> river (what is shown) -> draw, with thalweg-graphics -> scene -> svg | png
 //!                                  -> dot
 //! ```
 

@@ -3,8 +3,8 @@
 //! Rules keep their numbers, since records name them: one that is taken out stays in the list as removed, and new ones follow it.
 
 use regex::Regex;
+use thalweg_abi as shm;
 use thalweg_rules::{Options, Redactions, Rule};
-use thalweg_shm as shm;
 
 use super::Recording;
 use super::needed::{check_for_budget, check_for_off};

@@ -1,16 +1,16 @@
-//! What the hot path compares before the slow path is asked about a call: see `thalweg_shm::rules::Filter`.
+//! What the hot path compares before the slow path is asked about a call: see `thalweg_abi::rules::Filter`.
 //!
 //! A formula becomes a chain of comparisons, each of which says where it goes on either way. Filters are given out once and then stay as they are, since
 //! threads may be looking at them; where there are no more, or where a formula is too long, every call is asked about.
 
 use std::mem::offset_of;
 
+use thalweg_abi as shm;
+use thalweg_abi::record as area;
+use thalweg_abi::rules::{self, Filter};
 use thalweg_rules::{
     Decided, Decision, Formula, Leaf, Pair, Question, Range, Relation, Save, Source, Test, decide,
 };
-use thalweg_shm as shm;
-use thalweg_shm::record as area;
-use thalweg_shm::rules::{self, Filter};
 
 use crate::error::Result;
 use crate::memory::{Shared, bytes_of};

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use regex::Regex;
+use thalweg_abi as shm;
+use thalweg_abi::rules;
 use thalweg_rules::Rule;
-use thalweg_shm as shm;
-use thalweg_shm::rules;
 
 use super::change::functions;
 use super::tables::{About, Counted, about, named};

@@ -1,4 +1,4 @@
-//! Rules as the agent reads them: per function a list, behind a byte that the hot path looks at. See `thalweg_shm::rules`.
+//! Rules as the agent reads them: per function a list, behind a byte that the hot path looks at. See `thalweg_abi::rules`.
 //!
 //! Everything is checked and laid out here before the target is touched. What is written goes to fresh room first and is named then, so
 //! that rules can be changed while threads read them.
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
 use serde::{Deserialize, Serialize};
+use thalweg_abi as shm;
+use thalweg_abi::record as area;
+use thalweg_abi::rules::{self, Entry};
 use thalweg_bytecode::{self as bytecode, flags};
 use thalweg_rules::{
     AskedAt, Description, Formula, FunctionInfo, Question, Rule, Save, compile, means,
     throwing_programs, thrown_descriptions,
 };
-use thalweg_shm as shm;
-use thalweg_shm::record as area;
-use thalweg_shm::rules::{self, Entry};
 
 use super::filters::Filters;
 use super::{Recording, errno};

@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use thalweg_abi as shm;
 use thalweg_patch::{Emitted, FragmentPlan, ModulePlan, Probe};
-use thalweg_shm as shm;
 
 use super::{Input, Ledger, damaged, folded, put, unfolded};
 use crate::error::Result;

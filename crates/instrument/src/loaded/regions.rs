@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::agent;
 use crate::error::{Error, Result};

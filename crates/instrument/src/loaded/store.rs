@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::mem::offset_of;
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use crate::catalogs;
 use crate::error::{Error, Result};

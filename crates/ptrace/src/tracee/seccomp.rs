@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use super::{Stopped, sys};
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@
 //! So sums of an offset, a length and the size of a table of ours never overflow, and what is allocated for a table stays in
 //! proportion. What is wrong is not told apart from what is right: a reader that needs it finds out.
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 /// No target has more functions. The largest that was seen had 0.4 million, and 2 million more may be loaded.
 const MAX_FUNCTIONS: u32 = 1 << 23;

@@ -19,7 +19,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use super::Identity;
 use crate::error::{Error, Result};

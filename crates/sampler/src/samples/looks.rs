@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use thalweg_abi as shm;
 use thalweg_model as model;
 use thalweg_model::{Counting, Metric, SampleNode, Sampling};
-use thalweg_shm as shm;
 
 use super::charge::{Numbers, charge};
 use super::event::Wanted;

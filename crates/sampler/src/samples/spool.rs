@@ -12,7 +12,7 @@
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use super::looks::Looks;
 use super::{Sampler, Wishes};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::agent;
 use crate::error::Result;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
 use thalweg_model::{End, Profile};
-use thalweg_shm as shm;
 
 use super::life::Life;
 use super::program::{self, Call, Verdict};

@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
 use thalweg_model::{self as model, Profile};
-use thalweg_shm as shm;
 
 use crate::error::{Error, Result};
 use crate::memory::{Shared, own};

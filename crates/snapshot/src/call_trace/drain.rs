@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
+use thalweg_abi as shm;
+use thalweg_abi::record as area;
+use thalweg_abi::rules;
 use thalweg_model as model;
-use thalweg_shm as shm;
-use thalweg_shm::record as area;
-use thalweg_shm::rules;
 
 use super::list::CallList;
 use super::making::{Making, Times};

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 
+use thalweg_abi as shm;
+use thalweg_abi::record as area;
+use thalweg_abi::rules;
 use thalweg_model as model;
 use thalweg_rules::{When, decode_all};
-use thalweg_shm as shm;
-use thalweg_shm::record as area;
-use thalweg_shm::rules;
 
 use super::list::{CallList, Part};
 use super::order;

@@ -3,7 +3,7 @@
 //! An entry mark opens a call below the one that is open, an exit record closes one. Marks and records say how deep they were
 //! and when the call began: a mark that was written twice is known, and what was dropped shows.
 
-use thalweg_shm::record::{
+use thalweg_abi::record::{
     HOW_ENDED, HOW_GOROUTINE, HOW_SUSPENDED, HOW_TOLD, HOW_UNWOUND, HOW_WITHOUT_VALUES, Head,
     KIND_ENTER, KIND_EXIT, KIND_NONE, KIND_THREAD, NO_RULE,
 };

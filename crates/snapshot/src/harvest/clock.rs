@@ -1,6 +1,6 @@
 //! The target's ticks as nanoseconds.
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use crate::clock::Moment;
 

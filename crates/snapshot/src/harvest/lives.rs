@@ -1,7 +1,7 @@
 //! Who the threads and processes of a profile are, and from when to when they lived.
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use super::Reader;
 use crate::accounts::Account;

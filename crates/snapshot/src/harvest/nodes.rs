@@ -9,8 +9,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use crate::error::{Error, Result};
 use crate::memory::{Shared, zeroed};

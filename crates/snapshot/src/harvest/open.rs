@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use super::Reader;
 use crate::accounts::ThreadClock;

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use thalweg_shm as shm;
+use thalweg_abi as shm;
 
 use super::clock::Clock;
 use super::nodes::{Nodes, has_folded};

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_shm as shm;
 
 use super::nodes::{Nodes, pruned};
 use crate::accounts;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use thalweg_abi as shm;
 use thalweg_model as model;
 use thalweg_model::NodeFlags;
-use thalweg_shm as shm;
 
 use super::Reader;
 use super::clock::Clock;

@@ -51,7 +51,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
             out.flush().context("cannot write to standard output")?;
             drain.forget_ended();
         }
-        if ended || header.state != thalweg_shm::STATE_ATTACHED {
+        if ended || header.state != thalweg_abi::STATE_ATTACHED {
             break;
         }
         std::thread::sleep(PAUSE);

@@ -1,7 +1,7 @@
 //! What a picture can rely on, for any graph.
 
 use proptest::prelude::*;
-use thalweg_layout::{Arc, Graph, Layout, Node, Route, Spacing, layout};
+use thalweg_graphics::{Arc, Graph, Layout, Node, Route, Spacing, layout};
 
 fn graphs() -> impl Strategy<Value = Graph> {
     (1usize..24).prop_flat_map(|count| {
