@@ -4,7 +4,7 @@ export interface Meta {
   origin: string;
   command: string;
   timed: boolean;
-  elapsed: boolean;
+  wall: boolean;
   attached: boolean;
   duration: number;
   calls: number;
@@ -48,7 +48,7 @@ export interface CallRow {
   at: number;
   total: number;
   self: number;
-  waited: number;
+  waiting: number;
   end: string;
   within: number;
   values: string;
@@ -95,26 +95,26 @@ export interface Functions {
   calls: number[];
   /** 1 where there may have been more calls. */
   at_least?: number[];
-  base: number[];
-  cum: number[];
-  /** How far off base and cum may be. */
-  error?: number[];
-  cum_error?: number[];
+  self: number[];
+  total: number[];
+  /** How far off self and total may be. */
+  self_error?: number[];
+  total_error?: number[];
   min: number[];
   max: number[];
-  waited: number[];
+  waiting: number[];
   threads: number[];
   contexts: number[];
   recursion: number[];
   unwound: number[];
   /** What each did itself, by metric. */
   metrics?: Record<string, number[]>;
-  /** What the probes did, where they were or can be switched: `sampled, 98% est.` */
+  /** What the probes did, where they were or can be switched: `timed 1 in 64, 98% est.` */
   state?: string[];
-  /** Looks that found each while its calls were not counted. */
-  looks?: number[];
+  /** Samples that found each while its calls were not counted. */
+  samples?: number[];
   rate_calls?: number[];
-  rate_base?: number[];
+  rate_self?: number[];
 }
 
 export interface SwitchedFunction {
@@ -129,8 +129,8 @@ export interface ArcRow {
   unknown?: boolean;
   calls: number;
   at_least?: boolean;
-  base: number;
-  cum: number;
+  self: number;
+  total: number;
 }
 
 export interface OneFunction {
@@ -143,24 +143,24 @@ export interface OneFunction {
   line: number;
   calls: number;
   at_least: boolean;
-  base: number;
-  cum: number;
-  error: number;
-  cum_error: number;
+  self: number;
+  total: number;
+  self_error: number;
+  total_error: number;
   min: number;
   max: number;
-  waited: number;
+  waiting: number;
   recursion: number;
   unwound: number;
   contexts: number;
   folded_calls: number;
-  looks: number;
+  samples: number;
   on_stack_at_attach: boolean;
   parents: ArcRow[];
   children: ArcRow[];
   not_in_callees: number;
   metrics: Record<string, number>;
-  threads: { thread: number; made_by: number | null; pid: number; tid: number; name: string; calls: number; base: number; cum: number; contexts: number }[];
+  threads: { thread: number; made_by: number | null; pid: number; tid: number; name: string; calls: number; self: number; total: number; contexts: number }[];
 }
 
 export interface SiteRow {
@@ -172,7 +172,7 @@ export interface SiteRow {
   indirect: boolean;
   tail: boolean;
   calls: number;
-  cum: number;
+  total: number;
 }
 
 export interface Source {
@@ -192,14 +192,14 @@ export interface Box {
   w: number;
   h: number;
   calls: number;
-  own: number;
+  self: number;
   total: number;
   hidden: number;
-  /** How far off own and total may be, and whether there may have been more calls. */
-  error?: number;
+  /** How far off self and total may be, and whether there may have been more calls. */
+  self_error?: number;
   total_error?: number;
   least?: boolean;
-  waited: number;
+  waiting: number;
   rec: number;
   threads: number;
   maker: number | null;
@@ -246,9 +246,9 @@ export interface TreeRows {
   weight: number[];
   calls: number[];
   at_least?: number[];
-  base: number[];
-  cum: number[];
-  elapsed: number[];
+  self: number[];
+  total: number[];
+  wall: number[];
   recursion: number[];
   children: number[];
   /** The bits below. */
@@ -257,8 +257,8 @@ export interface TreeRows {
 
 /** Calls for which the tree had no room. */
 export const FOLDED = 2;
-/** Times from looks at the stack; calls were counted for a part of the time, or not at all. */
-export const LOOKED = 8;
+/** Times from samples; calls were counted for a part of the time, or not at all. */
+export const SAMPLED = 8;
 
 export interface ThreadRow {
   thread: number;
@@ -272,8 +272,8 @@ export interface ThreadRow {
   start: number;
   end: number;
   calls: number;
-  base: number;
-  waited: number;
+  self: number;
+  waiting: number;
   contexts: number;
   others: number;
   /** What its functions did, by metric. */
@@ -287,15 +287,24 @@ export interface Threads {
   threads: ThreadRow[];
 }
 
+/** As the terminal's reports name them: without a unit where a metric is in the place of time. */
+export interface SelfTotal {
+  self_ns?: number;
+  self?: number;
+  total_ns?: number;
+  total?: number;
+}
+
 export interface Summary {
   processes: number;
   threads: number;
   threads_by_level: number[];
   calls: number;
   calls_at_least?: boolean;
-  time: number;
-  waited: number;
-  duration: number;
+  time_ns?: number;
+  whole?: number;
+  waiting_ns?: number;
+  duration_ns: number;
   functions_seen: number;
   functions_patched: number;
   functions_total: number;
@@ -307,16 +316,16 @@ export interface Summary {
   edges: number;
   made: number;
   recursion: { name: string; levels: number } | null;
-  hottest: { function: number; name: string; calls: number; calls_at_least?: boolean; base: number; cum: number; threads: number }[];
-  hottest_edges: { caller: string; callee: string; calls: number; calls_at_least?: boolean; cum: number }[];
+  hottest: (SelfTotal & { function: number; name: string; calls: number; calls_at_least?: boolean; threads: number })[];
+  hottest_edges: (SelfTotal & { caller: string; callee: string; calls: number; calls_at_least?: boolean })[];
   cycles: { calls: number; calls_at_least?: boolean; functions: string[] }[];
-  modules: { name: string; functions_seen: number; calls: number; calls_at_least?: boolean; base: number }[];
-  waits: { name: string; time: number }[];
+  modules: (SelfTotal & { name: string; functions_seen: number; calls: number; calls_at_least?: boolean })[];
+  waits: { name: string; time_ns: number }[];
   notes: string[];
 }
 
 export interface Changes {
   calls: [number, number];
-  base: [number, number];
-  rows: { function: number | null; name: string; module: string; calls: [number, number]; base: [number, number]; cum: [number, number]; base_error: number; cum_error: number; calls_changed: boolean; base_changed: boolean; cum_changed: boolean; calls_at_least?: [boolean, boolean] }[];
+  self: [number, number];
+  rows: { function: number | null; name: string; module: string; calls: [number, number]; self: [number, number]; total: [number, number]; self_error: number; total_error: number; calls_changed: boolean; self_changed: boolean; total_changed: boolean; calls_at_least?: [boolean, boolean] }[];
 }

@@ -38,7 +38,7 @@ export function metricOf(state: State): { name: string; unit: string } | null {
 
 /** What contexts and rivers are weighed by, as it stands in a question. */
 export function weightOf(state: State): string | null {
-  return state.metric === "calls" || state.metric === "elapsed" ? state.metric : (metricOf(state)?.name ?? null);
+  return state.metric === "calls" || state.metric === "wall" ? state.metric : (metricOf(state)?.name ?? null);
 }
 
 /** The same for views that show time or a metric in its place. */
@@ -158,8 +158,8 @@ function learn(functions: Functions): void {
     names[f] = functions.name[i];
     modules[f] = functions.modules[functions.module[i]];
     const known = weight.get(functions.name[i]);
-    if (known === undefined || functions.cum[i] > known) {
-      weight.set(functions.name[i], functions.cum[i]);
+    if (known === undefined || functions.total[i] > known) {
+      weight.set(functions.name[i], functions.total[i]);
       byName.set(functions.name[i], f);
     }
   });

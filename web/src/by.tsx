@@ -8,7 +8,7 @@ export function By({ every, question, patch, change }: { every?: boolean; questi
   const state = useStore();
   const options: [string, string][] = [["", meta.timed ? "time" : "calls"]];
   if (every && meta.timed) options.push(["calls", "calls"]);
-  if (every && meta.elapsed) options.push(["elapsed", "wall time"]);
+  if (every && meta.wall) options.push(["wall", "wall time"]);
   for (const { name } of meta.metrics) options.push([name, name]);
   const held = options.filter(([metric]) => !metric || answerable(question(metric)));
   if (held.length < 2 && !every) return null;

@@ -33,19 +33,19 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
           <dl class="figures">
             {isWeighed() && (
               <>
-                <Figure name="own" value={figure(shown.base) + plusMinus(shown.error, figure)} share={shown.base / whole} hint={shown.error ? ERROR : undefined} />
-                <Figure name="total" value={figure(shown.cum) + plusMinus(shown.cum_error, figure)} share={shown.cum / whole} hint={shown.cum_error ? ERROR : undefined} />
+                <Figure name="self" value={figure(shown.self) + plusMinus(shown.self_error, figure)} share={shown.self / whole} hint={shown.self_error ? ERROR : undefined} />
+                <Figure name="total" value={figure(shown.total) + plusMinus(shown.total_error, figure)} share={shown.total / whole} hint={shown.total_error ? ERROR : undefined} />
               </>
             )}
-            <Figure name="calls" value={shown.calls || !shown.looks ? atLeast(count(shown.calls), shown.at_least) : "–"} hint={shown.at_least ? BOUND : undefined} />
-            {shown.looks > 0 && <Figure name="looks" value={count(shown.looks)} />}
-            {isWeighed() && shown.calls > 0 && !shown.looks && <Figure name="own per call" value={figure(shown.base / shown.calls)} />}
-            {shown.waited > 0 && <Figure name="waited" value={time(shown.waited)} />}
+            <Figure name="calls" value={shown.calls || !shown.samples ? atLeast(count(shown.calls), shown.at_least) : "–"} hint={shown.at_least ? BOUND : undefined} />
+            {shown.samples > 0 && <Figure name="samples" value={count(shown.samples)} />}
+            {isWeighed() && shown.calls > 0 && !shown.samples && <Figure name="self per call" value={figure(shown.self / shown.calls)} />}
+            {shown.waiting > 0 && <Figure name="waiting" value={time(shown.waiting)} />}
             {metricOf(state) === null && Object.entries(shown.metrics).map(([name, value]) => <Figure name={name} value={inUnit(value, unitOf(name))} />)}
             {shown.recursion > 0 && <Figure name="recursion" value={`${count(shown.recursion)} deep`} />}
           </dl>
-          <Arcs title="Callers" arcs={shown.parents} whole={isWeighed() ? shown.cum : shown.calls} />
-          <Arcs title="Callees" arcs={shown.children} whole={isWeighed() ? shown.cum : shown.children.reduce((n, arc) => n + arc.calls, 0)} />
+          <Arcs title="Callers" arcs={shown.parents} whole={isWeighed() ? shown.total : shown.calls} />
+          <Arcs title="Callees" arcs={shown.children} whole={isWeighed() ? shown.total : shown.children.reduce((n, arc) => n + arc.calls, 0)} />
         </>
       )}
     </section>
@@ -97,7 +97,7 @@ function Arcs({ title, arcs, whole }: { title: string; arcs: ArcRow[]; whole: nu
           <li>
             <ArcName arc={arc} />
             <span class="share">
-              {percent((isWeighed() ? arc.cum : arc.calls) / Math.max(1, whole))}
+              {percent((isWeighed() ? arc.total : arc.calls) / Math.max(1, whole))}
               <span class="muted"> {atLeast(short(arc.calls), arc.at_least)}×</span>
             </span>
           </li>

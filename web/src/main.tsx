@@ -143,7 +143,7 @@ function selectFirst(q: string): void {
   void ask(question("functions", weighedPart(current()))).then((data) => {
     let best = -1;
     data.name.forEach((name: string, i: number) => {
-      if (match(name) && (best < 0 || (isWeighed() ? data.cum[i] > data.cum[best] : data.calls[i] > data.calls[best]))) best = i;
+      if (match(name) && (best < 0 || (isWeighed() ? data.total[i] > data.total[best] : data.calls[i] > data.calls[best]))) best = i;
     });
     if (best >= 0) set({ sel: data.function[best] });
   });
@@ -169,7 +169,7 @@ const KEYS: [string, string][] = [
   ["Threads: space", "choose"],
   ["Calls: time line: ↑ ↓, ← →, + − 0", "choose a call, move, zoom, show all"],
   ["Live: space", "freeze"],
-  ["Live: t, s, c, o", "probes of the selected function: timed, sampled, counted, off"],
+  ["Live: t, s, c, o", "probes of the selected function: timed, timed 1 in 64, counted, off"],
 ];
 
 function Help({ close }: { close: () => void }) {

@@ -5,14 +5,14 @@ import { act, meta, question, useAnswer } from "./api";
 
 export const STATES = [
   ["timed", "Timed", "count and time every call"],
-  ["sampled", "Sampled", "count every call, time one in some"],
+  ["timed 1 in 64", "1 in 64", "count every call, time about one in 64"],
   ["counted", "Counted", "count every call, time none"],
   ["off", "Off", "take the probes out: nothing is known of its calls"],
 ] as const;
 
-/** The first word of what the server says of a function: `sampled, 98% est.` */
+/** The mode out of what the server says of a function: `timed 1 in 64, 98% est.` */
 export function stateWord(text: string | undefined): string {
-  return text?.split(/[ ,]/)[0] ?? "timed";
+  return STATES.map(([state]) => state).filter((state) => text?.startsWith(state)).sort((a, b) => b.length - a.length)[0] ?? text?.split(/[ ,]/)[0] ?? "timed";
 }
 
 /** What can be said of functions by their numbers: `off 87%`. */

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 export const VIEWS = ["river", "functions", "function", "tree", "flame", "threads", "summary", "compare", "live", "calls"] as const;
 export type View = (typeof VIEWS)[number];
 
-export const DATA = ["total", "own", "calls", "total-time", "own-time", "mean", "threads", "none"] as const;
+export const DATA = ["total", "self", "calls", "total-time", "self-time", "mean", "threads", "none"] as const;
 export type Datum = (typeof DATA)[number];
 
 export interface State {
@@ -21,7 +21,7 @@ export interface State {
   root: number | null;
   /** The chosen threads; none: all. */
   threads: number[];
-  /** What is weighed: time (or calls, where nothing was timed), "calls", "elapsed", or a metric of the profile. */
+  /** What is weighed: time (or calls, where nothing was timed), "calls", "wall", or a metric of the profile. */
   metric: string;
   width: string;
   down: boolean;
@@ -58,13 +58,13 @@ const START: State = {
   metric: "",
   width: "linear",
   down: false,
-  left: "own",
+  left: "self",
   right: "total",
   names: 28,
   closed: [],
   open: [],
   change: false,
-  sort: "-base",
+  sort: "-self",
   columns: "",
   at: null,
   frozen: false,

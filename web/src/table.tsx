@@ -22,7 +22,7 @@ interface Props<Row> {
   rows: Row[];
   rowKey: (row: Row) => string | number;
   selected: (row: Row) => boolean;
-  /** `-base`: by base, largest first. */
+  /** `-self`: by self, largest first. */
   sort?: string;
   onSort?: (sort: string) => void;
   onSelect: (row: Row) => void;

@@ -30,7 +30,7 @@ export function boxes(page) {
   return page.$$eval(".detail ul button", (buttons) =>
     buttons.map((b) => ({
       f: Number(b.dataset.f),
-      own: Number(b.dataset.own),
+      self: Number(b.dataset.self),
       total: Number(b.dataset.total),
       state: b.dataset.state,
       x: Number(b.dataset.x),

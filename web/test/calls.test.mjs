@@ -22,7 +22,7 @@ test("requests and chosen calls are listed with the figures of the report", asyn
   const sent = (await answer(page, "calls")).rows;
   for (const row of sent.slice(0, 50)) {
     const call = roots.find((one) => one.id === row.id);
-    assert.deepEqual([row.name, row.total, row.waited, row.end, row.tid, row.request], [call.function, call.total_ns, call.waited_ns, call.end, call.tid, call.request]);
+    assert.deepEqual([row.name, row.total, row.waiting, row.end, row.tid, row.request], [call.function, call.total_ns, call.waiting_ns, call.end, call.tid, call.request]);
   }
   await page.selectOption("select[aria-label=List]", "chosen");
   await counted(page, `${chosen.length} chosen calls`);
@@ -149,19 +149,19 @@ test("the table shows of each metric what the report says", async () => {
   const page = await open(browser, address, "#/functions");
   for (const metric of ["alloc.bytes", "alloc.calls", "free.bytes", "live.objects", "syscall.calls", "syscall.time"]) {
     const reported = JSON.parse(thalweg("report", file, "--flat", "--json", "--by", metric)).functions;
-    const most = reported.reduce((one, other) => (other.cum > one.cum ? other : one));
-    assert.ok(most.cum > 0, metric);
+    const most = reported.reduce((one, other) => (other.total > one.total ? other : one));
+    assert.ok(most.total > 0, metric);
     await page.selectOption("select[aria-label=By]", metric);
     const near = (text, value) => Math.abs(figure(text) - value) <= value * 0.006;
     const table = async () => {
-      const shown = (await rows(page)).filter((row) => row.cum);
+      const shown = (await rows(page)).filter((row) => row.total);
       return shown.map((row) => [row, reported.filter((one) => one.name === row.name)]).filter(([, known]) => known.length === 1);
     };
-    const wrong = async () => (await table()).filter(([row, [known]]) => !near(row.base, known.base) || !near(row.cum, known.cum));
+    const wrong = async () => (await table()).filter(([row, [known]]) => !near(row.self, known.self) || !near(row.total, known.total));
     for (let n = 0; n < 50 && (await wrong()).length > 0; n++) await page.waitForTimeout(100);
-    assert.deepEqual((await wrong()).map(([row, [known]]) => [metric, row, known.base, known.cum]), []);
+    assert.deepEqual((await wrong()).map(([row, [known]]) => [metric, row, known.self, known.total]), []);
     assert.ok((await table()).length > 5, metric);
-    assert.ok((await table()).some(([row]) => figure(row.cum) > 0), metric);
+    assert.ok((await table()).some(([row]) => figure(row.total) > 0), metric);
   }
   assert.deepEqual(page.errors, []);
   await page.context().close();
@@ -179,11 +179,11 @@ test("summary and threads show of each metric what the reports say", async () =>
     const shown = () => page.$$eval("section[aria-label='Hottest functions'] .line", (lines) => lines.map((line) => [Number(line.dataset.f), line.querySelectorAll(".calls")[1]?.textContent ?? ""]));
     const right = async () => {
       const lines = await shown();
-      return lines.length === reported.hottest.length && lines.every(([f, text], i) => f === reported.hottest[i].function && near(text, reported.hottest[i].base));
+      return lines.length === reported.hottest.length && lines.every(([f, text], i) => f === reported.hottest[i].function && near(text, reported.hottest[i].self));
     };
     for (let n = 0; n < 50 && !(await right()); n++) await page.waitForTimeout(100);
     assert.ok(await right(), `${metric}: ${JSON.stringify(await shown())}`);
-    assert.ok(reported.time > 0 && near(await page.$eval(".tiles .value", (value) => value.textContent), reported.time), metric);
+    assert.ok(reported.whole > 0 && near(await page.$eval(".tiles .value", (value) => value.textContent), reported.whole), metric);
     assert.equal(await page.$("section[aria-label=Waiting]"), null);
     await page.click("nav a:has-text('Threads')");
     await page.waitForSelector("[data-column=metric]");
@@ -192,7 +192,7 @@ test("summary and threads show of each metric what the reports say", async () =>
     assert.equal(table.length, threads.length);
     for (const row of table) {
       const thread = threads.find((one) => row.name.includes(` ${one.tid}`));
-      assert.ok(near(row.metric, thread.base), `${metric}: ${JSON.stringify([row, thread])}`);
+      assert.ok(near(row.metric, thread.self), `${metric}: ${JSON.stringify([row, thread])}`);
     }
     assert.ok(table.some((row) => row.share === "100 %"), metric);
     await page.click("nav a:has-text('Summary')");
@@ -214,14 +214,14 @@ test("the comparison by a metric is that of the diff report", async () => {
   assert.equal(table.rows.length, known.size);
   for (const row of table.rows) {
     const other = known.get(row.module + " " + row.name);
-    assert.deepEqual([row.base, row.cum], [[other.base.before, other.base.after], [other.cum.before, other.cum.after]], row.name);
+    assert.deepEqual([row.self, row.total], [[other.self.before, other.self.after], [other.total.before, other.total.after]], row.name);
   }
-  const change = (row) => Math.abs(row.base[1] - row.base[0]);
+  const change = (row) => Math.abs(row.self[1] - row.self[0]);
   const most = table.rows.reduce((one, other) => (change(other) > change(one) ? other : one));
   assert.ok(change(most) > 0);
   const first = (await rows(page))[0];
   assert.equal(first.name, most.name);
-  assert.ok(Math.abs(figure(first.after) - most.base[1]) <= most.base[1] * 0.006, first.after);
+  assert.ok(Math.abs(figure(first.after) - most.self[1]) <= most.self[1] * 0.006, first.after);
   // The other profile has no system calls.
   await page.selectOption("select[aria-label=By]", "syscall.calls");
   await page.waitForFunction(() => /nothing to compare/.test(document.querySelector(".failure")?.textContent ?? ""));
@@ -239,11 +239,11 @@ test("every metric of the profile is in tables, trees, flame and river", async (
   const sent = await answer(page, "functions?metric=alloc.bytes");
   sent.function.forEach((f, i) => {
     const row = reported.find((one) => one.function === f);
-    assert.deepEqual([sent.base[i], sent.cum[i]], [row.base_ns ?? row.base, row.cum_ns ?? row.cum], row.name);
+    assert.deepEqual([sent.self[i], sent.total[i]], [row.self, row.total], row.name);
   });
-  await page.waitForFunction(() => /iB$/.test(document.querySelector("[data-column=cum]").textContent));
+  await page.waitForFunction(() => /iB$/.test(document.querySelector("[data-column=total]").textContent));
   const handle = (await rows(page)).find((row) => row.name === "handle_request");
-  assert.match(handle.cum, / [KM]iB$/);
+  assert.match(handle.total, / [KM]iB$/);
   await page.click("nav a:has-text('Flame')");
   await page.waitForSelector(".flame canvas:not([data-frames='0'])");
   assert.equal((await answer(page, "tree?metric=alloc.bytes")).whole, sent.time);
@@ -252,7 +252,7 @@ test("every metric of the profile is in tables, trees, flame and river", async (
   assert.equal(await page.$eval("select[aria-label=By]", (select) => select.value), "alloc.bytes");
   assert.equal((await answer(page, "river?metric=alloc.bytes")).whole, sent.time);
   await page.click("nav a:has-text('Tree')");
-  await page.waitForFunction(() => /iB$|^\d+ B$/.test(document.querySelector("[data-column=cum]")?.textContent ?? ""));
+  await page.waitForFunction(() => /iB$|^\d+ B$/.test(document.querySelector("[data-column=total]")?.textContent ?? ""));
   assert.deepEqual(page.errors, []);
   await page.context().close();
 });
@@ -265,7 +265,7 @@ test("the page in one file has them too", async () => {
   await page.waitForSelector(".call h2");
   await page.click("nav a:has-text('Functions')");
   await page.selectOption("select[aria-label=By]", "alloc.bytes");
-  await page.waitForFunction(() => /iB$/.test(document.querySelector("[data-column=cum]").textContent));
+  await page.waitForFunction(() => /iB$/.test(document.querySelector("[data-column=total]").textContent));
   await page.click("nav a:has-text('Summary')");
   await page.waitForFunction(() => /^alloc.bytes of all threads.*iB/.test(document.querySelector(".tiles")?.textContent ?? ""));
   await page.click("nav a:has-text('Threads')");

@@ -77,11 +77,11 @@ test("a function that is switched off is counted no more while others are, until
 test("all functions of a name are switched at once, and what cannot be is said", async () => {
   await page.fill(".search input", "lua");
   const group = page.getByRole("group", { name: "Probes of all that match lua" });
-  await group.getByRole("button", { name: /^Sampled/ }).click();
+  await group.getByRole("button", { name: /^1 in 64/ }).click();
   await page.waitForFunction(() => /functions switched/.test(document.querySelector(".switch [data-switched]").textContent));
   const matching = reported().filter((row) => /lua/i.test(row.name));
   assert.ok(matching.length > 3);
-  await inState((await rows(page))[0].name, "sampled");
+  await inState((await rows(page))[0].name, "timed 1 in 64");
   await page.fill(".search input", "(?=lua)");
   await group.or(page.getByRole("group", { name: /all that match/ })).getByRole("button", { name: /^Off/ }).click();
   await page.waitForFunction(() => /bad pattern/.test(document.querySelector(".switch [data-switched].bad")?.textContent ?? ""));

@@ -15,9 +15,9 @@ after(async () => {
 });
 
 const flat = new Map(config.flat.functions.map((f) => [f.function, f]));
-const byCum = [...flat.values()].sort((a, b) => b.cum - a.cum);
-const hottest = [...flat.values()].sort((a, b) => b.base - a.base)[0];
-const whole = config.summary.time;
+const byCum = [...flat.values()].sort((a, b) => b.total_ns - a.total_ns);
+const hottest = [...flat.values()].sort((a, b) => b.self_ns - a.self_ns)[0];
+const whole = config.summary.time_ns;
 const count = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 const go = async (to) => {
   await page.goto(config.python + to);
@@ -32,8 +32,8 @@ test("the river opens with about thirty functions, and each has the time that th
   await go("#/river");
   const shown = functionsOf(await boxes(page));
   assert.ok(shown.length >= 8 && shown.length <= 45, `${shown.length} functions`);
-  for (const box of shown) assert.equal(box.total, flat.get(box.f).cum, box.text);
-  const own = (await boxes(page)).reduce((sum, box) => sum + box.own, 0);
+  for (const box of shown) assert.equal(box.total, flat.get(box.f).total_ns, box.text);
+  const own = (await boxes(page)).reduce((sum, box) => sum + box.self, 0);
   assert.equal(own, whole, "what is hidden is part of its callers");
 });
 
@@ -48,7 +48,7 @@ test("the time filter collapses what is below it, with finer steps near zero", a
   await go("#/river?brief=0&cut=5");
   const at = async (percent) => {
     const shown = functionsOf(await boxes(page)).map((box) => box.f);
-    const expected = byCum.filter((f) => f.cum >= (whole * percent) / 100).map((f) => f.function);
+    const expected = byCum.filter((f) => f.total_ns >= (whole * percent) / 100).map((f) => f.function);
     assert.deepEqual(shown.sort((a, b) => a - b), expected.sort((a, b) => a - b));
   };
   await at(5);
@@ -154,8 +154,8 @@ test("the detail pane pans and zooms, and the overview's box moves it", async ()
 test("data left and right of names, the length of names, and the direction are the user's", async () => {
   await go("#/river");
   await page.selectOption("select[aria-label=Left]", "calls");
-  await page.selectOption("select[aria-label=Right]", "own-time");
-  assert.match(await hash(page), /left=calls.*right=own-time/);
+  await page.selectOption("select[aria-label=Right]", "self-time");
+  assert.match(await hash(page), /left=calls.*right=self-time/);
   await page.fill("input[aria-label='Length of names']", "8");
   await page.press("input[aria-label='Length of names']", "Enter");
   await page.waitForFunction(() => location.hash.includes("names=8"));
@@ -169,7 +169,7 @@ test("data left and right of names, the length of names, and the direction are t
 
 test("a subtree goes through its three states", async () => {
   await go("#/river?brief=0&cut=4");
-  const some = functionsOf(await boxes(page)).find((box) => box.state === "some" && box.total > box.own);
+  const some = functionsOf(await boxes(page)).find((box) => box.state === "some" && box.total > box.self);
   await page.evaluate((f) => (location.hash = `#/river?brief=0&cut=4&sel=${f}`), some.f);
   const state = async () => (await boxes(page)).find((box) => box.f === some.f).state;
   await page.waitForSelector(".inspector .actions");
@@ -184,25 +184,25 @@ test("a subtree goes through its three states", async () => {
   await changed(page, () => click("Collapse"));
   assert.equal(await state(), "closed");
   const closed = (await boxes(page)).find((box) => box.f === some.f);
-  assert.equal(closed.own, closed.total, "all below it is part of it");
+  assert.equal(closed.self, closed.total, "all below it is part of it");
   await page.focus(".detail canvas");
   await changed(page, () => page.keyboard.press("e"));
   assert.equal(await state(), "some");
 });
 
 test("a virtual root is the whole of every view", async () => {
-  const root = byCum.find((f) => f.cum < whole * 0.6 && f.children !== 0 && config.arcs.stanzas.find((s) => s.function === f.function).children.length > 2);
+  const root = byCum.find((f) => f.total_ns < whole * 0.6 && f.children !== 0 && config.arcs.stanzas.find((s) => s.function === f.function).children.length > 2);
   await go(`#/river?sel=${root.function}`);
   await page.waitForSelector(".inspector .actions");
   await changed(page, () => click("Make root"));
   const river = await boxes(page);
   assert.equal(river[0].f, root.function);
-  assert.equal(river[0].total, root.cum);
+  assert.equal(river[0].total, root.total_ns);
   assert.match(river[0].text, /total 100 %/);
   await page.click("nav a:has-text('Functions')");
   await page.waitForSelector(".tr");
   const table = await answer(page, `functions?root=${root.function}`);
-  assert.equal(table.time, root.cum);
+  assert.equal(table.time, root.total_ns);
   assert.equal(await page.getAttribute("[role=grid]", "aria-rowcount"), String(table.name.length + 1));
   await page.click(".chip");
   assert.doesNotMatch(await hash(page), /root=/);
@@ -229,7 +229,7 @@ test("search finds by a regular expression and Enter selects the heaviest", asyn
   await page.waitForSelector(".matches");
   assert.equal(await page.textContent(".matches"), count(matches.length));
   await page.keyboard.press("Enter");
-  const heaviest = matches.sort((a, b) => b.cum - a.cum)[0];
+  const heaviest = matches.sort((a, b) => b.total_ns - a.total_ns)[0];
   await page.waitForFunction((f) => location.hash.includes(`sel=${f}`), heaviest.function);
 });
 
@@ -263,10 +263,10 @@ test("the list of functions sorts by any column, is filtered by name, and leads 
     for (let n = 0; n < 50 && (await wrong()).length > 0; n++) await page.waitForTimeout(100);
     assert.deepEqual(await wrong(), [], title);
   };
-  await expect("Total", (f) => f.cum);
+  await expect("Total", (f) => f.total_ns);
   await expect("Calls", (f) => f.calls);
   // Of what was not counted all the time there is none.
-  await expect("Per call", (f) => (f.calls && !f.looks ? f.base / f.calls : 0));
+  await expect("Per call", (f) => (f.calls && !f.samples ? f.self_ns / f.calls : 0));
   const row = (await rows(page))[0];
   const own = [...flat.values()].find((f) => f.name === row.name);
   assert.equal(row.calls, count(own.calls));
@@ -288,8 +288,8 @@ test("one function shows the callers and callees of the arcs report, and each ca
   const stanza = config.arcs.stanzas.find((s) => s.function === hottest.function);
   await go(`#/function?sel=${hottest.function}`);
   await page.waitForSelector(".around .line");
-  const box = (title) => page.$$eval(`section[aria-label=${title}] .line[data-arc]`, (lines) => lines.map((line) => [Number(line.dataset.arc), Number(line.dataset.calls), Number(line.dataset.cum)]));
-  const expected = (arcs) => arcs.map((arc) => [arc.function ?? NaN, arc.calls, arc.cum]);
+  const box = (title) => page.$$eval(`section[aria-label=${title}] .line[data-arc]`, (lines) => lines.map((line) => [Number(line.dataset.arc), Number(line.dataset.calls), Number(line.dataset.total)]));
+  const expected = (arcs) => arcs.map((arc) => [arc.function ?? NaN, arc.calls, arc.total_ns]);
   assert.deepEqual(await box("Callers"), expected(stanza.parents));
   assert.deepEqual(await box("Callees"), expected(stanza.children));
   const tiles = await page.$$eval(".tile", (tiles) => tiles.map((tile) => tile.textContent));
@@ -313,7 +313,7 @@ test("the tree has the level, recursion, calls and times of the tree report", as
   const ids = new Map(tree.map((row) => [row.id, row]));
   for (let i = 0; i < table.id.length; i++) {
     const row = ids.get(table.id[i]);
-    assert.deepEqual([table.level[i], table.recursion[i], table.calls[i], table.base[i], table.cum[i], table.function[i]], [row.level, row.recursion, row.calls, row.base, row.cum, row.function]);
+    assert.deepEqual([table.level[i], table.recursion[i], table.calls[i], table.self[i], table.total[i], table.function[i]], [row.level, row.recursion, row.calls, row.self_ns, row.total_ns, row.function]);
   }
   const shown = await rows(lua);
   assert.equal(shown[0].name.replace(/^[▾▸]\s*/, ""), config.luaTree.threads[0].rows[0].name);
@@ -379,12 +379,12 @@ test("threads show who made whom, and the chosen ones are all that other views s
   await page.waitForSelector(".tr");
   const table = await answer(page, `functions?threads=${thread.thread}`);
   assert.equal(table.calls_in_all, thread.calls);
-  assert.equal(table.time, thread.base);
+  assert.equal(table.time, thread.self_ns);
   await page.waitForFunction((n) => document.querySelector("[role=grid]").getAttribute("aria-rowcount") === String(n), table.name.length + 1);
   await page.click("nav a >> text=River");
   await riverReady(page);
   const river = await answer(page, `river?threads=${thread.thread}`);
-  assert.equal(river.whole, thread.base);
+  assert.equal(river.whole, thread.self_ns);
   assert.equal((await boxes(page)).length, river.boxes.length);
   await page.click(".chip:has-text('thread')");
 });
@@ -406,10 +406,10 @@ test("the comparison is that of the diff report, and colours the river", async (
   assert.equal(table.rows.length, diff.size);
   for (const row of table.rows) {
     const other = diff.get(row.module + " " + row.name);
-    assert.deepEqual([row.base, row.calls], [[other.base.before, other.base.after], [other.calls.before, other.calls.after]]);
+    assert.deepEqual([row.self, row.calls], [[other.self_ns.before, other.self_ns.after], [other.calls.before, other.calls.after]]);
   }
   // What is within the errors comes last.
-  const size = (row) => Math.abs(row.base[1] - row.base[0]) * (row.base_changed ? 1 : 1e-30);
+  const size = (row) => Math.abs(row.self[1] - row.self[0]) * (row.self_changed ? 1 : 1e-30);
   const most = Math.max(...table.rows.map(size));
   const first = (await rows(page))[0];
   const top = table.rows.filter((row) => size(row) === most).map((row) => row.name);
@@ -481,7 +481,7 @@ test("the file needs no server and shows the same", async () => {
   await riverReady(file);
   const served = await answer(page, "river");
   const shown = await boxes(file);
-  assert.deepEqual(shown.map((box) => [box.f, box.own, box.total]), served.boxes.map((box) => [box.f, box.own, box.total]));
+  assert.deepEqual(shown.map((box) => [box.f, box.self, box.total]), served.boxes.map((box) => [box.f, box.self, box.total]));
   await file.press("input[type=range]", "ArrowRight");
   await file.waitForFunction((cutoff) => Number(document.querySelector(".detail canvas").dataset.cutoff) > cutoff, served.cutoff);
   await file.selectOption("select[aria-label=Width]", "log");

@@ -82,7 +82,7 @@ await picture("metric", alloc.address, "#/flame?metric=alloc.bytes");
 const recorded = execFileSync(thalweg, ["calls", "calls.thalweg", "--json"], { cwd: scratch, maxBuffer: 1 << 28, encoding: "utf8" }).trim().split("\n").map((line) => JSON.parse(line));
 const thrown = recorded.find((call) => call.rule && call.end === "unwound" && call.entry.n > 100);
 await picture("calls", calls.address, `#/calls?list=chosen&call=${thrown.id}`);
-execFileSync(thalweg, ["switch", String(lua.pid), "--off", "^luaL_", "--sample", "^lua_t"], { stdio: "ignore" });
+execFileSync(thalweg, ["switch", String(lua.pid), "--off", "^luaL_", "--time-some", "^lua_t"], { stdio: "ignore" });
 await picture("live", live.address, "#/live", { wait: 9000, act: async (page) => { await page.fill(".search input", "lua"); await page.click(".tr"); await page.waitForTimeout(1500); } });
 
 await browser.close();

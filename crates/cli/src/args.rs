@@ -122,7 +122,7 @@ pub struct MeasureArgs {
     pub metrics: Vec<Extra>,
 
     /// Which calls are timed, where all are counted: those that take long beside what it costs to time them (others are timed now and
-    /// then, or sampled), or all [default: auto]
+    /// then, about one in 64), or all [default: auto]
     #[arg(long, value_name = "WHICH", conflicts_with = "no_clock")]
     pub time: Option<Time>,
 

@@ -42,7 +42,7 @@ pub struct SampleArgs {
 
 fn parse_samples(text: &str) -> Result<u32, String> {
     let hz = text.parse().ok().filter(|hz| *hz <= MOST_HZ);
-    hz.ok_or_else(|| format!("a number of looks per second from 0 to {MOST_HZ}"))
+    hz.ok_or_else(|| format!("a number of samples per second from 0 to {MOST_HZ}"))
 }
 
 impl SampleArgs {

@@ -28,7 +28,7 @@ struct Line<'a> {
     exit_unix_ns: Option<u64>,
     total_ns: u64,
     self_ns: u64,
-    waited_ns: u64,
+    waiting_ns: u64,
     end: &'static str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     entry: BTreeMap<&'a str, &'a RawValue>,
@@ -142,7 +142,7 @@ impl<'a> Calls<'a> {
             exit_unix_ns: has_ended(call).then(|| self.unix_ns(call.exit_ns)),
             total_ns: call.total_ns(),
             self_ns: call.self_ns,
-            waited_ns: call.waited_ns,
+            waiting_ns: call.waited_ns,
             end: call.end.word(),
             entry: self.json_values(call, true),
             exit: self.json_values(call, false),
@@ -207,7 +207,7 @@ pub fn write_trace(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         let mut args: BTreeMap<&str, serde_json::Value> = BTreeMap::new();
         args.insert("id", call.id.into());
         args.insert("self_us", microseconds(call.self_ns).into());
-        args.insert("waited_us", microseconds(call.waited_ns).into());
+        args.insert("waiting_us", microseconds(call.waited_ns).into());
         args.insert("end", call.end.word().into());
         if let Some(rule) = calls.rule(call) {
             args.insert("rule", rule.into());

@@ -5,8 +5,8 @@
 //!  "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7}],
 //!  "processes":[{"pid":41,"parent":null,"command":["./fib"],"threads":[
 //!     {"tid":41,"name":"fib","created_by":null,
-//!      "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"base":10,"cum":900,"elapsed":900,
-//!                "min":10,"max":10,"recursion":0}]}]}],
+//!      "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"self_ns":10,"total_ns":900,
+//!                "wall_ns":900,"min_ns":10,"max_ns":10,"recursion":0}]}]}],
 //!  "skipped":[{"name":"_start","module":"fib","reason":"entry code"}]}
 //! ```
 //!
@@ -92,7 +92,7 @@ pub struct Counting {
     exact: bool,
     period: u64,
     in_kernel: bool,
-    looks: u64,
+    samples: u64,
     lost: u64,
     in_probes: u64,
     nobodys: u64,
@@ -107,7 +107,7 @@ impl Counting {
             exact: one.is_exact(),
             period: one.period,
             in_kernel: one.in_kernel,
-            looks: one.looks,
+            samples: one.looks,
             lost: one.lost,
             in_probes: one.in_probes,
             nobodys: one.nobodys,
@@ -144,11 +144,11 @@ impl Stopped {
     }
 }
 
-/// How threads were looked at on a timer, and what came of it.
+/// How stacks were sampled, and what came of it.
 #[derive(Serialize)]
 pub struct Sampling {
     period_ns: u64,
-    looks: u64,
+    samples: u64,
     lost: u64,
     cut_short: u64,
     in_probes: u64,
@@ -162,7 +162,7 @@ impl Sampling {
         let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
         Some(Sampling {
             period_ns: sampling.period_ns,
-            looks: sampling.looks,
+            samples: sampling.looks,
             lost: sampling.lost,
             cut_short: sampling.cut_short,
             in_probes: sampling.in_probes,
@@ -254,8 +254,8 @@ fn process<'a>(profile: &'a Profile, process: &'a Process) -> impl Serialize + '
         pid: u32,
         parent: Option<u32>,
         command: &'a [String],
-        start: u64,
-        end: u64,
+        start_ns: u64,
+        end_ns: u64,
         ended: Ended,
         threads: T,
     }
@@ -263,8 +263,8 @@ fn process<'a>(profile: &'a Profile, process: &'a Process) -> impl Serialize + '
         pid: process.pid,
         parent: process.parent,
         command: &process.command,
-        start: process.start_ns,
-        end: process.end_ns,
+        start_ns: process.start_ns,
+        end_ns: process.end_ns,
         ended: Ended::of(process.end),
         threads: Each(move || process.threads.iter().map(|t| thread(profile, t))),
     }
@@ -303,8 +303,8 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         tid: u32,
         name: &'a str,
         created_by: Option<CreatedBy>,
-        start: u64,
-        end: u64,
+        start_ns: u64,
+        end_ns: u64,
         folded_calls: u64,
         threads: u64,
         /// What the kernel counted for it.
@@ -317,8 +317,8 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         tid: thread.tid,
         name: &thread.name,
         created_by: thread.created_by.map(CreatedBy::of),
-        start: thread.start_ns,
-        end: thread.end_ns,
+        start_ns: thread.start_ns,
+        end_ns: thread.end_ns,
         folded_calls: thread.folded_calls,
         threads: thread.others.saturating_add(1),
         kernel: thread.kernel.map(Counted::of),
@@ -377,15 +377,15 @@ struct Node<'a> {
     /// Its function, or one above it, was off for a while: there may have been more calls.
     #[serde(skip_serializing_if = "is_false")]
     calls_at_least: bool,
-    base: u64,
-    cum: u64,
-    elapsed: u64,
-    min: u64,
-    max: u64,
+    self_ns: u64,
+    total_ns: u64,
+    wall_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
     recursion: u32,
-    /// Of what it waited itself: for a terminal's input.
+    /// Of what it waited for itself: for a terminal's input.
     #[serde(skip_serializing_if = "is_zero")]
-    terminal: u64,
+    terminal_ns: u64,
     #[serde(skip_serializing_if = "is_zero")]
     unwound: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -397,7 +397,7 @@ struct Node<'a> {
     #[serde(skip_serializing_if = "is_false")]
     open: bool,
     #[serde(skip_serializing_if = "is_false")]
-    looked: bool,
+    sampled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -447,19 +447,19 @@ impl<'a> Node<'a> {
             function: node.function,
             calls: node.calls,
             calls_at_least: false,
-            base: node.base,
-            cum: node.cum,
-            elapsed: node.elapsed,
-            min: node.min,
-            max: node.max,
+            self_ns: node.base,
+            total_ns: node.cum,
+            wall_ns: node.elapsed,
+            min_ns: node.min,
+            max_ns: node.max,
             recursion: node.recursion,
-            terminal: node.terminal,
+            terminal_ns: node.terminal,
             unwound: node.unwound,
             untimed: node.untimed,
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),
-            looked: node.flags.contains(NodeFlags::LOOKED),
+            sampled: node.flags.contains(NodeFlags::LOOKED),
             site: site.map(|site| site.name.as_str()),
             site_file: site.and_then(|site| site.file.as_deref()),
             site_line: site.map(|site| site.line).filter(|&line| line > 0),

@@ -6,7 +6,7 @@
 //! | `node`, `parent` | number of the context in its thread; that of its caller, empty for a root |
 //! | `level`, `recursion` | depth in the tree, from 0; how often the same function stands above |
 //! | `function`, `module`, `address`, `file`, `line` | what was called |
-//! | `calls`, `base_ns`, `cum_ns`, `elapsed_ns`, `min_ns`, `max_ns` | the figures; times are empty where nothing was timed |
+//! | `calls`, `self_ns`, `total_ns`, `wall_ns`, `min_ns`, `max_ns` | the figures; times are empty where nothing was timed |
 //! | `alloc_calls`, `alloc_bytes`, ..., `syscall_calls`, `syscall_time` | only in profiles that have the metric: what the context did itself |
 //! | `open`, `folded`, `on_stack_at_attach` | what is special about it |
 
@@ -87,9 +87,9 @@ columns! {
     "file" Text |row| Cell::Text(row.function().file.as_deref());
     "line" Number |row| Cell::Number(Some(row.function().line.into()).filter(|&line| line > 0));
     "calls" Number |row| Cell::Number(Some(row.node.calls));
-    "base_ns" Number |row| row.time(row.node.base);
-    "cum_ns" Number |row| row.time(row.node.cum);
-    "elapsed_ns" Number |row| row.time(row.node.elapsed);
+    "self_ns" Number |row| row.time(row.node.base);
+    "total_ns" Number |row| row.time(row.node.cum);
+    "wall_ns" Number |row| row.time(row.node.elapsed);
     "min_ns" Number |row| row.time(row.node.min);
     "max_ns" Number |row| row.time(row.node.max);
     "open" Truth |row| row.flag(NodeFlags::OPEN);
@@ -97,9 +97,9 @@ columns! {
     "on_stack_at_attach" Truth |row| row.flag(NodeFlags::ON_STACK_AT_ATTACH);
 }
 
-/// Only where looks had a part in the figures.
-const LOOKED: &[Column] = &[Column {
-    name: "looked",
+/// Only where samples had a part in the figures.
+const SAMPLED: &[Column] = &[Column {
+    name: "sampled",
     kind: Kind::Truth,
     cell: |row| row.flag(NodeFlags::LOOKED),
     metric: None,
@@ -152,11 +152,11 @@ pub fn columns(profile: &Profile) -> Vec<&'static Column> {
             .metric
             .is_some_and(|metric| measured.contains(&metric))
     };
-    let looked = LOOKED.iter().filter(|_| !profile.looked.is_empty());
+    let sampled = SAMPLED.iter().filter(|_| !profile.looked.is_empty());
     let is_bounded = Bounds::of(profile).any();
     let bounds = BOUNDS.iter().filter(|_| is_bounded);
     let metrics = METRICS.iter().filter(has);
-    let further = looked.chain(bounds).chain(metrics);
+    let further = sampled.chain(bounds).chain(metrics);
     COLUMNS.iter().chain(further).collect()
 }
 

@@ -140,8 +140,8 @@ fn the_contract_holds() {
             "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7}],
             "processes":[{"pid":41,"parent":null,"command":["./fib"],"threads":[
               {"tid":41,"name":"fib","created_by":null,
-               "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"base":10,"cum":900,"elapsed":900,
-                         "min":10,"max":10,"recursion":0}]}]}],
+               "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"self_ns":10,"total_ns":900,
+                         "wall_ns":900,"min_ns":10,"max_ns":10,"recursion":0}]}]}],
             "skipped":[{"name":"_start","module":"fib","reason":"entry code"}]}"#,
     )
     .unwrap();

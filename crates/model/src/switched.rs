@@ -21,7 +21,7 @@ impl ProbeState {
     pub fn name(self) -> &'static str {
         match self {
             ProbeState::Timed => "timed",
-            ProbeState::Sampled => "sampled",
+            ProbeState::Sampled => "timed 1 in 64",
             ProbeState::Counted => "counted",
             ProbeState::Off => "off",
         }

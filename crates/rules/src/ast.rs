@@ -364,7 +364,7 @@ impl fmt::Display for Expr {
             Kind::Errno => f.write_str("errno"),
             Kind::Duration => f.write_str("duration"),
             Kind::SelfTime => f.write_str("self"),
-            Kind::Waited => f.write_str("waited"),
+            Kind::Waited => f.write_str("waiting"),
             Kind::Thread => f.write_str("thread"),
             Kind::Exception => f.write_str("exception"),
             Kind::Message => f.write_str("exception.message"),

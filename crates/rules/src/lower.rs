@@ -264,7 +264,7 @@ impl Lowering<'_> {
             "errno",
             "duration",
             "self",
-            "waited",
+            "waiting",
             "thread",
             "exception",
             "args",

@@ -9,7 +9,7 @@
 //!             | "takes" type | "returns" type
 //!             | "while" rule ["active"] | "after" rule | comparison
 //! comparison := value [ ("==" | "!=" | "<" | "<=" | ">" | ">=" | "=~" | "!~" | "is" ["not"]) value ]
-//! value      := the operators of C, from | to *, over: name, argN, ret, errno, duration, self, waited, thread, exception, args,
+//! value      := the operators of C, from | to *, over: name, argN, ret, errno, duration, self, waiting, thread, exception, args,
 //!               numbers, times, texts, len(v), exit(v), changed(v), v.f, v->f, v[i], v[i..j], *v, v:type
 //! ```
 
@@ -33,7 +33,7 @@ const WORDS: [&str; 24] = [
     "duration",
     "total",
     "self",
-    "waited",
+    "waiting",
     "ret",
     "errno",
     "exception",

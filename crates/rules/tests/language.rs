@@ -9,7 +9,7 @@ fn every_example_is_read() {
         "handle_request: duration > 5ms",
         "db::query(sql, n): n > 100 || ret < 0; record sql, n, ret, errno",
         "ngx_http_process_request",
-        "^db::.*: self >= 1.5ms and not waited > 10us",
+        "^db::.*: self >= 1.5ms and not waiting > 10us",
         "/operator\\(\\)/: duration > 1s",
         "(?:foo|bar)_[[:alpha:]]+: ret == null; record args",
         "libc!malloc: arg1:size > 0x1000; record arg1:size, ret:ptr",
@@ -275,7 +275,7 @@ fn value() -> impl Strategy<Value = String> {
         "[a-z]{1,4}_".prop_map(|name| name),
         (1u32..9).prop_map(|n| format!("arg{n}:i32")),
         prop::sample::select(vec![
-            "ret", "errno", "duration", "waited", "thread", "null", "true", "'x'", "ret:str"
+            "ret", "errno", "duration", "waiting", "thread", "null", "true", "'x'", "ret:str"
         ])
         .prop_map(str::to_owned),
         "\"[ -~]{0,6}\"".prop_filter("closed", |s| Rule::parse(&format!("f: n == {s}")).is_ok()),

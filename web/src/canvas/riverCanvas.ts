@@ -24,7 +24,7 @@ export class RiverCanvas {
   x = 0;
   y = 0;
   k = 1;
-  private look: Look = { left: "own", right: "total", changes: null, match: null };
+  private look: Look = { left: "self", right: "total", changes: null, match: null };
   private selected: number | null = null;
   private stored: Stored | null = null;
   private job: { run: Generator<void>; into: Stored } | null = null;

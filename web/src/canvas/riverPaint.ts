@@ -14,7 +14,7 @@ const PADDING = 9;
 export interface Look {
   left: Datum;
   right: Datum;
-  /** Change of own time of each function as a share of the whole, when boxes are coloured by it. */
+  /** Change of self of each function as a share of the whole, when boxes are coloured by it. */
   changes: Map<number, number> | null;
   match: ((name: string) => boolean) | null;
 }
@@ -248,16 +248,16 @@ export function datum(which: Datum, box: Box, river: River): string {
   switch (which) {
     case "total":
       return percent(river.whole ? box.total / river.whole : 0);
-    case "own":
-      return percent(river.whole ? box.own / river.whole : 0);
+    case "self":
+      return percent(river.whole ? box.self / river.whole : 0);
     case "calls":
       return atLeast(short(box.calls), box.least) + "×";
     case "total-time":
       return amount(box.total);
-    case "own-time":
-      return amount(box.own);
+    case "self-time":
+      return amount(box.self);
     case "mean":
-      return box.calls ? amount(box.own / box.calls) : "";
+      return box.calls ? amount(box.self / box.calls) : "";
     case "threads":
       return box.threads ? short(box.threads) : "";
     case "none":
@@ -267,17 +267,17 @@ export function datum(which: Datum, box: Box, river: River): string {
 
 /** It waits more than it works itself, and so much that it matters: functions that only pass time on have next to none of their own. */
 export function isWaiting(box: Box, river: River): boolean {
-  const all = river.waits_measured ? box.own + box.waited : box.own;
-  return box.waited > 0 && box.waited * 2 >= all && box.waited >= river.whole / 100;
+  const all = river.waits_measured ? box.self + box.waiting : box.self;
+  return box.waiting > 0 && box.waiting * 2 >= all && box.waiting >= river.whole / 100;
 }
 
 /** The colour of a box. */
 function fill(p: Palette, river: River, box: Box, look: Look): RGB {
   if (box.f < 0) return p.cold;
   if (look.changes) return changed(p, look.changes.get(box.f) ?? 0);
-  const share = river.whole ? box.own / river.whole : 0;
+  const share = river.whole ? box.self / river.whole : 0;
   if (isWaiting(box, river)) {
-    const waited = river.whole ? box.waited / river.whole : 0;
+    const waited = river.whole ? box.waiting / river.whole : 0;
     return mix(p.cold, p.wait, 0.25 + Math.sqrt(Math.min(1, waited)) * 0.75);
   }
   return heat(p, share);

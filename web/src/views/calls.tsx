@@ -134,7 +134,7 @@ function List() {
             >
               <label>
                 <span>Where</span>
-                <input type="search" value={text} placeholder="duration > 5ms and n >= 100" aria-label="Where: conditions as of thalweg calls --where" title={`duration, self, waited, function, module, thread, rule, end, pid, tid, request${meta.recorded!.names.map((name) => ", " + name).join("")}`} spellcheck={false} onInput={(event) => (setText(event.currentTarget.value), event.currentTarget.value || set({ where: "" }))} />
+                <input type="search" value={text} placeholder="duration > 5ms and n >= 100" aria-label="Where: conditions as of thalweg calls --where" title={`duration, self, waiting, function, module, thread, rule, end, pid, tid, request${meta.recorded!.names.map((name) => ", " + name).join("")}`} spellcheck={false} onInput={(event) => (setText(event.currentTarget.value), event.currentTarget.value || set({ where: "" }))} />
               </label>
               <button>Find</button>
             </form>
@@ -166,7 +166,7 @@ function List() {
 const COLUMNS: Column<CallRow>[] = [
   { id: "at", title: "At", hint: "When it began, since the recording did", width: "90px", right: true, number: false, cell: (row) => when(row.at) },
   { id: "total", title: "Total", hint: "From entry to exit, waiting included", width: "78px", right: true, number: true, cell: (row) => span(row, row.total) },
-  { id: "waited", title: "Waited", hint: "Off the processor, callees included", width: "78px", right: true, number: true, cell: (row) => span(row, row.waited) },
+  { id: "waiting", title: "Waiting", hint: "Off the processor, callees included", width: "78px", right: true, number: true, cell: (row) => span(row, row.waiting) },
   { id: "request", title: "Request", width: "72px", right: true, number: true, cell: (row) => row.request || "" },
   { id: "within", title: "Chosen", hint: "Chosen calls in it", width: "66px", right: true, number: true, cell: (row) => count(row.within) },
   {
@@ -268,7 +268,7 @@ function One({ id }: { id: number }) {
           <Figure name="began" value={when(call.at)} />
           <Figure name="total" value={span(call, call.total)} />
           <Figure name="self" value={span(call, call.self)} />
-          <Figure name="waited" value={span(call, call.waited)} />
+          <Figure name="waiting" value={span(call, call.waiting)} />
           <Figure name="ended" value={call.end} />
           <Figure name="thread" value={`${call.thread} ${call.tid}${call.pid === call.tid ? "" : ` of ${call.pid}`}`} />
           {call.request > 0 && <Figure name="request" value={count(call.request)} />}

@@ -28,18 +28,18 @@ export function Compare() {
         <pre>thalweg serve after.thalweg --before before.thalweg</pre>
       </div>
     );
-  const errors = data?.rows.some((row) => row.base_error > 0);
-  const unseen = (data?.rows ?? []).filter((row) => !row.calls_changed && !(isWeighed() && row.base_changed)).length;
-  const whole = Math.max(1, data?.base[0] ?? 1, data?.base[1] ?? 1);
+  const errors = data?.rows.some((row) => row.self_error > 0);
+  const unseen = (data?.rows ?? []).filter((row) => !row.calls_changed && !(isWeighed() && row.self_changed)).length;
+  const whole = Math.max(1, data?.self[0] ?? 1, data?.self[1] ?? 1);
   const columns: Column<Row>[] = [
     ...(isWeighed()
       ? ([
-          { id: "change", title: "Own: change", hint: `Change of own ${figureName()}`, width: "150px", right: true, number: true, cell: (row) => <Change by={row.base_changed ? (row.base[1] - row.base[0]) / whole : 0} text={changed(row.base, row.base_changed, figure)} seen={row.base_changed} /> },
-          ...(errors ? [{ id: "error", title: "±", hint: "What the change may be off by: within it no change is seen", width: "84px", right: true, number: true, cell: (row: Row) => <span class="muted">{row.base_error ? figure(row.base_error) : ""}</span> }] : []),
-          { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => figure(row.base[0]) },
-          { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => figure(row.base[1]) },
-          { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.base[0] ? ratio(row.base[1] / row.base[0]) : "new") },
-          { id: "cum", title: "Total: change", hint: `Change of total ${figureName()}`, width: "110px", right: true, number: true, cell: (row) => <Seen text={changed(row.cum, row.cum_changed, figure)} seen={row.cum_changed} /> },
+          { id: "change", title: "Self: change", hint: `Change of self ${figureName()}`, width: "150px", right: true, number: true, cell: (row) => <Change by={row.self_changed ? (row.self[1] - row.self[0]) / whole : 0} text={changed(row.self, row.self_changed, figure)} seen={row.self_changed} /> },
+          ...(errors ? [{ id: "error", title: "±", hint: "What the change may be off by: within it no change is seen", width: "84px", right: true, number: true, cell: (row: Row) => <span class="muted">{row.self_error ? figure(row.self_error) : ""}</span> }] : []),
+          { id: "before", title: "Before", width: "84px", right: true, number: true, cell: (row) => figure(row.self[0]) },
+          { id: "after", title: "After", width: "84px", right: true, number: true, cell: (row) => figure(row.self[1]) },
+          { id: "ratio", title: "Ratio", width: "70px", right: true, number: true, cell: (row) => (row.self[0] ? ratio(row.self[1] / row.self[0]) : "new") },
+          { id: "total", title: "Total: change", hint: `Change of total ${figureName()}`, width: "110px", right: true, number: true, cell: (row) => <Seen text={changed(row.total, row.total_changed, figure)} seen={row.total_changed} /> },
         ] satisfies Column<Row>[])
       : []),
     { id: "calls", title: "Calls: change", width: "110px", right: true, number: true, cell: (row) => <Seen text={changed(row.calls, row.calls_changed, count)} seen={row.calls_changed} bound={row.calls_at_least !== undefined} /> },
@@ -53,7 +53,7 @@ export function Compare() {
           <By question={(metric) => compareQuestion({ ...state, metric })} />
           {data && (
             <span data-whole>
-              {isWeighed() ? `${figure(data.base[0])} → ${figure(data.base[1])} (${signed(percent(Math.abs(data.base[1] / Math.max(1, data.base[0]) - 1)), data.base[1] - data.base[0])})` : `${count(data.calls[0])} → ${count(data.calls[1])} calls`}
+              {isWeighed() ? `${figure(data.self[0])} → ${figure(data.self[1])} (${signed(percent(Math.abs(data.self[1] / Math.max(1, data.self[0]) - 1)), data.self[1] - data.self[0])})` : `${count(data.calls[0])} → ${count(data.calls[1])} calls`}
             </span>
           )}
           <Toggle label="Colour the river by change" on={state.change} change={(change) => set({ change })} />
@@ -88,7 +88,7 @@ function ratio(r: number): string {
   return r >= 1000 ? ">999×" : (r >= 100 ? r.toFixed(0) : r >= 0.01 || r === 0 ? r.toFixed(2) : "<0.01") + "×";
 }
 
-const KEYS = ["change", "error", "before", "after", "ratio", "cum", "calls", "name", "module"];
+const KEYS = ["change", "error", "before", "after", "ratio", "total", "calls", "name", "module"];
 
 /** Changes are sorted by their size, whichever way they go. */
 function value(row: Row, column: string): number | string {
@@ -98,19 +98,19 @@ function value(row: Row, column: string): number | string {
     case "module":
       return row.module;
     case "error":
-      return row.base_error;
+      return row.self_error;
     case "before":
-      return row.base[0];
+      return row.self[0];
     case "after":
-      return row.base[1];
+      return row.self[1];
     case "ratio":
-      return row.base[0] ? row.base[1] / row.base[0] : Infinity;
-    case "cum":
-      return size(row.cum, row.cum_changed);
+      return row.self[0] ? row.self[1] / row.self[0] : Infinity;
+    case "total":
+      return size(row.total, row.total_changed);
     case "calls":
       return size(row.calls, row.calls_changed);
     default:
-      return isWeighed() ? size(row.base, row.base_changed) : size(row.calls, row.calls_changed);
+      return isWeighed() ? size(row.self, row.self_changed) : size(row.calls, row.calls_changed);
   }
 }
 

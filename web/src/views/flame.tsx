@@ -308,7 +308,7 @@ function FlameHint({ x, y, i, frames, metric, whole }: { x: number; y: number; i
         {metric(data.weight[i])} · {percent(data.weight[i] / whole)}
       </span>
       <span>
-        {atLeast(count(data.calls[i]), data.at_least?.[i])} calls{isWeighed() && ` · own ${figure(data.base[i])}`}
+        {atLeast(count(data.calls[i]), data.at_least?.[i])} calls{isWeighed() && ` · self ${figure(data.self[i])}`}
       </span>
     </div>
   );

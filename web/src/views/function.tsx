@@ -56,20 +56,20 @@ export function Function() {
       <div class="tiles">
         {isWeighed() && (
           <>
-            <Tile name="Own" value={figure(data.base) + plusMinus(data.error, figure)} note={percent(data.base / whole)} />
-            <Tile name="Total" value={figure(data.cum) + plusMinus(data.cum_error, figure)} note={percent(data.cum / whole)} />
+            <Tile name="Self" value={figure(data.self) + plusMinus(data.self_error, figure)} note={percent(data.self / whole)} />
+            <Tile name="Total" value={figure(data.total) + plusMinus(data.total_error, figure)} note={percent(data.total / whole)} />
           </>
         )}
-        <Tile name="Calls" value={data.calls || !data.looks ? atLeast(count(data.calls), data.at_least) : "–"} note={data.at_least && !data.looks ? "a lower bound: off for a while" : data.looks ? `not counted at ${count(data.looks)} looks` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
-        {isWeighed() && data.calls > 0 && !data.looks && <Tile name="Own per call" value={figure(data.base / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
+        <Tile name="Calls" value={data.calls || !data.samples ? atLeast(count(data.calls), data.at_least) : "–"} note={data.at_least && !data.samples ? "a lower bound: off for a while" : data.samples ? `not counted at ${count(data.samples)} samples` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
+        {isWeighed() && data.calls > 0 && !data.samples && <Tile name="Self per call" value={figure(data.self / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
         {metricOf(state) === null && Object.entries(data.metrics).map(([name, value]) => <Tile name={name} value={inUnit(value, unitOf(name))} note="by itself" />)}
-        {data.waited > 0 && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "waits by its nature"} />}
+        {data.waiting > 0 && <Tile name="Waiting" value={time(data.waiting)} note={meta.wall ? "off the processor" : "waits by its nature"} />}
         <Tile name="Contexts" value={count(data.contexts)} note={data.recursion ? `recursion ${count(data.recursion)} deep` : ""} />
         {data.unwound > 0 && <Tile name="Unwound" value={count(data.unwound)} note="calls without a return" />}
       </div>
       <div class="around">
-        <Box title="Callers" arcs={data.parents} calls={data.calls} cum={data.cum} of="of its calls and time" />
-        <Box title="Callees" arcs={data.children} calls={sum((arc) => arc.calls)} cum={data.cum} of="of its total time" rest={data.base} />
+        <Box title="Callers" arcs={data.parents} calls={data.calls} total={data.total} of="of its calls and time" />
+        <Box title="Callees" arcs={data.children} calls={sum((arc) => arc.calls)} total={data.total} of="of its total time" rest={data.self} />
       </div>
       {sites.data && sites.data.length > 0 && !sites.late && (
         <div class="around">
@@ -91,7 +91,7 @@ export function Function() {
                   </button>
                 </span>
                 <span class="calls">{atLeast(count(share.calls), data.at_least)}×</span>
-                {isWeighed() && <Bar share={share.cum / Math.max(1, data.cum)} text={percent(share.cum / Math.max(1, data.cum))} kind="cum" />}
+                {isWeighed() && <Bar share={share.total / Math.max(1, data.total)} text={percent(share.total / Math.max(1, data.total))} kind="total" />}
               </div>
             ))}
           </div>
@@ -143,7 +143,7 @@ function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: 
               </span>
               {f !== null && title === "Calls from" && <FunctionLink f={f} />}
               <span class="calls">{count(row.calls)}×</span>
-              {isWeighed() && <span class="calls">{figure(row.cum)}</span>}
+              {isWeighed() && <span class="calls">{figure(row.total)}</span>}
             </div>
           );
         })}
@@ -156,7 +156,7 @@ function escape(name: string): string {
   return name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
-function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRow[]; calls: number; cum: number; of: string; rest?: number }) {
+function Box({ title, arcs, calls, total, of, rest }: { title: string; arcs: ArcRow[]; calls: number; total: number; of: string; rest?: number }) {
   return (
     <section aria-label={title}>
       <h3>
@@ -166,24 +166,24 @@ function Box({ title, arcs, calls, cum, of, rest }: { title: string; arcs: ArcRo
       <div class="list">
         {arcs.length === 0 && <p class="empty">none</p>}
         {arcs.slice(0, 300).map((arc) => {
-          const share = isWeighed() ? arc.cum / Math.max(1, cum) : arc.calls / Math.max(1, calls);
+          const share = isWeighed() ? arc.total / Math.max(1, total) : arc.calls / Math.max(1, calls);
           return (
-            <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-cum={arc.cum}>
+            <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-total={arc.total}>
               <ArcName arc={arc} />
               <span class="calls">
                 {atLeast(count(arc.calls), arc.at_least)}× <span class="muted">{percent(arc.calls / Math.max(1, calls))}</span>
               </span>
-              {isWeighed() && <span class="calls">{figure(arc.cum)}</span>}
-              <Bar share={share} text={percent(share)} kind="cum" />
+              {isWeighed() && <span class="calls">{figure(arc.total)}</span>}
+              <Bar share={share} text={percent(share)} kind="total" />
             </div>
           );
         })}
         {rest !== undefined && isWeighed() && arcs.length > 0 && (
-          <div class="line own">
+          <div class="line self">
             <span class="name muted">itself</span>
             <span class="calls" />
             <span class="calls">{figure(rest)}</span>
-            <Bar share={rest / Math.max(1, cum)} text={percent(rest / Math.max(1, cum))} kind="base" />
+            <Bar share={rest / Math.max(1, total)} text={percent(rest / Math.max(1, total))} kind="self" />
           </div>
         )}
       </div>

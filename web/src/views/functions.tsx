@@ -15,9 +15,9 @@ interface Row {
   name: string;
 }
 
-type Figure = "calls" | "base" | "cum" | "min" | "max" | "waited" | "threads" | "contexts" | "recursion" | "unwound";
+type Figure = "calls" | "self" | "total" | "min" | "max" | "waiting" | "threads" | "contexts" | "recursion" | "unwound";
 
-const USUAL = ["base", "own", "cum", "total", "calls", "mean", "name", "module"];
+const USUAL = ["self", "self-share", "total", "total-share", "calls", "mean", "name", "module"];
 
 export function Functions() {
   const state = useStore();
@@ -29,7 +29,7 @@ export function Functions() {
     data.name.forEach((name, i) => {
       if (!match || match(name)) all.push({ i, f: data.function[i], name });
     });
-    const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : isWeighed() ? "-base" : "-calls";
+    const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : isWeighed() ? "-self" : "-calls";
     return sortRows(all, sort, (row, column) => value(data, row, column));
   }, [data, match, state.sort]);
   const all = data ? columnsOf(data) : [];
@@ -109,10 +109,10 @@ function value(data: Answer, row: Row, column: string): number | string {
       return row.name;
     case "module":
       return data.modules[data.module[row.i]];
-    case "own":
-      return data.base[row.i];
-    case "total":
-      return data.cum[row.i];
+    case "self-share":
+      return data.self[row.i];
+    case "total-share":
+      return data.total[row.i];
     case "mean":
       return perCall(data, row) ?? 0;
     case "rate":
@@ -120,7 +120,7 @@ function value(data: Answer, row: Row, column: string): number | string {
     case "state":
       return data.state?.[row.i] ?? "";
     case "load":
-      return data.rate_base?.[row.i] ?? 0;
+      return data.rate_self?.[row.i] ?? 0;
     default:
       if (data.metrics?.[column]) return data.metrics[column][row.i];
       return data[column as Figure]?.[row.i] ?? 0;
@@ -129,19 +129,19 @@ function value(data: Answer, row: Row, column: string): number | string {
 
 /** Of a function that was not counted all the time, no time is that of its counted calls. */
 function perCall(data: Answer, row: Row): number | null {
-  return data.calls[row.i] && !data.looks?.[row.i] ? data.base[row.i] / data.calls[row.i] : null;
+  return data.calls[row.i] && !data.samples?.[row.i] ? data.self[row.i] / data.calls[row.i] : null;
 }
 
 function columnsOf(data: Answer): Column<Row>[] {
   const whole = Math.max(1, data.time);
   const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => figure(data[id][row.i]) });
-  const measured = (id: "base" | "cum", title: string, hint: string): Column<Row> => {
-    const errors = id === "base" ? data.error : data.cum_error;
+  const measured = (id: "self" | "total", title: string, hint: string): Column<Row> => {
+    const errors = id === "self" ? data.self_error : data.total_error;
     if (!errors) return times(id, title, hint);
     return { ...times(id, title, `${hint}; \u00b1 is what it is within 19 times of 20`), width: "156px", cell: (row) => <WithError value={data[id][row.i]} error={errors[row.i]} /> };
   };
   const counts = (id: Figure, title: string, hint: string, width = "84px"): Column<Row> => ({ id, title, hint, width, right: true, number: true, cell: (row) => count(data[id][row.i]) });
-  const shares = (id: string, of: "base" | "cum", title: string, hint: string): Column<Row> => ({
+  const shares = (id: string, of: "self" | "total", title: string, hint: string): Column<Row> => ({
     id,
     title,
     hint,
@@ -153,23 +153,23 @@ function columnsOf(data: Answer): Column<Row>[] {
   return [
     ...(isWeighed()
       ? [
-          shares("own", "base", "Own %", "Own share"),
-          measured("base", "Own", `Own ${figureName()}: without what it called`),
-          shares("total", "cum", "Total %", "Total share"),
-          measured("cum", "Total", `Total ${figureName()}: with all that it called`),
+          shares("self-share", "self", "Self %", "Self, as a share of all"),
+          measured("self", "Self", `Self: ${figureName()} without what it called`),
+          shares("total-share", "total", "Total %", "Total, as a share of all"),
+          measured("total", "Total", `Total: ${figureName()} with all that it called`),
         ]
       : []),
-    { ...counts("calls", "Calls", "Calls", "104px"), cell: (row) => (data.calls[row.i] || !data.looks?.[row.i] ? <Calls calls={data.calls[row.i]} bound={data.at_least?.[row.i]} /> : "–") },
+    { ...counts("calls", "Calls", "Calls", "104px"), cell: (row) => (data.calls[row.i] || !data.samples?.[row.i] ? <Calls calls={data.calls[row.i]} bound={data.at_least?.[row.i]} /> : "–") },
     ...(isWeighed()
       ? [
-          { id: "mean", title: "Per call", hint: `Own ${figureName()} per call`, width: "82px", right: true, number: true, cell: (row: Row) => { const each = perCall(data, row); return each === null ? "–" : figure(each); } },
+          { id: "mean", title: "Per call", hint: `Self per call`, width: "82px", right: true, number: true, cell: (row: Row) => { const each = perCall(data, row); return each === null ? "–" : figure(each); } },
         ]
       : []),
     ...(isWeighed() && !metricOf(current())
       ? [
-          times("min", "Least", "Own time of the shortest call"),
-          times("max", "Most", "Own time of the longest call"),
-          times("waited", "Waited", data.waits_measured ? "Time off the processor" : "Time in functions that wait by their nature"),
+          times("min", "Least", "Self of the shortest call"),
+          times("max", "Most", "Self of the longest call"),
+          times("waiting", "Waiting", data.waits_measured ? "Time off the processor" : "Time in functions that wait by their nature"),
         ]
       : []),
     { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
@@ -183,7 +183,7 @@ function columnsOf(data: Answer): Column<Row>[] {
     ...(data.rate_calls
       ? [
           { id: "rate", title: "Calls/s", hint: "Calls per second now", width: "86px", right: true, number: true, cell: (row: Row) => short(data.rate_calls![row.i]) },
-          { id: "load", title: "Now", hint: "Share of one processor now", width: "74px", right: true, number: true, cell: (row: Row) => percent(data.rate_base![row.i] / 1e9) },
+          { id: "load", title: "Now", hint: "Share of one processor now", width: "74px", right: true, number: true, cell: (row: Row) => percent(data.rate_self![row.i] / 1e9) },
         ]
       : []),
   ];

@@ -37,7 +37,7 @@ export function Live() {
   const [sure, setSure] = useState(false);
   const chart = useRef<HTMLCanvasElement>(null);
   const rate = (data?.rate_calls ?? []).reduce((sum, n) => sum + n, 0);
-  const load = (data?.rate_base ?? []).reduce((sum, n) => sum + n, 0) / 1e9;
+  const load = (data?.rate_self ?? []).reduce((sum, n) => sum + n, 0) / 1e9;
   useEffect(() => {
     if (data?.rate_calls && past[past.length - 1]?.reading !== reading) past.push({ reading, rate });
     if (past.length > 120) past.shift();
@@ -141,8 +141,8 @@ const COLUMNS: Column<Row>[] = [
   { id: "module", title: "Module", width: "110px", cell: (row) => <span class="muted">{row.module}</span> },
   { id: "calls", title: "Calls", width: "112px", right: true, number: true, cell: (row) => count(row.calls) },
   { id: "rate", title: "Calls/s", hint: "Calls per second now", width: "84px", right: true, number: true, cell: (row) => short(row.rate) },
-  { id: "now", title: "Now", hint: "Share of one processor now", width: "92px", right: true, number: true, cell: (row) => <Bar share={row.now / 1e9} text={percent(row.now / 1e9)} kind="base" /> },
-  { id: "state", title: "State", hint: "What its probes do, and how much of its time is estimated", width: "156px", cell: (row) => <span class={`state ${stateWord(row.state)}`} title={row.state}>{row.state}</span> },
+  { id: "now", title: "Now", hint: "Share of one processor now", width: "92px", right: true, number: true, cell: (row) => <Bar share={row.now / 1e9} text={percent(row.now / 1e9)} kind="self" /> },
+  { id: "state", title: "State", hint: "What its probes do, and how much of its time is estimated", width: "156px", cell: (row) => <span class={`state ${stateWord(row.state).replace(/ /g, "-")}`} title={row.state}>{row.state}</span> },
 ];
 
 /** What was called, and what was switched before it was. */
@@ -153,7 +153,7 @@ function rowsOf(data: Functions, switched: SwitchedFunction[]): Row[] {
     module: data.modules[data.module[i]],
     calls: data.calls[i],
     rate: data.rate_calls?.[i] ?? 0,
-    now: data.rate_base?.[i] ?? 0,
+    now: data.rate_self?.[i] ?? 0,
     state: data.state?.[i] ?? "timed",
   }));
   const seen = new Set(data.function);

@@ -13,11 +13,11 @@ import { compareQuestion } from "./compare";
 
 const DATA_NAMES: Record<Datum, string> = {
   total: "total share",
-  own: "own share",
+  self: "self share",
   calls: "calls",
   "total-time": "total time",
-  "own-time": "own time",
-  mean: "own per call",
+  "self-time": "self",
+  mean: "self per call",
   threads: "threads",
   none: "nothing",
 };
@@ -70,7 +70,7 @@ export function River() {
 
   const match = useMemo(() => matcher(state.q), [state.q]);
   useEffect(() => {
-    const shares = changes && new Map(changes.rows.filter((row) => row.function !== null && row.base_changed).map((row) => [row.function!, (row.base[1] - row.base[0]) / Math.max(1, changes.base[1])]));
+    const shares = changes && new Map(changes.rows.filter((row) => row.function !== null && row.self_changed).map((row) => [row.function!, (row.self[1] - row.self[0]) / Math.max(1, changes.self[1])]));
     canvas.current!.setLook({ left: state.left, right: state.right, changes: shares, match });
   }, [state.left, state.right, changes, match]);
   useEffect(() => canvas.current!.select(state.sel), [state.sel]);
@@ -206,7 +206,7 @@ export function River() {
                     <button
                       tabIndex={-1}
                       data-f={box.f}
-                      data-own={box.own}
+                      data-self={box.self}
                       data-total={box.total}
                       data-state={box.state}
                       data-x={at && Math.round(at.x + at.w / 2)}
@@ -271,7 +271,7 @@ function describe(box: Box, data: Answer): string {
   if (box.f < 0) return `${box.label} made by ${nameOf(box.maker!)}, ${share(box.total)}`;
   const waits = isWaiting(box, data) ? ", mostly waiting" : "";
   const below = { "": "", closed: ", closed", some: `, ${box.more} callees not shown`, all: "" }[box.state];
-  return `${nameOf(box.f)}, total ${share(box.total)}, own ${share(box.own)}, ${atLeast(count(box.calls), box.least)} calls${waits}${below}`;
+  return `${nameOf(box.f)}, total ${share(box.total)}, self ${share(box.self)}, ${atLeast(count(box.calls), box.least)} calls${waits}${below}`;
 }
 
 function canOpen(state: State, box: Box): boolean {
@@ -357,12 +357,12 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
           </span>
           {box.f >= 0 && (
             <span>
-              own {share(box.own)} · {unit(box.own)}
-              {plusMinus(box.error, unit)}
+              self {share(box.self)} · {unit(box.self)}
+              {plusMinus(box.self_error, unit)}
               {box.hidden > 0 && `, ${share(box.hidden)} of functions not shown`}
             </span>
           )}
-          {box.waited > 0 && <span>waited {time(box.waited)}</span>}
+          {box.waiting > 0 && <span>waiting {time(box.waiting)}</span>}
           {box.f >= 0 && <span>{atLeast(count(box.calls), box.least)} calls</span>}
           {box.rec > 0 && <span>recursion {count(box.rec)} deep</span>}
           {box.more > 0 && <span class="muted">{count(box.more)} callees not shown</span>}
@@ -437,7 +437,7 @@ function Legend({ data }: { data: Answer | null }) {
       ) : (
         <>
           <span class="scale">
-            own share <i class="ramp heat" />
+            self share <i class="ramp heat" />
           </span>
           {metricOf(state) === null && (
             <span class="scale">

@@ -1,6 +1,6 @@
 // The whole program in a few figures.
 import type { ComponentChildren } from "preact";
-import type { Summary as Answer } from "../answers";
+import type { SelfTotal, Summary as Answer } from "../answers";
 import { figure, functionNamed, isWeighed, meta, metricOf, question, useAnswer, weighedPart } from "../api";
 import { By } from "../by";
 import { Failure, Tile } from "../controls";
@@ -9,21 +9,24 @@ import { FunctionLink } from "../inspector";
 import { useStore } from "../store";
 import { Bar } from "../table";
 
+const selfOf = (row: SelfTotal) => row.self_ns ?? row.self ?? 0;
+const totalOf = (row: SelfTotal) => row.total_ns ?? row.total ?? 0;
+
 export function Summary() {
   const state = useStore();
   const { data, error } = useAnswer<Answer>(question("summary", weighedPart(state)));
   if (error) return <Failure text={error} />;
   if (!data) return <div class="blank" />;
-  const whole = Math.max(1, data.time);
+  const whole = Math.max(1, data.time_ns ?? data.whole ?? 1);
   const metric = metricOf(state);
   const weighed = isWeighed();
   return (
     <div class="summary scroll">
       <By question={(metric) => question("summary", weighedPart({ ...state, metric }))} />
       <div class="tiles">
-        {weighed && <Tile name={metric ? `${metric.name} of all threads` : "Time of all threads"} value={figure(data.time)} note={`in ${time(data.duration)}`} />}
-        {meta.timed && !metric && <Tile name="Waited" value={time(data.waited)} note={meta.elapsed ? "off the processor" : "in functions that wait by nature"} />}
-        <Tile name="Calls" value={atLeast(count(data.calls), data.calls_at_least)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration / 1e9))} a second`} />
+        {weighed && <Tile name={metric ? `${metric.name} of all threads` : "Time of all threads"} value={figure(whole)} note={`in ${time(data.duration_ns)}`} />}
+        {meta.timed && !metric && <Tile name="Waiting" value={time(data.waiting_ns ?? 0)} note={meta.wall ? "off the processor" : "in functions that wait by nature"} />}
+        <Tile name="Calls" value={atLeast(count(data.calls), data.calls_at_least)} note={data.folded_calls ? `${count(data.folded_calls)} folded` : `${count(data.calls / Math.max(1e-9, data.duration_ns / 1e9))} a second`} />
         <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
         <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
         <Tile name="Graph" value={`${count(data.nodes)} nodes`} note={`${count(data.edges)} edges${data.made ? `, ${count(data.made)} of them make threads` : ""}`} />
@@ -36,8 +39,8 @@ export function Summary() {
             <div class="line" data-f={row.function}>
               <FunctionLink f={row.function} />
               <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
-              {weighed && <span class="calls">{figure(row.base)}</span>}
-              {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+              {weighed && <span class="calls">{figure(selfOf(row))}</span>}
+              {weighed && <Bar share={selfOf(row) / whole} text={percent(selfOf(row) / whole)} kind="self" />}
             </div>
           ))}
         </Section>
@@ -48,7 +51,7 @@ export function Summary() {
                 <Name name={row.caller} /> → <Name name={row.callee} />
               </span>
               <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
-              {weighed && <Bar share={row.cum / whole} text={percent(row.cum / whole)} kind="cum" />}
+              {weighed && <Bar share={totalOf(row) / whole} text={percent(totalOf(row) / whole)} kind="total" />}
             </div>
           ))}
         </Section>
@@ -58,7 +61,7 @@ export function Summary() {
               <span class="name">{row.name}</span>
               <span class="calls">{count(row.functions_seen)} functions</span>
               <span class="calls">{atLeast(count(row.calls), row.calls_at_least)}×</span>
-              {weighed && <Bar share={row.base / whole} text={percent(row.base / whole)} kind="base" />}
+              {weighed && <Bar share={selfOf(row) / whole} text={percent(selfOf(row) / whole)} kind="self" />}
             </div>
           ))}
         </Section>
@@ -77,8 +80,8 @@ export function Summary() {
                 <span class="name">
                   <Name name={row.name} />
                 </span>
-                <span class="calls">{time(row.time)}</span>
-                <Bar share={row.time / Math.max(1, data.waited)} text={percent(row.time / Math.max(1, data.waited))} kind="wait" />
+                <span class="calls">{time(row.time_ns)}</span>
+                <Bar share={row.time_ns / Math.max(1, data.waiting_ns ?? 0)} text={percent(row.time_ns / Math.max(1, data.waiting_ns ?? 0))} kind="wait" />
               </div>
             ))}
           </Section>

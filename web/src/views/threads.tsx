@@ -1,4 +1,4 @@
-// Threads: who made whom, when they lived, how much they worked and waited. The chosen ones are all that other views show.
+// Threads: who made whom, when they lived, how long they ran on a processor and waited. The chosen ones are all that other views show.
 import { useMemo, useState } from "preact/hooks";
 import type { ThreadRow, Threads as Answer } from "../answers";
 import { figure, isFile, isWeighed, meta, metricOf, nameOf, useAnswer } from "../api";
@@ -18,7 +18,7 @@ export function Threads() {
   const chosen = new Set(state.threads);
   const duration = Math.max(1, data?.duration ?? 1);
   const metric = metricOf(state);
-  const own = (row: ThreadRow) => (metric ? (row.metrics?.[metric.name] ?? 0) : row.base);
+  const own = (row: ThreadRow) => (metric ? (row.metrics?.[metric.name] ?? 0) : row.self);
   const most = Math.max(1, ...(data?.threads ?? []).map(own));
   const toggle = (row: ThreadRow) => {
     const next = new Set(chosen);
@@ -64,8 +64,8 @@ export function Threads() {
         const left = (row.start / duration) * 100;
         const width = Math.max(0.4, ((Math.max(row.end, row.start) - row.start) / duration) * 100);
         const lived = Math.max(1, row.end - row.start) * (1 + row.others);
-        const waited = Math.min(1, row.waited / lived);
-        const worked = Math.min(1 - waited, (data!.waits_measured ? row.base : row.base - row.waited) / lived);
+        const waited = Math.min(1, row.waiting / lived);
+        const worked = Math.min(1 - waited, (data!.waits_measured ? row.self : row.self - row.waiting) / lived);
         return (
           <span class="life" title={`${time(row.start)} to ${time(row.end)}`}>
             <span class="span" style={{ left: `${left}%`, width: `${width}%` }}>
@@ -79,8 +79,8 @@ export function Threads() {
     ...(metric ? [{ id: "metric", title: metric.name, width: "104px", right: true, cell: (row: ThreadRow) => figure(own(row)) }] : []),
     ...(meta.timed && !metric
       ? [
-          { id: "base", title: "Worked", width: "84px", right: true, cell: (row: ThreadRow) => time(data!.waits_measured ? row.base : Math.max(0, row.base - row.waited)) },
-          { id: "waited", title: "Waited", width: "84px", right: true, cell: (row: ThreadRow) => time(row.waited) },
+          { id: "self", title: "Self", width: "84px", right: true, cell: (row: ThreadRow) => time(data!.waits_measured ? row.self : Math.max(0, row.self - row.waiting)) },
+          { id: "waiting", title: "Waiting", width: "84px", right: true, cell: (row: ThreadRow) => time(row.waiting) },
         ]
       : []),
     { id: "calls", title: "Calls", width: "104px", right: true, cell: (row) => <Calls calls={row.calls} bound={data?.at_least} /> },
@@ -101,7 +101,7 @@ export function Threads() {
           This and those it made
         </button>
         <span class="scale">
-          <i class="swatch work" /> worked <i class="swatch wait" /> waited
+          <i class="swatch work" /> on a processor <i class="swatch wait" /> waiting
         </span>
         {isFile && <span class="muted">Threads are chosen in 'thalweg serve'.</span>}
       </div>

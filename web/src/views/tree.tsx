@@ -1,7 +1,7 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ask, figure, figureName, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
-import { FOLDED, LOOKED, type TreeRows } from "../answers";
+import { FOLDED, SAMPLED, type TreeRows } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, matcher, percent } from "../format";
@@ -16,11 +16,11 @@ interface Node {
   rl: number;
   calls: number;
   least: boolean;
-  base: number;
-  cum: number;
+  self: number;
+  total: number;
   weight: number;
   folded: boolean;
-  looked: boolean;
+  sampled: boolean;
   parent: Node | null;
   children: Node[];
   /** How many it has, whether they were sent or not. */
@@ -126,14 +126,14 @@ export function Tree() {
   const columns: Column<Node>[] = [
     { id: "level", title: "Level", width: "50px", right: true, cell: (n) => n.level },
     { id: "rl", title: "RL", hint: "Recursion level", width: "40px", right: true, cell: (n) => n.rl || "" },
-    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => (n.calls || !n.looked ? <Calls calls={n.calls} bound={n.least} /> : "–") },
+    { id: "calls", title: "Calls", width: "100px", right: true, cell: (n) => (n.calls || !n.sampled ? <Calls calls={n.calls} bound={n.least} /> : "–") },
     ...(isWeighed()
       ? [
-          { id: "base", title: "Base", hint: `Own ${figureName()}`, width: "84px", right: true, cell: (n: Node) => figure(n.base) },
-          { id: "cum", title: "Cum", hint: `${figureName()} with all below`, width: "84px", right: true, cell: (n: Node) => figure(n.cum) },
+          { id: "self", title: "Self", hint: `${figureName()} without all below`, width: "84px", right: true, cell: (n: Node) => figure(n.self) },
+          { id: "total", title: "Total", hint: `${figureName()} with all below`, width: "84px", right: true, cell: (n: Node) => figure(n.total) },
         ]
       : []),
-    { id: "share", title: "Share", width: "86px", right: true, cell: (n) => <Bar share={n.weight / whole} text={percent(n.weight / whole)} kind="cum" /> },
+    { id: "share", title: "Share", width: "86px", right: true, cell: (n) => <Bar share={n.weight / whole} text={percent(n.weight / whole)} kind="total" /> },
     {
       id: "name",
       title: "Name",
@@ -157,7 +157,7 @@ export function Tree() {
           )}
           <span class={match?.(nameOf(n.f)) ? "found" : ""}>{nameOf(n.f)}</span>
           {n.folded && <span class="muted"> (context not kept)</span>}
-          {n.looked && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from looks at the stack"> (looks)</span>}
+          {n.sampled && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from samples"> (sampled)</span>}
         </span>
       ),
     },
@@ -216,11 +216,11 @@ function grow(data: TreeRows, above: Node | null): Node[] {
       rl: data.recursion[i],
       calls: data.calls[i],
       least: data.at_least?.[i] === 1,
-      base: data.base[i],
-      cum: data.cum[i],
+      self: data.self[i],
+      total: data.total[i],
       weight: data.weight[i],
       folded: (data.flags[i] & FOLDED) !== 0,
-      looked: (data.flags[i] & LOOKED) !== 0,
+      sampled: (data.flags[i] & SAMPLED) !== 0,
       parent,
       children: [],
       all: data.children[i],

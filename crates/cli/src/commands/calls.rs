@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// Only calls for which this holds: 'duration > 5ms and sql =~ ^select' (duration, self, waited, function, module, thread, rule, end,
+    /// Only calls for which this holds: 'duration > 5ms and sql =~ ^select' (duration, self, waiting, function, module, thread, rule, end,
     /// pid, tid, request, and the names of values)
     #[arg(long = "where", value_name = "EXPR")]
     pub condition: Option<String>,

@@ -83,6 +83,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         filter.keeps_function(&name.function, None) && filter.keeps_module(&name.module)
     };
     let sides = Sides {
+        weighed_by: args.by,
         timed,
         before: before.len(),
         after: after.len(),

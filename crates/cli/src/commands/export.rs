@@ -63,6 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => args.input.read_with_sites()?,
         false => args.input.read()?,
     };
+    refuse_by(args.format, &profile)?;
     let profile = prune(profile, &args.prune.thresholds());
     check(args.format, &profile)?;
     match named(args.output) {
@@ -88,6 +89,18 @@ impl Format {
     fn is_binary(self) -> bool {
         matches!(self, Format::Pprof | Format::Parquet | Format::Otlp)
     }
+}
+
+/// Formats that hold every metric name theirs: none stands in the place of time.
+fn refuse_by(format: Format, profile: &Profile) -> anyhow::Result<()> {
+    let holds_all = matches!(format, Format::Json | Format::Csv | Format::Parquet);
+    if let Some(metric) = profile.meta.weighed_by.filter(|_| holds_all) {
+        bail!(
+            "json, csv and parquet hold every metric of the profile: leave out '--by {}'",
+            metric.name()
+        );
+    }
+    Ok(())
 }
 
 /// Refuses, before anything is written, what the format cannot hold.

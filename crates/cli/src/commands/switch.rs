@@ -19,7 +19,7 @@ use crate::report::count;
 
 /// Switch the probes of functions of an attached process: off, counting, timing one call in some, or all
 ///
-/// Names are matched as with -F. What comes last on this page wins: --off, then --count, --sample, --time. Without any of
+/// Names are matched as with -F. What comes last on this page wins: --off, then --count, --time-some, --time. Without any of
 /// them, what is not timed is listed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -34,9 +34,9 @@ pub struct Args {
     #[arg(long, value_name = "REGEX")]
     pub count: Vec<String>,
 
-    /// Count calls of matching functions and time one in about sixty
+    /// Count calls of matching functions and time about one in 64, by chance
     #[arg(long, value_name = "REGEX")]
-    pub sample: Vec<String>,
+    pub time_some: Vec<String>,
 
     /// Count and time every call of matching functions
     #[arg(long, value_name = "REGEX")]
@@ -60,7 +60,7 @@ pub fn state_named(name: &str) -> Option<State> {
 pub fn name_of(state: State) -> &'static str {
     match state {
         State::Timed => "timed",
-        State::Sampled => "sampled",
+        State::Sampled => "timed 1 in 64",
         State::Counted => "counted",
         State::Off => "off",
     }
@@ -97,7 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let orders = [
         (&args.off, State::Off),
         (&args.count, State::Counted),
-        (&args.sample, State::Sampled),
+        (&args.time_some, State::Sampled),
         (&args.time, State::Timed),
     ];
     let orders: Vec<Order> = orders

@@ -207,7 +207,7 @@ impl List {
             "at" => Box::new(|i| at(i).entry_ns),
             "total" => Box::new(|i| at(i).total_ns()),
             "self" => Box::new(|i| at(i).self_ns),
-            "waited" => Box::new(|i| at(i).waited_ns),
+            "waiting" => Box::new(|i| at(i).waited_ns),
             "within" => Box::new(|i| within[i as usize].into()),
             "request" => Box::new(|i| at(i).request),
             "end" => Box::new(|i| at(i).end as u64),
@@ -303,7 +303,7 @@ struct Row<'a> {
     total: u64,
     #[serde(rename = "self")]
     own: u64,
-    waited: u64,
+    waiting: u64,
     end: &'static str,
     within: u32,
     /// `sql="select 7"  -> ret=-7`
@@ -352,7 +352,7 @@ fn row<'a>(calls: &Calls<'a>, index: u32, list: &List) -> Row<'a> {
         at: call.entry_ns,
         total: call.total_ns(),
         own: call.self_ns,
-        waited: call.waited_ns,
+        waiting: call.waited_ns,
         end: call.end.word(),
         within: list.within[index as usize],
         values,
@@ -481,7 +481,7 @@ struct Branch<'a> {
     total: u64,
     #[serde(rename = "self")]
     own: u64,
-    waited: u64,
+    waiting: u64,
     end: &'static str,
     values: Vec<Value<'a>>,
 }
@@ -566,7 +566,7 @@ fn branch<'a>(calls: &Calls<'a>, index: usize, parent: Option<usize>, level: u32
         at: call.entry_ns,
         total: call.total_ns(),
         own: call.self_ns,
-        waited: call.waited_ns,
+        waiting: call.waited_ns,
         end: call.end.word(),
         values: values.collect(),
     }

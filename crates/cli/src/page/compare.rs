@@ -9,7 +9,8 @@ use thalweg_model::Profile;
 #[derive(Serialize)]
 pub struct Changes<'a> {
     calls: [f64; 2],
-    base: [f64; 2],
+    #[serde(rename = "self")]
+    own: [f64; 2],
     rows: Vec<Row<'a>>,
 }
 
@@ -21,15 +22,16 @@ struct Row<'a> {
     module: &'a str,
     /// Before and after.
     calls: [f64; 2],
-    base: [f64; 2],
-    cum: [f64; 2],
-    /// How far off the differences of base and cum may be.
-    base_error: f64,
-    cum_error: f64,
+    #[serde(rename = "self")]
+    own: [f64; 2],
+    total: [f64; 2],
+    /// How far off the differences of self and total may be.
+    self_error: f64,
+    total_error: f64,
     /// Whether the difference is a change: more than the errors, and not of lower bounds.
     calls_changed: bool,
-    base_changed: bool,
-    cum_changed: bool,
+    self_changed: bool,
+    total_changed: bool,
     /// Before and after, where there may have been more calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls_at_least: Option<[bool; 2]>,
@@ -46,7 +48,7 @@ pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
     let both = |delta: &Delta| [delta.before, delta.after];
     Changes {
         calls: both(&diff.whole.calls),
-        base: both(&diff.whole.base),
+        own: both(&diff.whole.base),
         rows: diff
             .functions
             .iter()
@@ -58,13 +60,13 @@ pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
                     name: &name.function,
                     module: &name.module,
                     calls: both(&row.change.calls),
-                    base: both(&row.change.base),
-                    cum: both(&row.change.cum),
-                    base_error: row.change.base.limit(),
-                    cum_error: row.change.cum.limit(),
+                    own: both(&row.change.base),
+                    total: both(&row.change.cum),
+                    self_error: row.change.base.limit(),
+                    total_error: row.change.cum.limit(),
                     calls_changed: row.change.calls.is_real(),
-                    base_changed: row.change.base.is_real(),
-                    cum_changed: row.change.cum.is_real(),
+                    self_changed: row.change.base.is_real(),
+                    total_changed: row.change.cum.is_real(),
                     calls_at_least: Some(row.change.calls.at_least)
                         .filter(|bounds| bounds.contains(&true)),
                 }

@@ -16,7 +16,7 @@ use crate::report::state_of_row;
 #[derive(Serialize, Default)]
 pub struct Functions<'a> {
     modules: Vec<&'a str>,
-    /// Waiting was measured, and is no part of base and cum.
+    /// Waiting was measured, and is no part of self and total.
     waits_measured: bool,
     time: u64,
     calls_in_all: u64,
@@ -27,16 +27,17 @@ pub struct Functions<'a> {
     /// 1 where there may have been more calls; where any is so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     at_least: Vec<u8>,
-    base: Vec<u64>,
-    cum: Vec<u64>,
-    /// How far off base and cum may be, where any is.
+    #[serde(rename = "self")]
+    own: Vec<u64>,
+    total: Vec<u64>,
+    /// How far off self and total may be, where any is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    error: Vec<u64>,
+    self_error: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    cum_error: Vec<u64>,
+    total_error: Vec<u64>,
     min: Vec<u64>,
     max: Vec<u64>,
-    waited: Vec<u64>,
+    waiting: Vec<u64>,
     threads: Vec<u32>,
     contexts: Vec<u64>,
     recursion: Vec<u32>,
@@ -47,14 +48,14 @@ pub struct Functions<'a> {
     /// What the probes did, where they were or can be switched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     state: Vec<String>,
-    /// Looks that found each while its calls were not counted, where there were any.
+    /// Samples that found each while its calls were not counted, where there were any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    looks: Vec<u64>,
+    samples: Vec<u64>,
     /// Per second, of a live process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rate_calls: Vec<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    rate_base: Vec<f64>,
+    rate_self: Vec<f64>,
 }
 
 pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
@@ -78,18 +79,18 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         table.name.push(&function.name);
         table.module.push(function.module);
         table.calls.push(row.calls);
-        table.base.push(row.base);
-        table.cum.push(row.cum);
+        table.own.push(row.base);
+        table.total.push(row.cum);
         if bounds.any() {
             table.at_least.push(bounds.function(row.function).into());
         }
         if has_errors {
-            table.error.push(row.error);
-            table.cum_error.push(row.cum_error);
+            table.self_error.push(row.error);
+            table.total_error.push(row.cum_error);
         }
         table.min.push(row.min);
         table.max.push(row.max);
-        table.waited.push(waits[row.function as usize]);
+        table.waiting.push(waits[row.function as usize]);
         table.threads.push(row.threads);
         table.contexts.push(row.contexts);
         table.recursion.push(row.recursion);
@@ -102,13 +103,13 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
             table.state.push(state_of_row(profile, row));
         }
         if !profile.looked.is_empty() {
-            table.looks.push(row.looks);
+            table.samples.push(row.looks);
         }
         if let Some(reading) = live {
             let rates = reading.rates.get(row.function as usize).copied();
-            let [calls, base, _] = rates.unwrap_or_default();
+            let [calls, own, _] = rates.unwrap_or_default();
             table.rate_calls.push(calls);
-            table.rate_base.push(base);
+            table.rate_self.push(own);
         }
     }
     table
@@ -148,18 +149,19 @@ pub struct OneFunction<'a> {
     line: u32,
     calls: u64,
     at_least: bool,
-    base: u64,
-    cum: u64,
-    error: u64,
-    cum_error: u64,
+    #[serde(rename = "self")]
+    own: u64,
+    total: u64,
+    self_error: u64,
+    total_error: u64,
     min: u64,
     max: u64,
-    waited: u64,
+    waiting: u64,
     recursion: u32,
     unwound: u64,
     contexts: u64,
     folded_calls: u64,
-    looks: u64,
+    samples: u64,
     on_stack_at_attach: bool,
     parents: Vec<ArcOf>,
     children: Vec<ArcOf>,
@@ -178,8 +180,9 @@ struct ArcOf {
     calls: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     at_least: bool,
-    base: u64,
-    cum: u64,
+    #[serde(rename = "self")]
+    own: u64,
+    total: u64,
 }
 
 impl ArcOf {
@@ -192,8 +195,8 @@ impl ArcOf {
             unknown: arc.other == Caller::Unknown,
             calls: arc.calls,
             at_least,
-            base: arc.base,
-            cum: arc.cum,
+            own: arc.base,
+            total: arc.cum,
         }
     }
 }
@@ -206,8 +209,9 @@ struct ShareOf<'a> {
     tid: u32,
     name: &'a str,
     calls: u64,
-    base: u64,
-    cum: u64,
+    #[serde(rename = "self")]
+    own: u64,
+    total: u64,
     contexts: u64,
 }
 
@@ -239,18 +243,18 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         line: data.line,
         calls: own.calls,
         at_least: bounds.function(function),
-        base: own.base,
-        cum: own.cum,
-        error: own.error,
-        cum_error: own.cum_error,
+        own: own.base,
+        total: own.cum,
+        self_error: own.error,
+        total_error: own.cum_error,
         min: own.min,
         max: own.max,
-        waited: cut.waits().0[function as usize],
+        waiting: cut.waits().0[function as usize],
         recursion: own.recursion,
         unwound: own.unwound,
         contexts: own.contexts,
         folded_calls: own.folded_calls,
-        looks: own.looks,
+        samples: own.looks,
         on_stack_at_attach: own.on_stack_at_attach,
         parents: stanza
             .parents
@@ -277,8 +281,8 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
                 tid: share.tid,
                 name: names[share.thread.0 as usize],
                 calls: share.calls,
-                base: share.base,
-                cum: share.cum,
+                own: share.base,
+                total: share.cum,
                 contexts: share.contexts,
             })
             .collect(),
@@ -308,8 +312,9 @@ struct ThreadOf<'a> {
     start: u64,
     end: u64,
     calls: u64,
-    base: u64,
-    waited: u64,
+    #[serde(rename = "self")]
+    own: u64,
+    waiting: u64,
     contexts: usize,
     others: u64,
     /// What its functions did, by the names of the metrics.
@@ -339,8 +344,8 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
                 start: thread.start_ns,
                 end: thread.end_ns,
                 calls: sum(&mut thread.nodes.iter().map(|node| node.calls)),
-                base: sum(&mut thread.nodes.iter().map(|node| node.base)),
-                waited: sum(&mut waited[number as usize].iter().copied()),
+                own: sum(&mut thread.nodes.iter().map(|node| node.base)),
+                waiting: sum(&mut waited[number as usize].iter().copied()),
                 contexts: thread.nodes.len(),
                 others: thread.others,
                 metrics: metrics

@@ -60,7 +60,7 @@ pub struct Subject {
 pub struct Reading {
     pub pid: u32,
     pub number: u64,
-    /// Calls, base and cum per second of each function since the reading before.
+    /// Calls, self and total per second of each function since the reading before.
     pub rates: Vec<[f64; 3]>,
     pub ended: bool,
 }
@@ -211,7 +211,7 @@ impl Subject {
             origin: &'a str,
             command: String,
             timed: bool,
-            elapsed: bool,
+            wall: bool,
             attached: bool,
             duration: u64,
             calls: u64,
@@ -252,7 +252,7 @@ impl Subject {
             origin: &self.origin,
             command: report::command_line(&profile.meta.command),
             timed: profile.meta.timed,
-            elapsed: all.waits().1,
+            wall: all.waits().1,
             attached: profile.meta.attached,
             duration: profile.meta.duration_ns,
             calls: figures.calls,

@@ -124,7 +124,7 @@ impl Question {
     pub fn weight(&self, profile: &Profile) -> Weight {
         match self.text("metric") {
             Some("calls") => Weight::Calls,
-            Some("elapsed") => Weight::Elapsed,
+            Some("wall") => Weight::Elapsed,
             _ if profile.meta.timed => Weight::Time,
             _ => Weight::Calls,
         }
@@ -134,13 +134,13 @@ impl Question {
     pub fn metric(&self, profile: &Profile) -> Result<Option<Metric>, Refusal> {
         let Some(name) = self
             .text("metric")
-            .filter(|name| !["calls", "elapsed"].contains(name))
+            .filter(|name| !["calls", "wall"].contains(name))
         else {
             return Ok(None);
         };
         let known = Metric::named(name).filter(|metric| profile.meta.metrics.contains(metric));
         known.map(Some).ok_or_else(|| {
-            Refusal::question("'metric' is calls, elapsed, or one that the profile has")
+            Refusal::question("'metric' is calls, wall, or one that the profile has")
         })
     }
 }

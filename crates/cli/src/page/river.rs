@@ -58,17 +58,18 @@ struct BoxOf {
     w: f64,
     h: f64,
     calls: u64,
+    #[serde(rename = "self")]
     own: u64,
     total: u64,
     hidden: u64,
-    /// How far off own and total may be, as for the function in all, and whether there may have been more calls.
+    /// How far off self and total may be, as for the function in all, and whether there may have been more calls.
     #[serde(skip_serializing_if = "is_zero")]
-    error: u64,
+    self_error: u64,
     #[serde(skip_serializing_if = "is_zero")]
     total_error: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     least: bool,
-    waited: u64,
+    waiting: u64,
     rec: u32,
     threads: u64,
     maker: Option<u32>,
@@ -261,10 +262,10 @@ fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice, known: &Kno
         own: bank.own,
         total: bank.total,
         hidden: bank.hidden,
-        error,
+        self_error: error,
         total_error,
         least: bank.function.is_some_and(|f| known.bounds.function(f)),
-        waited: bank.waited,
+        waiting: bank.waited,
         rec: bank.recursion,
         threads: bank.threads,
         maker: bank.maker,

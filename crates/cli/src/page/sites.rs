@@ -28,7 +28,7 @@ pub struct Row<'a> {
     indirect: bool,
     tail: bool,
     calls: u64,
-    cum: u64,
+    total: u64,
 }
 
 impl CallSites {
@@ -73,11 +73,11 @@ impl CallSites {
                     indirect: site.is_some_and(|site| site.target == Target::Indirect),
                     tail: site.is_some_and(|site| site.jump),
                     calls,
-                    cum,
+                    total: cum,
                 }
             })
             .collect();
-        rows.sort_by_key(|row| std::cmp::Reverse((row.calls, row.cum)));
+        rows.sort_by_key(|row| std::cmp::Reverse((row.calls, row.total)));
         rows
     }
 }

@@ -85,7 +85,7 @@ fn the_filter_collapses_and_the_three_states_override_it() {
         let found = boxes.iter().find(|b| b["f"] == f).unwrap();
         (
             found["state"].as_str().unwrap().to_string(),
-            found["own"].as_u64().unwrap(),
+            found["self"].as_u64().unwrap(),
         )
     };
     let filtered = ask(&subject, "river?brief=0&cut=1");
@@ -108,7 +108,7 @@ fn a_virtual_root_is_the_whole_of_every_answer() {
     assert_eq!(functions["time"], 590);
     assert_eq!(functions["function"], serde_json::json!([1, 2]));
     assert_eq!(ask(&subject, "tree?root=1")["whole"], 590);
-    assert_eq!(ask(&subject, "function?f=2&root=1")["cum"], 390);
+    assert_eq!(ask(&subject, "function?f=2&root=1")["total"], 390);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn an_empty_profile_and_absurd_figures_have_answers() {
             "tree?metric=calls",
             "threads",
             "summary",
-            "river?metric=elapsed",
+            "river?metric=wall",
         ] {
             ask(&subject, question);
         }
@@ -293,8 +293,8 @@ fn a_metric_stands_in_the_place_of_time() {
     thread.metrics.set(4, Metric::AllocBytes, 30);
     let subject = Subject::new(profile, String::new());
     let functions = ask(&subject, "functions?metric=alloc.bytes");
-    assert_eq!(functions["base"], serde_json::json!([0, 0, 100, 0, 0]));
-    assert_eq!(functions["cum"], serde_json::json!([100, 70, 100, 0, 0]));
+    assert_eq!(functions["self"], serde_json::json!([0, 0, 100, 0, 0]));
+    assert_eq!(functions["total"], serde_json::json!([100, 70, 100, 0, 0]));
     assert_eq!(ask(&subject, "functions")["metrics"]["alloc.bytes"][2], 100);
     assert_eq!(ask(&subject, "river?metric=alloc.bytes")["whole"], 100);
     assert_eq!(ask(&subject, "tree?metric=alloc.bytes")["whole"], 100);

@@ -28,9 +28,10 @@ pub struct Rows {
     /// 1 where there may have been more calls; where any is so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     at_least: Vec<u8>,
-    base: Vec<u64>,
-    cum: Vec<u64>,
-    elapsed: Vec<u64>,
+    #[serde(rename = "self")]
+    own: Vec<u64>,
+    total: Vec<u64>,
+    wall: Vec<u64>,
     recursion: Vec<u32>,
     /// How many children the context has, among the rows or not.
     children: Vec<usize>,
@@ -98,9 +99,9 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         if let Some(bounds) = &bounds {
             rows.at_least.push(bounds[index as usize].into());
         }
-        rows.base.push(node.base);
-        rows.cum.push(node.cum);
-        rows.elapsed.push(node.elapsed);
+        rows.own.push(node.base);
+        rows.total.push(node.cum);
+        rows.wall.push(node.elapsed);
         rows.recursion.push(node.recursion);
         rows.children.push(tree.children(index).len());
         rows.flags

@@ -202,8 +202,8 @@ pub fn print_arcs_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
-        cum: u64,
+        self_ns: u64,
+        total_ns: u64,
         parents: Vec<ArcOf<'a>>,
         children: Vec<ArcOf<'a>>,
         not_in_callees: u64,
@@ -218,8 +218,8 @@ pub fn print_arcs_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
-        cum: u64,
+        self_ns: u64,
+        total_ns: u64,
     }
     let bounds = Bounds::of(profile);
     let arc_of = |arc: &Arc, calls_at_least: bool| {
@@ -233,8 +233,8 @@ pub fn print_arcs_json(
             site: SiteOf::of(profile, arc.site),
             calls: arc.calls,
             calls_at_least,
-            base: arc.base,
-            cum: arc.cum,
+            self_ns: arc.base,
+            total_ns: arc.cum,
         }
     };
     let chosen = choose(profile, selection);
@@ -243,8 +243,8 @@ pub fn print_arcs_json(
         name: name(profile, stanza.own.function),
         calls: stanza.own.calls,
         calls_at_least: bounds.function(stanza.own.function),
-        base: stanza.own.base,
-        cum: stanza.own.cum,
+        self_ns: stanza.own.base,
+        total_ns: stanza.own.cum,
         parents: stanza
             .parents
             .iter()
@@ -258,6 +258,7 @@ pub fn print_arcs_json(
         not_in_callees: unknown_callees(stanza).unwrap_or(0),
     });
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.arcs/1",

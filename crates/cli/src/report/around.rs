@@ -127,6 +127,7 @@ pub fn print_around_json(
             not_shown: NotShown::of(rows.left_out),
         });
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: match direction {

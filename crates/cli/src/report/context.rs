@@ -173,8 +173,8 @@ pub fn print_context_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
-        cum: u64,
+        self_ns: u64,
+        total_ns: u64,
         contexts: u64,
     }
     let bounds = Bounds::of(profile);
@@ -192,8 +192,8 @@ pub fn print_context_json(
             tid: share.tid,
             calls: share.calls,
             calls_at_least: wanted.is_bound(&bounds),
-            base: share.base,
-            cum: share.cum,
+            self_ns: share.base,
+            total_ns: share.cum,
             contexts: share.contexts,
         });
         ContextOf {
@@ -204,6 +204,7 @@ pub fn print_context_json(
         }
     });
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.context/1",

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use thalweg_analysis::{Change, Delta, Diff};
+use thalweg_model::Metric;
 
 use super::json::finish;
 use super::style::{Paint, Style};
@@ -13,6 +14,8 @@ use super::text::{at_least, count, counted, printable, signed_count, signed_time
 
 /// What is compared, and which rows are wanted.
 pub struct Sides<'a> {
+    /// The metric in the place of time.
+    pub weighed_by: Option<Metric>,
     pub diff: &'a Diff,
     pub timed: bool,
     pub before: usize,
@@ -307,7 +310,7 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         runs_before: usize,
         runs_after: usize,
         calls: DeltaOf,
-        base: DeltaOf,
+        self_ns: DeltaOf,
         rows: Vec<RowOf<'a>>,
         not_shown: NotShown,
     }
@@ -320,8 +323,7 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         /// How far off the difference may be by the errors of both sides.
         #[serde(skip_serializing_if = "is_nothing")]
         error: f64,
-        real: bool,
-        /// The same as `real`: more than noise and errors, and not of lower bounds.
+        /// More than noise and errors, and not of lower bounds.
         significant: bool,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         before_at_least: bool,
@@ -335,9 +337,9 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         #[serde(skip_serializing_if = "Option::is_none")]
         path: Option<Vec<&'a str>>,
         calls: DeltaOf,
-        base: DeltaOf,
-        cum: DeltaOf,
-        /// Whether calls or own time changed more than that.
+        self_ns: DeltaOf,
+        total_ns: DeltaOf,
+        /// Whether calls or self changed more than that.
         significant: bool,
     }
     #[derive(Serialize)]
@@ -352,7 +354,6 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
         change: delta.change(),
         noise: delta.noise,
         error: delta.error,
-        real: delta.is_real(),
         significant: delta.is_real(),
         before_at_least: delta.at_least[0],
         after_at_least: delta.at_least[1],
@@ -361,6 +362,7 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
     let contexts = &sides.diff.contexts;
     let rows = sides.rows();
     finish(
+        sides.weighed_by,
         out,
         &Report {
             schema: match sides.contexts {
@@ -371,7 +373,7 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
             runs_before: sides.before,
             runs_after: sides.after,
             calls: of(&sides.diff.whole.calls),
-            base: of(&sides.diff.whole.base),
+            self_ns: of(&sides.diff.whole.base),
             rows: rows
                 .shown
                 .iter()
@@ -392,8 +394,8 @@ pub fn print_diff_json(sides: &Sides, out: &mut impl Write) -> io::Result<()> {
                         path
                     }),
                     calls: of(&row.change.calls),
-                    base: of(&row.change.base),
-                    cum: of(&row.change.cum),
+                    self_ns: of(&row.change.base),
+                    total_ns: of(&row.change.cum),
                     significant: sides.is_real(&row.change),
                 })
                 .collect(),

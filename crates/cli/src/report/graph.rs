@@ -145,7 +145,7 @@ pub fn print_graph_json(
     struct Report {
         schema: &'static str,
         timed: bool,
-        time: u64,
+        time_ns: u64,
         calls: u64,
         nodes: Vec<NodeOf>,
         edges: Vec<EdgeOf>,
@@ -157,8 +157,8 @@ pub fn print_graph_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
-        cum: u64,
+        self_ns: u64,
+        total_ns: u64,
     }
     #[derive(Serialize)]
     struct EdgeOf {
@@ -169,17 +169,18 @@ pub fn print_graph_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        cum: u64,
+        total_ns: u64,
     }
     let bounds = Bounds::of(profile);
     let nodes = ordered(&graph.nodes, |node| (node.cum, node.calls), selection.limit);
     let edges = ordered(&graph.edges, |edge| (edge.cum, edge.calls), selection.limit);
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.graph/1",
             timed: profile.meta.timed,
-            time: graph.time,
+            time_ns: graph.time,
             calls: graph.calls,
             nodes: nodes
                 .into_iter()
@@ -188,8 +189,8 @@ pub fn print_graph_json(
                     name: name(profile, node),
                     calls: node.calls,
                     calls_at_least: bounds.function(node.function),
-                    base: node.base,
-                    cum: node.cum,
+                    self_ns: node.base,
+                    total_ns: node.cum,
                 })
                 .collect(),
             edges: edges
@@ -205,7 +206,7 @@ pub fn print_graph_json(
                     },
                     calls: edge.calls,
                     calls_at_least: is_bound(&bounds, graph, edge),
-                    cum: edge.cum,
+                    total_ns: edge.cum,
                 })
                 .collect(),
         },

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use thalweg_analysis::{Bounds, Caller, Edge, FunctionTotals, edges, hottest_path, summary};
 use thalweg_formats::json::{Counting, Named, Sampling, Stopped};
-use thalweg_model::{NodeFlags, Profile, SiteId, Target};
+use thalweg_model::{Metric, NodeFlags, Profile, SiteId, Target};
 
 use super::summary::error_of_time;
 use super::tree::{Row, ThreadRows};
@@ -21,7 +22,7 @@ pub fn print_summary_json(
     struct Report<'a> {
         schema: &'static str,
         command: &'a [String],
-        duration: u64,
+        duration_ns: u64,
         timed: bool,
         attached: bool,
         processes: u64,
@@ -29,9 +30,9 @@ pub fn print_summary_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        time: u64,
+        time_ns: u64,
         #[serde(skip_serializing_if = "is_zero")]
-        error: u64,
+        time_error_ns: u64,
         functions_seen: u64,
         functions_patched: u64,
         functions_total: u64,
@@ -79,19 +80,20 @@ pub fn print_summary_json(
     let bounds = Bounds::of(profile);
     let rows = flat::rows(profile, selection).rows;
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.summary/1",
             command: &meta.command,
-            duration: meta.duration_ns,
+            duration_ns: meta.duration_ns,
             timed: meta.timed,
             attached: meta.attached,
             processes: figures.processes,
             threads: figures.threads,
             calls: figures.calls,
             calls_at_least: bounds.any(),
-            time: figures.time,
-            error: error_of_time(profile),
+            time_ns: figures.time,
+            time_error_ns: error_of_time(profile),
             functions_seen: figures.functions_seen,
             functions_patched: figures.functions_patched,
             functions_total: figures.functions_total,
@@ -148,6 +150,7 @@ pub fn print_flat_json(
     let rows = flat::rows(profile, selection);
     let callers = Callers::of(profile);
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.flat/1",
@@ -176,6 +179,7 @@ pub fn print_tree_json(
     }
     let rows = tree::rows(profile, selection);
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.tree/1",
@@ -190,16 +194,63 @@ pub fn print_tree_json(
     )
 }
 
-pub fn finish(out: &mut impl Write, report: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, report)?;
+/// Writes the report. Of a profile that is weighed by a metric, figures lose the unit in their
+/// names, and those that are times only are left out.
+pub fn finish(
+    weighed_by: Option<Metric>,
+    out: &mut impl Write,
+    report: &impl Serialize,
+) -> io::Result<()> {
+    match weighed_by {
+        None => serde_json::to_writer(&mut *out, report)?,
+        Some(_) => {
+            let mut report = serde_json::to_value(report)?;
+            for (name, without) in [("time_ns", "whole"), ("time_error_ns", "whole_error")] {
+                if let Some(figure) = report.as_object_mut().and_then(|all| all.remove(name)) {
+                    report[without] = figure;
+                }
+            }
+            name_without_unit(&mut report);
+            serde_json::to_writer(&mut *out, &report)?;
+        }
+    }
     writeln!(out)
+}
+
+/// What a metric takes the place of, and its name then; empty where it has none.
+const WEIGHED: [(&str, &str); 8] = [
+    ("self_ns", "self"),
+    ("self_error_ns", "self_error"),
+    ("total_ns", "total"),
+    ("total_error_ns", "total_error"),
+    ("wall_ns", ""),
+    ("waiting_ns", ""),
+    ("min_ns", ""),
+    ("max_ns", ""),
+];
+
+fn name_without_unit(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(name_without_unit),
+        Value::Object(fields) => {
+            for (name, without) in WEIGHED {
+                if let Some(figure) = fields.remove(name)
+                    && !without.is_empty()
+                {
+                    fields.insert(without.into(), figure);
+                }
+            }
+            fields.values_mut().for_each(name_without_unit);
+        }
+        _ => {}
+    }
 }
 
 #[derive(Serialize)]
 pub struct NotShown {
     rows: u64,
     calls: u64,
-    base: u64,
+    self_ns: u64,
 }
 
 impl NotShown {
@@ -207,7 +258,7 @@ impl NotShown {
         NotShown {
             rows: left_out.rows,
             calls: left_out.calls,
-            base: left_out.base,
+            self_ns: left_out.base,
         }
     }
 }
@@ -235,16 +286,16 @@ struct Function<'a> {
     /// It was off for a while: there may have been more calls.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     calls_at_least: bool,
-    base: u64,
+    self_ns: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    error: u64,
-    cum: u64,
+    self_error_ns: u64,
+    total_ns: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    cum_error: u64,
-    elapsed: u64,
-    waited: u64,
-    min: u64,
-    max: u64,
+    total_error_ns: u64,
+    wall_ns: u64,
+    waiting_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
     recursion: u32,
     unwound: u64,
     threads: u32,
@@ -255,18 +306,18 @@ struct Function<'a> {
     metrics: Named,
     /// With what its callees did.
     #[serde(skip_serializing_if = "Named::is_empty")]
-    cum_metrics: Named,
+    total_metrics: Named,
     /// What its probes did at the end, for how much of the recording nothing is known of it, and how many of its calls
     /// were not timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     #[serde(skip_serializing_if = "is_zero")]
-    off: u64,
+    off_ns: u64,
     #[serde(skip_serializing_if = "is_zero")]
     untimed: u64,
-    /// Looks at which it was on the stack while its calls were not counted.
+    /// Samples that found it on the stack while its calls were not counted.
     #[serde(skip_serializing_if = "is_zero")]
-    looks: u64,
+    samples: u64,
     callers: Vec<CallerOf<'a>>,
 }
 
@@ -280,7 +331,7 @@ struct CallerOf<'a> {
     calls: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     calls_at_least: bool,
-    cum: u64,
+    total_ns: u64,
 }
 
 impl<'a> Function<'a> {
@@ -294,14 +345,14 @@ impl<'a> Function<'a> {
             module: &profile.modules[function.module as usize].name,
             calls: row.calls,
             calls_at_least: callers.1.function(row.function),
-            base: row.base,
-            error: row.error,
-            cum: row.cum,
-            cum_error: row.cum_error,
-            elapsed: row.elapsed,
-            waited: row.waited,
-            min: row.min,
-            max: row.max,
+            self_ns: row.base,
+            self_error_ns: row.error,
+            total_ns: row.cum,
+            total_error_ns: row.cum_error,
+            wall_ns: row.elapsed,
+            waiting_ns: row.waited,
+            min_ns: row.min,
+            max_ns: row.max,
             recursion: row.recursion,
             unwound: row.unwound,
             threads: row.threads,
@@ -309,11 +360,11 @@ impl<'a> Function<'a> {
             folded_calls: row.folded_calls,
             on_stack_at_attach: row.on_stack_at_attach,
             metrics: Named(row.metrics),
-            cum_metrics: Named(row.cum_metrics),
+            total_metrics: Named(row.cum_metrics),
             state: switched.map(|one| one.state.name()),
-            off: switched.map_or(0, |one| one.off_ns),
+            off_ns: switched.map_or(0, |one| one.off_ns),
             untimed: row.untimed,
-            looks: row.looks,
+            samples: row.looks,
             callers: edges
                 .iter()
                 .map(|edge| {
@@ -327,7 +378,7 @@ impl<'a> Function<'a> {
                         unknown: edge.caller == Caller::Unknown,
                         calls: edge.calls,
                         calls_at_least: callers.1.call(edge.caller, edge.callee),
-                        cum: edge.cum,
+                        total_ns: edge.cum,
                     }
                 })
                 .collect(),
@@ -406,11 +457,11 @@ impl Serialize for RowsReport<'_> {
             calls: u64,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             calls_at_least: bool,
-            base: u64,
-            cum: u64,
-            elapsed: u64,
-            min: u64,
-            max: u64,
+            self_ns: u64,
+            total_ns: u64,
+            wall_ns: u64,
+            min_ns: u64,
+            max_ns: u64,
             function: u32,
             name: &'a str,
             #[serde(flatten)]
@@ -422,7 +473,7 @@ impl Serialize for RowsReport<'_> {
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             open: bool,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
-            looked: bool,
+            sampled: bool,
             #[serde(skip_serializing_if = "Named::is_empty")]
             metrics: Named,
         }
@@ -437,18 +488,18 @@ impl Serialize for RowsReport<'_> {
                 unwound: node.unwound,
                 calls: node.calls,
                 calls_at_least: bounds.context(&rows.thread.nodes, row.node),
-                base: node.base,
-                cum: node.cum,
-                elapsed: node.elapsed,
-                min: node.min,
-                max: node.max,
+                self_ns: node.base,
+                total_ns: node.cum,
+                wall_ns: node.elapsed,
+                min_ns: node.min,
+                max_ns: node.max,
                 function: node.function,
                 name: &profile.functions[node.function as usize].name,
                 site: SiteOf::of(profile, node.site),
                 on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
                 folded: node.flags.contains(NodeFlags::FOLDED),
                 open: node.flags.contains(NodeFlags::OPEN),
-                looked: node.flags.contains(NodeFlags::LOOKED),
+                sampled: node.flags.contains(NodeFlags::LOOKED),
                 metrics: Named(*rows.thread.metrics.of(row.node)),
             }
         }))

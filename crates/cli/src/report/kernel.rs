@@ -107,7 +107,7 @@ fn makers(profile: &Profile, one: &SystemCalls) -> String {
 pub struct SystemCallOf<'a> {
     name: String,
     calls: u64,
-    time: u64,
+    time_ns: u64,
     functions: Vec<&'a str>,
 }
 
@@ -124,7 +124,7 @@ pub fn by_name(profile: &Profile) -> Vec<SystemCallOf<'_>> {
         functions: one.functions.iter().map(name).collect(),
         name: one.name,
         calls: one.calls,
-        time: one.time,
+        time_ns: one.time,
     })
     .collect()
 }

@@ -300,15 +300,15 @@ pub fn print_overview_json(
         schema: &'static str,
         command: &'a [String],
         timed: bool,
-        duration: u64,
+        duration_ns: u64,
         processes: u64,
         threads: u64,
         threads_by_level: Vec<u64>,
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        time: u64,
-        waited: u64,
+        time_ns: u64,
+        waiting_ns: u64,
         functions_seen: u64,
         functions_patched: u64,
         functions_total: u64,
@@ -355,8 +355,8 @@ pub fn print_overview_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
-        cum: u64,
+        self_ns: u64,
+        total_ns: u64,
         threads: u32,
     }
     #[derive(Serialize)]
@@ -366,7 +366,7 @@ pub fn print_overview_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        cum: u64,
+        total_ns: u64,
     }
     #[derive(Serialize)]
     struct CycleOf<'a> {
@@ -382,17 +382,17 @@ pub fn print_overview_json(
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
+        self_ns: u64,
     }
     #[derive(Serialize)]
     struct WaitOf<'a> {
         name: &'a str,
-        time: u64,
+        time_ns: u64,
     }
     #[derive(Serialize)]
     struct KindOf {
         what: &'static str,
-        time: u64,
+        time_ns: u64,
     }
 
     let name = |function: u32| profile.functions[function as usize].name.as_str();
@@ -402,19 +402,20 @@ pub fn print_overview_json(
     let limit = selection.limit.unwrap_or(usize::MAX);
     let hottest_edges = overview.hottest_edges.iter().take(limit);
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.summary/1",
             command: &profile.meta.command,
             timed: profile.meta.timed,
-            duration: profile.meta.duration_ns,
+            duration_ns: profile.meta.duration_ns,
             processes: figures.processes,
             threads: figures.threads,
             threads_by_level: overview.threads_by_level,
             calls: figures.calls,
             calls_at_least: bounds.any(),
-            time: figures.time,
-            waited: overview
+            time_ns: figures.time,
+            waiting_ns: overview
                 .waits
                 .iter()
                 .fold(0, |sum, (_, t)| sum.saturating_add(*t)),
@@ -447,8 +448,8 @@ pub fn print_overview_json(
                     name: name(row.function),
                     calls: row.calls,
                     calls_at_least: bounds.function(row.function),
-                    base: row.base,
-                    cum: row.cum,
+                    self_ns: row.base,
+                    total_ns: row.cum,
                     threads: row.threads,
                 })
                 .collect(),
@@ -459,7 +460,7 @@ pub fn print_overview_json(
                         callee: name(edge.callee),
                         calls: edge.calls,
                         calls_at_least: bounds.call(edge.caller, edge.callee),
-                        cum: edge.cum,
+                        total_ns: edge.cum,
                     }),
                     Caller::Outside | Caller::Unknown => None,
                 })
@@ -481,7 +482,7 @@ pub fn print_overview_json(
                     functions_seen: share.functions_seen,
                     calls: share.calls,
                     calls_at_least: module_is_bound(profile, &bounds, share.module),
-                    base: share.base,
+                    self_ns: share.base,
                 })
                 .collect(),
             wait_kinds: overview
@@ -489,7 +490,7 @@ pub fn print_overview_json(
                 .iter()
                 .map(|&(kind, time)| KindOf {
                     what: kind.name(),
-                    time,
+                    time_ns: time,
                 })
                 .collect(),
             waits: overview
@@ -497,7 +498,7 @@ pub fn print_overview_json(
                 .iter()
                 .map(|&(function, time)| WaitOf {
                     name: name(function),
-                    time,
+                    time_ns: time,
                 })
                 .collect(),
             system_calls: kernel::is_measured(profile).then(|| kernel::by_name(profile)),

@@ -20,8 +20,8 @@ pub fn off_share(profile: &Profile, switched: &Switched) -> f64 {
     }
 }
 
-/// `timed`; `sampled, 98% est.`: so much of its time is estimated; `off 87%`: for so much of the recording nothing is known; `off 97%, 412
-/// looks`: nothing but what these tell; `not patched, 12 looks`.
+/// `timed`; `timed 1 in 64, 98% est.`: so much of its time is estimated; `off 87%`: for so much of the recording nothing is known; `off 97%, 412
+/// samples`: nothing but what these tell; `not patched, 12 samples`.
 pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
     let switched = of_function(profile, row.function);
     let state = switched.map_or(ProbeState::Timed, |one| one.state);
@@ -112,7 +112,7 @@ pub fn summary(profile: &Profile) -> Option<String> {
         ),
     };
     Some(format!(
-        "{} functions sampled at the end, {} counted, {} off{estimated}",
+        "{} functions timed 1 in 64 at the end, {} counted, {} off{estimated}",
         number(ProbeState::Sampled),
         number(ProbeState::Counted),
         number(ProbeState::Off),

@@ -209,12 +209,12 @@ pub fn print_threads_json(
         pid: u32,
         tid: u32,
         name: &'a str,
-        start: u64,
-        end: u64,
+        start_ns: u64,
+        end_ns: u64,
         calls: u64,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         calls_at_least: bool,
-        base: u64,
+        self_ns: u64,
         contexts: usize,
         busiest: Option<u32>,
         folded_calls: u64,
@@ -240,11 +240,11 @@ pub fn print_threads_json(
         pid: row.process.pid,
         tid: row.thread.tid,
         name: &row.thread.name,
-        start: row.thread.start_ns,
-        end: row.thread.end_ns,
+        start_ns: row.thread.start_ns,
+        end_ns: row.thread.end_ns,
         calls: row.calls,
         calls_at_least: is_bound,
-        base: row.base,
+        self_ns: row.base,
         contexts: row.thread.nodes.len(),
         busiest: row.busiest,
         folded_calls: row.thread.folded_calls,
@@ -257,6 +257,7 @@ pub fn print_threads_json(
         }),
     });
     finish(
+        profile.meta.weighed_by,
         out,
         &Report {
             schema: "thalweg.report.threads/1",

@@ -169,7 +169,7 @@ impl Watched {
         let state = request
             .text("state")
             .and_then(switch::state_named)
-            .context("'state' is timed, sampled, counted or off")?;
+            .context("'state' is timed, timed 1 in 64, counted or off")?;
         let functions = request.numbers("f", u32::MAX)?;
         let which = match request.text("match") {
             Some(pattern) => Which::Named(pattern),

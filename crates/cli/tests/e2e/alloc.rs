@@ -316,7 +316,7 @@ fn any_metric_takes_the_place_of_time_in_tables_pictures_exports_and_comparisons
     for row in flat["functions"].as_array().expect("functions") {
         let name = row["name"].as_str().expect("a name");
         if let Some(bytes) = truth.get(name).filter(|_| row["module"] == "allocs") {
-            assert_eq!(row["base"].as_u64(), Some(*bytes), "{name}");
+            assert_eq!(row["self"].as_u64(), Some(*bytes), "{name}");
         }
     }
     // All of it is below the threads' first function and main.

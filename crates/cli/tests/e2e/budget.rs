@@ -474,7 +474,7 @@ fn per_unit(options: &[&str]) -> BTreeMap<String, (f64, f64)> {
 #[test]
 fn what_is_estimated_from_some_calls_is_what_all_of_them_take() {
     let timed = per_unit(&[]);
-    let sampled = per_unit(&["--sample", "^(even|periodic|growing|tailed)$"]);
+    let sampled = per_unit(&["--time-some", "^(even|periodic|growing|tailed)$"]);
     // By what a unit takes in the same recording: another may have run at another clock rate. One in 64 counted off would have the periodic ones
     // 23 % too short or many times too long; what chance does is three times less.
     let (scale, _) = sampled["even"];

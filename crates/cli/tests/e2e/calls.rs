@@ -86,7 +86,7 @@ fn slow_calls_are_recorded_with_all_their_callers_and_nothing_else_is() {
         assert_eq!(chain[..3], ["query", "work", "serve"]);
         assert!(chain.contains(&"main".to_string()), "{chain:?}");
         assert!(number(call, "total_ns") >= 3_000_000);
-        assert!(number(call, "waited_ns") >= 2_000_000, "{call:#}");
+        assert!(number(call, "waiting_ns") >= 2_000_000, "{call:#}");
         assert!(number(call, "self_ns") < 2_000_000, "{call:#}");
         let took = number(call, "exit_unix_ns") - number(call, "entry_unix_ns");
         assert_eq!(took, number(call, "total_ns"));

@@ -23,7 +23,7 @@ fn flat(file: &Path) -> BTreeMap<String, [u64; 3]> {
         let sum = sums
             .entry(row["name"].as_str().expect("name").to_owned())
             .or_default();
-        for (sum, figure) in sum.iter_mut().zip(["calls", "base", "cum"]) {
+        for (sum, figure) in sum.iter_mut().zip(["calls", "self_ns", "total_ns"]) {
             *sum += row[figure].as_u64().expect("a number");
         }
     }

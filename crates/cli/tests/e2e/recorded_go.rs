@@ -71,7 +71,7 @@ fn calls_of_goroutines_are_whole_wherever_they_end() {
         let mut by_worker: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
         for step in &steps {
             assert_eq!(step["end"], "returned", "{step:#}");
-            let (total, waited) = (number(step, "total_ns"), number(step, "waited_ns"));
+            let (total, waited) = (number(step, "total_ns"), number(step, "waiting_ns"));
             let took = number(step, "exit_unix_ns") - number(step, "entry_unix_ns");
             assert_eq!(took, total);
             // Each is rounded by itself.
@@ -92,7 +92,7 @@ fn calls_of_goroutines_are_whole_wherever_they_end() {
             assert_eq!(steps.len(), TURNS);
             let sum: u64 = steps.iter().map(|s| number(s, "total_ns")).sum();
             assert!(sum <= number(worker, "total_ns"), "{worker:#}");
-            let ran = |call: &Value| number(call, "total_ns") - number(call, "waited_ns");
+            let ran = |call: &Value| number(call, "total_ns") - number(call, "waiting_ns");
             let steps_ran: u64 = steps.iter().map(|step| ran(step)).sum();
             // Each is rounded by itself.
             let slack = 2 * TURNS as u64;

@@ -1,6 +1,6 @@
 //! Recorded calls of servers that people run: what was slow is found with the very arguments that the client sent, and nothing else is.
 //!
-//! "Slow" is time on a processor (`duration - waited`), so that a machine that is busy with other tests makes nothing slow.
+//! "Slow" is time on a processor (`duration - waiting`), so that a machine that is busy with other tests makes nothing slow.
 
 use crate::support::build::run;
 use crate::support::live::Live;
@@ -108,7 +108,7 @@ fn slow_commands_of_redis_have_the_arguments_that_were_sent() {
     let count = "local n = 0 for i = 1, 2000000 do n = n + i % 3 end return n";
     // A first time, so that nothing is compiled or read from disk later.
     redis.ask(&["eval", count, "0", "warm", "up"]);
-    let slow = "call(c, flags): duration - waited > 5ms; \
+    let slow = "call(c, flags): duration - waiting > 5ms; \
                 record c->argc, c->argv[0]->ptr:str, c->argv[1]->ptr:str, c->argv[3]->ptr:str, c->argv[4]->ptr:str, c->name->ptr:str";
     let tenth =
         "setCommand: c->argv[1]->ptr:str =~ /0$/; record c->argv[1]->ptr:str, c->argv[2]->ptr:str";
@@ -191,7 +191,7 @@ fn slow_requests_of_nginx_have_their_uri_and_are_trees_of_their_own() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
     get("/many/");
-    let slow = "ngx_http_handler: duration - waited > 3ms; \
+    let slow = "ngx_http_handler: duration - waiting > 3ms; \
                 record r->uri, r->args, r->method_name, r->headers_in.user_agent->value";
     let options = ["--rule", slow, "--root", "^ngx_http_handler$"];
     let calls = recorded(&live.id(), &options, || {
@@ -285,7 +285,7 @@ fn queries_of_postgresql_have_their_sql() {
     let sum = "select sum(g % 7) from generate_series(1, 200000) g";
     psql.ask(&format!("{sum};"));
     // The third word of what it is given is the query's text.
-    let slow = "standard_ExecutorRun: duration - waited > 10ms; record arg1:ptr[16]:str";
+    let slow = "standard_ExecutorRun: duration - waiting > 10ms; record arg1:ptr[16]:str";
     let every = "pg_parse_query: duration >= 0ns; record arg1:str";
     let mut sent = Vec::new();
     let calls = recorded(&backend, &["--rule", slow, "--rule", every], || {

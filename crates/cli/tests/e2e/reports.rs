@@ -65,17 +65,20 @@ fn a_callees_time_goes_to_the_caller_that_used_it() {
     assert_eq!(number(&d["calls"]), 80);
     let (by_b, by_c) = (arc(d, "parents", "B"), arc(d, "parents", "C"));
     assert_eq!((number(&by_b["calls"]), number(&by_c["calls"])), (40, 40));
-    let whole = number(&d["cum"]);
-    assert_eq!(number(&by_b["cum"]) + number(&by_c["cum"]), whole);
+    let whole = number(&d["total_ns"]);
+    assert_eq!(number(&by_b["total_ns"]) + number(&by_c["total_ns"]), whole);
     // Each caller has what its own calls took, not a share by their number: what the one context has in the tree.
     let tree = json(&["report", "--tree"], &file);
     let rows = tree["threads"][0]["rows"].as_array().expect("rows");
     for (caller, arc) in [("B", by_b), ("C", by_c)] {
         let at = rows.iter().position(|row| row["name"] == caller);
         let below = &rows[at.unwrap_or_else(|| panic!("{caller} is not in the tree")) + 1];
-        assert_eq!((&below["name"], &below["cum"]), (&d["name"], &arc["cum"]));
+        assert_eq!(
+            (&below["name"], &below["total_ns"]),
+            (&d["name"], &arc["total_ns"])
+        );
         let child = arc_of_child(&arcs, caller);
-        assert_eq!(child["cum"], arc["cum"]);
+        assert_eq!(child["total_ns"], arc["total_ns"]);
     }
 
     // How it is split, in calls, which no load of the machine moves: 75 and 25 ticks a call.
@@ -108,7 +111,7 @@ fn the_four_sums_hold_in_every_stanza_of_a_real_program() {
             let arcs = stanza[side].as_array().expect("arcs");
             arcs.iter().map(|arc| number(&arc[figure])).sum::<u64>()
         };
-        for figure in ["calls", "base", "cum"] {
+        for figure in ["calls", "self_ns", "total_ns"] {
             assert_eq!(
                 sum("parents", figure),
                 number(&stanza[figure]),
@@ -116,8 +119,8 @@ fn the_four_sums_hold_in_every_stanza_of_a_real_program() {
             );
         }
         assert_eq!(
-            sum("children", "cum"),
-            number(&stanza["cum"]) - number(&stanza["base"]),
+            sum("children", "total_ns"),
+            number(&stanza["total_ns"]) - number(&stanza["self_ns"]),
             "children of {name}"
         );
     }
@@ -165,7 +168,7 @@ fn merged_and_combined_profiles_have_the_calls_of_all() {
     let pruned = merge(&["--combine", "--min-coverage", "1"], "pruned");
     let (before, after) = (json(&["summary"], &combined), json(&["summary"], &pruned));
     assert_eq!(before["calls"], after["calls"]);
-    assert_eq!(before["time"], after["time"]);
+    assert_eq!(before["time_ns"], after["time_ns"]);
     let contexts = number(&json(&["summary"], &merged)["contexts"]);
     assert!(number(&after["contexts"]) < contexts / 3);
     assert_eq!(calls(&pruned, "tick"), 12000);
@@ -190,7 +193,7 @@ fn a_profile_differs_from_itself_in_nothing_and_from_another_in_what_changed() {
         assert!(!rows.is_empty());
         assert!(
             rows.iter()
-                .all(|row| row["calls"]["change"] == 0.0 && row["base"]["change"] == 0.0)
+                .all(|row| row["calls"]["change"] == 0.0 && row["self_ns"]["change"] == 0.0)
         );
     }
     let changed = succeed(&["diff", before, after, "--json", "-F", "^tick$"]);
@@ -215,7 +218,7 @@ fn pruned_reports_and_exports_lose_no_call() {
         let rows = report["functions"].as_array().expect("functions").clone();
         let sum = |figure: &str| rows.iter().map(|row| number(&row[figure])).sum::<u64>();
         let names: Vec<String> = rows.iter().map(|row| row["name"].to_string()).collect();
-        (sum("calls"), sum("base"), names)
+        (sum("calls"), sum("self_ns"), names)
     };
     let (whole, pruned) = (flat(&[]), flat(&["--min-calls", "40"]));
     assert_eq!((whole.0, whole.1), (pruned.0, pruned.1));
@@ -335,7 +338,7 @@ fn two_runs_of_one_program_show_no_change() {
         assert!(!rows.is_empty());
         for row in rows {
             assert_eq!(row["calls"]["significant"], false, "{row}");
-            assert!(!times || row["base"]["significant"] == false, "{row}");
+            assert!(!times || row["self_ns"]["significant"] == false, "{row}");
         }
     }
     let said = succeed(&["diff", &name(&first), &name(&first)]);

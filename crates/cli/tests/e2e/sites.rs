@@ -205,7 +205,7 @@ fn views_that_were_not_asked_for_sites_are_as_without_them() {
     let leaf = stanzas.iter().find(|s| s["name"] == "leaf").expect("leaf");
     let parents = leaf["parents"].as_array().expect("parents");
     assert_eq!(parents.len(), 6, "{parents:?}");
-    for figure in ["calls", "base", "cum"] {
+    for figure in ["calls", "self_ns", "total_ns"] {
         let sum: u64 = parents.iter().filter_map(|p| p[figure].as_u64()).sum();
         assert_eq!(Some(sum), leaf[figure].as_u64(), "{figure}");
     }
@@ -302,7 +302,8 @@ fn exports_say_at_which_line_a_call_is_made() {
             path(file),
         ]);
         let rows = report["functions"].as_array().expect("functions").clone();
-        let figures = |row: &Value| ["name", "calls", "base", "cum"].map(|f| row[f].to_string());
+        let figures =
+            |row: &Value| ["name", "calls", "self_ns", "total_ns"].map(|f| row[f].to_string());
         rows.iter().map(figures).collect::<Vec<_>>()
     };
     assert_eq!(flat(&back), flat(&with));

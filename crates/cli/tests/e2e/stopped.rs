@@ -54,7 +54,7 @@ impl Recorded {
                 let number = node["function"].as_u64().unwrap() as usize;
                 functions[number]["name"] == function
             })
-            .map(|node| node["elapsed"].as_u64().unwrap() - node["cum"].as_u64().unwrap())
+            .map(|node| node["wall_ns"].as_u64().unwrap() - node["total_ns"].as_u64().unwrap())
             .sum()
     }
 }
@@ -65,7 +65,7 @@ fn program(process: &Value) -> &str {
 }
 
 fn lived(process: &Value) -> u64 {
-    process["end"].as_u64().unwrap() - process["start"].as_u64().unwrap()
+    process["end_ns"].as_u64().unwrap() - process["start_ns"].as_u64().unwrap()
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn assert_sums(file: &Path, options: &[&str]) {
     let arcs = report(file, &[&["--arcs"], options].concat());
     assert!(!list(&arcs, "stanzas").is_empty());
     for stanza in list(&arcs, "stanzas") {
-        for figure in ["calls", "base", "cum"] {
+        for figure in ["calls", "self_ns", "total_ns"] {
             let of_parents = sum(list(stanza, "parents"), figure);
             let own = number(&stanza[figure]);
             assert_eq!(
@@ -59,8 +59,8 @@ fn assert_sums(file: &Path, options: &[&str]) {
                 stanza["name"]
             );
         }
-        let below = number(&stanza["cum"]) - number(&stanza["base"]);
-        let of_children = sum(list(stanza, "children"), "cum");
+        let below = number(&stanza["total_ns"]) - number(&stanza["self_ns"]);
+        let of_children = sum(list(stanza, "children"), "total_ns");
         assert_eq!(
             of_children, below,
             "children of {} {options:?}",
@@ -78,7 +78,11 @@ fn assert_sums(file: &Path, options: &[&str]) {
         .filter(|row| number(&row["level"]) == 0)
         .cloned()
         .collect();
-    assert_eq!(sum(&roots, "cum"), sum(&rows, "base"), "{options:?}");
+    assert_eq!(
+        sum(&roots, "total_ns"),
+        sum(&rows, "self_ns"),
+        "{options:?}"
+    );
 }
 
 /// The edges into a function have all of its calls and time.
@@ -92,7 +96,7 @@ fn assert_edges(file: &Path, options: &[&str]) {
             .filter(|edge| edge["callee"] == node["name"])
             .cloned()
             .collect();
-        for figure in ["calls", "cum"] {
+        for figure in ["calls", "total_ns"] {
             let own = number(&node[figure]);
             assert_eq!(sum(&into, figure), own, "{figure} into {node} {options:?}");
         }
@@ -131,8 +135,8 @@ fn assert_main_has_the_whole(file: &Path) {
         "no call was folded"
     );
     let main = rows.iter().find(|row| row["name"] == "main");
-    let main = number(&main.expect("main")["cum"]);
-    let whole = sum(rows, "base");
+    let main = number(&main.expect("main")["total_ns"]);
+    let whole = sum(rows, "self_ns");
     assert!(
         main <= whole && main * 10 > whole * 8,
         "main has {main} of {whole} ns"

@@ -101,12 +101,12 @@ fn counts_are_exact_through_hundreds_of_switches() {
         "on_tick",
         "^malloc$|free|cxa",
     ];
-    let ways = ["--count", "--sample", "--time"];
+    let ways = ["--count", "--time-some", "--time"];
     let mut draw = Draw(7);
     for turn in 0..in_short_or_long(120, 1000) {
         let mut arguments = vec!["switch".to_owned(), live.id()];
         for name in SOMETIMES_OFF {
-            let ways = ["--off", "--off", "--count", "--sample", "--time"];
+            let ways = ["--off", "--off", "--count", "--time-some", "--time"];
             let way = ways[draw.below(ways.len() as u64) as usize];
             arguments.extend([way.to_owned(), format!("^{name}$")]);
         }
@@ -187,7 +187,7 @@ fn a_function_that_is_off_is_as_it_was_and_comes_back() {
     );
     let listed = succeed(&["switch", &live.id()]);
     assert!(listed.contains("off      sometimes"), "{listed}");
-    succeed(&["switch", &live.id(), "--sample", "^sometimes$"]);
+    succeed(&["switch", &live.id(), "--time-some", "^sometimes$"]);
     assert_patched(&before, &live.text());
     wait_until("it counts again", || {
         calls("c.thalweg") > second + AMID_AN_ENTRY

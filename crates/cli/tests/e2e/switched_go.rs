@@ -91,11 +91,11 @@ fn switch_at_random(program: &Path, seed: u64) {
     for turn in 0..in_short_or_long(60, 1000) {
         let mut arguments = vec!["switch".to_owned(), live.id()];
         for name in SOMETIMES_OFF {
-            let way = draw.one_of(&["--off", "--off", "--count", "--sample", "--time"]);
+            let way = draw.one_of(&["--off", "--off", "--count", "--time-some", "--time"]);
             arguments.extend([way.to_owned(), just(name)]);
         }
         for names in others {
-            let way = draw.one_of(&["--count", "--sample", "--time"]);
+            let way = draw.one_of(&["--count", "--time-some", "--time"]);
             arguments.extend([way.to_owned(), names.to_owned()]);
         }
         let said = succeed(&arguments);
@@ -181,7 +181,7 @@ fn a_go_function_that_is_off_is_not_counted_and_comes_back() {
     let (off, others) = (counted(&live, "main.visit"), counted(&live, "main.recurse"));
     wait_until("others go on", || counted(&live, "main.recurse") > others);
     assert_eq!(counted(&live, "main.visit"), off, "nothing counts it");
-    for way in ["--sample", "--off", "--time"] {
+    for way in ["--time-some", "--off", "--time"] {
         succeed(&["switch", &live.id(), way, r"^main\.visit$"]);
         let now = counted(&live, "main.visit");
         if way != "--off" {
@@ -266,10 +266,10 @@ fn go_and_c_that_call_each_other_are_exact_through_switches() {
     for _ in 0..in_short_or_long(40, 400) {
         let mut arguments = vec!["switch".to_owned(), live.id()];
         for name in ["main.back", "c_leaf"] {
-            let way = draw.one_of(&["--off", "--off", "--sample", "--time"]);
+            let way = draw.one_of(&["--off", "--off", "--time-some", "--time"]);
             arguments.extend([way.to_owned(), just(name)]);
         }
-        let way = draw.one_of(&["--count", "--sample", "--time"]);
+        let way = draw.one_of(&["--count", "--time-some", "--time"]);
         arguments.extend([way.to_owned(), "^(main.out|c_around|goBack)$".to_owned()]);
         succeed(&arguments);
         live.assert_healthy();

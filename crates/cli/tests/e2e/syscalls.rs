@@ -80,7 +80,7 @@ fn calls_of_a_c_program_are_counted_by_name_and_function_in_threads_and_children
         let of = |name: &str| {
             let mut rows = list(&functions["functions"]).iter();
             let row = rows.find(|row| row["name"] == name).expect("the function");
-            ["metrics", "cum_metrics"].map(|figures| row[figures]["syscall.calls"].as_u64())
+            ["metrics", "total_metrics"].map(|figures| row[figures]["syscall.calls"].as_u64())
         };
         assert_eq!(of("by_hand"), [Some(1110), Some(1110)]);
         assert_eq!(of("twice"), [Some(2220), Some(2220)]);
@@ -143,7 +143,7 @@ fn locks_conditions_file_locks_select_and_fork_make_what_strace_sees() {
         let mut rows = list(&functions["functions"]).iter();
         let files = rows.find(|row| row["name"] == "files");
         if let Some(files) = files {
-            let below = files["cum_metrics"]["syscall.calls"].as_u64();
+            let below = files["total_metrics"]["syscall.calls"].as_u64();
             assert_eq!(below, Some(1650), "three a time, of 50 in 11 processes");
         }
         // A child makes one in the midst of it, while its parent goes on.

@@ -39,9 +39,9 @@ fn figures(report: &Value) -> BTreeMap<String, Figures> {
     rows.map(|row| {
         let number = |key: &str| row[key].as_f64().unwrap_or(0.0);
         let figures = Figures {
-            base: number("base"),
-            cum: number("cum"),
-            cum_error: number("cum_error"),
+            base: number("self_ns"),
+            cum: number("total_ns"),
+            cum_error: number("total_error_ns"),
         };
         (row["name"].as_str().expect("a name").into(), figures)
     })
@@ -111,8 +111,10 @@ fn after_a_calibration_figures_are_those_without_probes_within_their_error() {
             assert_eq!(raw.cum_error, 0.0, "what was measured is no estimate");
         }
         let whole: f64 = compensated.values().map(|figures| figures.base).sum();
-        assert_eq!(summary["time"].as_f64(), Some(whole));
-        let error = summary["error"].as_f64().expect("how far off it may be");
+        assert_eq!(summary["time_ns"].as_f64(), Some(whole));
+        let error = summary["time_error_ns"]
+            .as_f64()
+            .expect("how far off it may be");
         assert!(error > 0.0 && error < whole, "{whole} +- {error}");
 
         for (name, raw) in raw {

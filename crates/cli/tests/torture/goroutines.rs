@@ -44,7 +44,7 @@ fn switch_in_groups(program: &Path, mut draw: u64) {
             succeed(&["attach", "--budget", "off", &live.id()]);
         }
         let [off, sampled, timed] = [2, 3, 3].map(|part| some_letters(&mut draw, part));
-        let switch = ["switch", &live.id(), "--off", &off, "--sample", &sampled];
+        let switch = ["switch", &live.id(), "--off", &off, "--time-some", &sampled];
         succeed(&[&switch[..], &["--time", &timed]].concat());
         live.assert_healthy();
         if turn % 10 == 9 {

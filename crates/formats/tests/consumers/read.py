@@ -22,7 +22,7 @@ def read_csv(path):
 
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    wanted = ("calls", "base_ns", "cum_ns", "recursion")
+    wanted = ("calls", "self_ns", "total_ns", "recursion")
     return table_sums((row["function"], *(int(row[name]) for name in wanted)) for row in rows)
 
 
@@ -30,11 +30,11 @@ def read_parquet(path):
     import duckdb
 
     rows = duckdb.sql(
-        f"select function, calls, base_ns, cum_ns, recursion from '{path}'"
+        f"select function, calls, self_ns, total_ns, recursion from '{path}'"
     ).fetchall()
     # The query that a user would write, and a column in which every kind of cell occurs.
     duckdb.sql(
-        f"select module, sum(base_ns) from '{path}' where parent is not null and not open group by module"
+        f"select module, sum(self_ns) from '{path}' where parent is not null and not open group by module"
     ).fetchall()
     return table_sums(rows)
 

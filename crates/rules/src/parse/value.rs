@@ -183,7 +183,7 @@ impl Parser {
                 }
             }
             "duration" | "total" => Kind::Duration,
-            "waited" => Kind::Waited,
+            "waiting" => Kind::Waited,
             "ret" => Kind::Ret,
             "errno" => Kind::Errno,
             "exception" => Kind::Exception,

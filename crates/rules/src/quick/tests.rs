@@ -337,12 +337,12 @@ fn what_only_a_part_of_a_condition_asks_refuses_no_more_than_the_condition() {
 fn a_time_that_is_a_part_of_the_whole_is_no_reason_to_look_at_shorter_calls() {
     for (rule, least) in [
         ("f: self > 5ms", 5_000_001),
-        ("f: waited >= 10us", 10_000),
-        ("f: duration - waited > 1ms", 1_000_001),
+        ("f: waiting >= 10us", 10_000),
+        ("f: duration - waiting > 1ms", 1_000_001),
         ("f: duration - self >= 1ms and ret:int < 0", 1_000_000),
         ("f: self > 5ms or ret:int < 0", 0),
         ("f: self < 5ms", 0),
-        ("f: waited - self > 1ms", 0),
+        ("f: waiting - self > 1ms", 0),
     ] {
         let header = thalweg_bytecode::Header::read(&compiled(rule).0).expect("a program");
         assert_eq!(header.min_total_ns, least, "{rule}");

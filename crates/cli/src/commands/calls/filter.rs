@@ -74,7 +74,7 @@ impl Condition {
             .min_by_key(|(at, ..)| *at);
         let Some((at, sign, compare)) = found else {
             bail!(
-                "'{text}' is no condition: write WHAT > VALUE (or < >= <= == != =~), where WHAT is duration, self, waited, \
+                "'{text}' is no condition: write WHAT > VALUE (or < >= <= == != =~), where WHAT is duration, self, waiting, \
                  function, thread, module, rule, end, pid, tid, request, or the name of a value"
             );
         };
@@ -108,7 +108,7 @@ impl Condition {
         match self.what.as_str() {
             "duration" | "total" => number(call.total_ns()),
             "self" => number(call.self_ns),
-            "waited" => number(call.waited_ns),
+            "waiting" => number(call.waited_ns),
             "pid" => number(call.pid.into()),
             "tid" => number(call.tid.into()),
             "request" => number(call.request),

@@ -61,16 +61,16 @@ fn scripts_are_told_which_figures_come_from_looks() {
         let row = rows.iter().find(|row| row["name"] == name);
         row.unwrap_or_else(|| panic!("{flat}")).clone()
     };
-    assert_eq!(row("write")["looks"], 2);
+    assert_eq!(row("write")["samples"], 2);
     assert_eq!(row("never_called")["calls"], 0);
-    assert_eq!(row("never_called")["looks"], 23);
-    assert!(row("never_called")["error"].as_u64() > Some(0));
-    assert_eq!(row("is_even")["looks"], Value::Null);
+    assert_eq!(row("never_called")["samples"], 23);
+    assert!(row("never_called")["self_error_ns"].as_u64() > Some(0));
+    assert_eq!(row("is_even")["samples"], Value::Null);
     let tree: Value =
         serde_json::from_str(&text(|out| print_tree_json(&profile, &selection, out))).unwrap();
     let marked = tree["threads"][0]["rows"]
         .as_array()
         .unwrap_or_else(|| panic!("{tree}"));
-    let marked = marked.iter().filter(|node| node["looked"] == true);
+    let marked = marked.iter().filter(|node| node["sampled"] == true);
     assert_eq!(marked.count(), 3);
 }

@@ -107,6 +107,7 @@ fn slower() -> Profile {
 
 fn sides<'a>(diff: &'a thalweg_analysis::Diff, runs: usize, contexts: bool) -> Sides<'a> {
     Sides {
+        weighed_by: None,
         diff,
         timed: true,
         before: runs,

@@ -74,7 +74,7 @@ impl Dice {
             "duration <= 1ms",
             "exception",
         ];
-        let loose = ["self > 1ms", "waited >= 2ms", "self < 1ms", "caller f"];
+        let loose = ["self > 1ms", "waiting >= 2ms", "self < 1ms", "caller f"];
         match self.roll(5) {
             0 => (self.of(&loose), false),
             _ => (self.of(&exact), true),
@@ -268,7 +268,7 @@ fn a_long_call_is_looked_at_anyway_so_its_time_is_not_compared() {
             Some(5_000_001),
         ),
         (
-            "f: ret:int < 0 or waited >= 2ms or duration > 5ms",
+            "f: ret:int < 0 or waiting >= 2ms or duration > 5ms",
             Some(2_000_000),
         ),
         ("f: arg1:int > 9 or duration < 5ms", None),
