@@ -7,17 +7,15 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_analysis::{
-    Bounds, Thresholds, add_up_all, compensate, estimate, fill, folded_places, gather_folded,
-};
+use thalweg_analysis::Thresholds;
 use thalweg_instrument::filter::{BadPattern, Filter};
 use thalweg_model::{Metric, Profile};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::pruning::Pruning;
 
 use crate::commands::{
-    attach, bench, cache, calibrate, calls, checkpoint, completions, detach, diff, export, graph,
-    import, man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
+    attach, cache, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
+    man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
 };
 use crate::live;
 use crate::metric::{self, Extra};
@@ -59,7 +57,6 @@ pub enum Command {
     Top(top::Args),
     Cache(cache::Args),
     Calibrate(calibrate::Args),
-    Bench(bench::Args),
     #[command(hide = true)]
     Man(man::Args),
     #[command(hide = true)]
@@ -322,26 +319,12 @@ impl InputArgs {
     }
 }
 
-/// The figures that reports show of a profile: a metric in the place of time, or times, without what the probes cost unless
-/// `raw`.
-pub fn as_shown(mut profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::Result<Profile> {
-    let folded = folded_places(&profile);
+/// The figures that reports show of a profile, see `thalweg_analysis::as_shown`; refused where it does not have the metric.
+pub fn as_shown(profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::Result<Profile> {
     if let Some(metric) = by {
-        profile = metric::weigh(profile, metric)?;
-    } else if !raw {
-        compensate(&mut profile);
-        estimate(&mut profile);
-        if fill(&mut profile) {
-            add_up_all(&mut profile);
-        }
+        metric::show(&profile, metric)?;
     }
-    gather_folded(&mut profile, &folded);
-    let bounds = Bounds::of(&profile).note(&profile);
-    let is_new = |note: &String| !profile.notes.contains(note);
-    if let Some(note) = bounds.filter(is_new) {
-        profile.notes.push(note);
-    }
-    Ok(profile)
+    Ok(thalweg_analysis::as_shown(profile, by, raw))
 }
 
 /// A share in percent, with or without the sign.

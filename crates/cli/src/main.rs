@@ -63,7 +63,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => commands::top::run(args),
         Command::Cache(args) => commands::cache::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
-        Command::Bench(args) => commands::bench::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Completions(args) => commands::completions::run(args),
     }

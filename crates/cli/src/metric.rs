@@ -78,13 +78,13 @@ pub fn parse(name: &str) -> Result<Metric, String> {
     })
 }
 
-/// The profile with the metric in the place of time; from here on this run shows figures in its unit.
-pub fn weigh(profile: Profile, metric: Metric) -> anyhow::Result<Profile> {
+/// From here on this run shows figures in the unit of the metric, which the profile must have.
+pub fn show(profile: &Profile, metric: Metric) -> anyhow::Result<()> {
     if !profile.meta.metrics.contains(&metric) {
         return Err(missing(metric));
     }
     report::show_in(metric.unit());
-    Ok(thalweg_analysis::weigh(profile, metric))
+    Ok(())
 }
 
 /// What to say of a profile without the metric.

@@ -1,7 +1,6 @@
 //! One file per subcommand: its arguments and what it does with them.
 
 pub mod attach;
-pub mod bench;
 pub mod cache;
 pub mod calibrate;
 pub mod calls;

@@ -1,4 +1,4 @@
-//! What `thalweg bench` runs: sources and scripts that are built into the command.
+//! What the benchmark runs: sources and scripts that are built into it.
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use anyhow::Context;
 
 /// The call-heavy microbenchmark; `-DFLOOR` is its hand-instrumented form.
-pub const CALLS: &str = include_str!("../../../../../tests/targets/bench/calls.c");
-pub const COUNTED: &str = include_str!("../../../../../tests/targets/bench/counted.c");
+pub const CALLS: &str = include_str!("../../tests/targets/bench/calls.c");
+pub const COUNTED: &str = include_str!("../../tests/targets/bench/counted.c");
 
 /// Functions that enter the kernel.
-pub const ENTERING: &str = include_str!("../../../../../tests/targets/bench/entering.c");
+pub const ENTERING: &str = include_str!("../../tests/targets/bench/entering.c");
 
 /// A function with arguments of each kind, for rules.
-pub const RULED: &str = include_str!("../../../../../tests/targets/bench/ruled.c");
+pub const RULED: &str = include_str!("../../tests/targets/bench/ruled.c");
 
 /// Functions of all sizes and shapes, for how true the figures are.
-pub const TRUTH_C: &str = include_str!("../../../../../tests/targets/bench/truth.c");
+pub const TRUTH_C: &str = include_str!("../../tests/targets/bench/truth.c");
 
 /// One busy thread among others that call little, for budgets.
-pub const HOT: &str = include_str!("../../../../../tests/targets/bench/hot.c");
+pub const HOT: &str = include_str!("../../tests/targets/bench/hot.c");
 
 /// Goroutines that call short functions, for budgets.
-pub const HOT_GO: &str = include_str!("../../../../../tests/targets/bench/hot.go");
+pub const HOT_GO: &str = include_str!("../../tests/targets/bench/hot.go");
 
 pub struct Program {
     pub name: &'static str,
@@ -51,7 +51,7 @@ const PROGRAMS: &[Program] = &[
         stdin: None,
         files: &[(
             "work.py",
-            include_str!("../../../../../tests/targets/real/work.py"),
+            include_str!("../../tests/targets/real/work.py"),
             1,
         )],
         profile_limit: Some(2.0),
@@ -66,7 +66,7 @@ const PROGRAMS: &[Program] = &[
         stdin: None,
         files: &[(
             "work.lua",
-            include_str!("../../../../../tests/targets/real/work.lua"),
+            include_str!("../../tests/targets/real/work.lua"),
             1,
         )],
         profile_limit: None,
@@ -86,14 +86,14 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-pub const WORK_SQL: &str = include_str!("../../../../../tests/targets/real/work.sql");
+pub const WORK_SQL: &str = include_str!("../../tests/targets/real/work.sql");
 
 /// A script that is not part of another benchmark.
 macro_rules! script {
     ($name:literal) => {
         (
             $name,
-            include_str!(concat!("../../../../../tests/targets/bench/", $name)),
+            include_str!(concat!("../../tests/targets/bench/", $name)),
             1,
         )
     };
@@ -302,9 +302,10 @@ pub const LONG: &[Program] = &[
     },
 ];
 
+/// Words of a licence by chance, seldom ones seldom, so that no part of it comes again soon.
 const TEXT: (&str, &str, usize) = (
     "text",
-    include_str!("../../../../../docs/design/engine.md"),
+    include_str!("../../tests/targets/bench/text.txt"),
     3000,
 );
 const SHORT_TEXT: (&str, &str, usize) = (TEXT.0, TEXT.1, 600);

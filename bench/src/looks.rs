@@ -12,9 +12,9 @@ use super::Bench;
 use super::budget::BUDGET;
 use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
-use super::truth::{MOST_OFF, Shares, calibrate_once, is_compensated};
+use super::truth::{MOST_OFF, Shares, is_compensated};
 use super::turns::Turns;
-use crate::args::as_shown;
+use thalweg_analysis::as_shown;
 
 /// Of one program, in nanoseconds.
 struct Outcome {
@@ -29,7 +29,7 @@ struct Outcome {
 impl Bench {
     pub(super) fn looks(&self, table: &mut Table) -> anyhow::Result<()> {
         self.build_truth()?;
-        calibrate_once()?;
+        self.calibrate_once()?;
         table.heading(&format!(
             "--budget {BUDGET}, with looks: whole programs' time, ms, and shares of their ten hottest functions"
         ));
@@ -47,7 +47,7 @@ impl Bench {
             return Ok(None);
         };
         let Turns { plain, raw } = self.by_turns(program, &path, &["--budget", BUDGET])?;
-        let profile = as_shown(raw.clone(), None, false)?;
+        let profile = as_shown(raw.clone(), None, false);
         ensure!(is_compensated(&profile), "the recording was not calibrated");
         let shares = self.shares(program, path, plain, &raw, &profile)?;
         eprint!("\r\x1b[K");

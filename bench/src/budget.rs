@@ -169,7 +169,7 @@ impl Bench {
 
     /// Its own timer says what each statement took.
     fn sqlite(&self, program: &str, way: Way) -> anyhow::Result<f64> {
-        let work = include_str!("../../../../../tests/targets/real/work.sql");
+        let work = include_str!("../../tests/targets/real/work.sql");
         let round = format!(".timer on\n{work}.timer off\n");
         let input = self.write("pace.sql", &round.repeat(SQL_ROUNDS))?;
         let mut command = self.in_way(way, program);

@@ -1,4 +1,4 @@
-//! `thalweg bench`: what a call costs on this machine, beside a hand-written floor and two other profilers.
+//! The benchmark: what a call costs on this machine, beside a hand-written floor and two other profilers.
 //!
 //! All variants of a workload run by turns and the best of several rounds counts, so that other load on the
 //! machine falls on all of them and is left out where it can be. Figures are ratios of one run of this command: a time
@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use clap::Parser;
 
 mod analysis;
 mod budget;
@@ -31,8 +32,13 @@ use table::{Goal, Table};
 /// Measure what profiling costs here, beside a hand-written floor, uftrace and callgrind
 ///
 /// Needs gcc; uftrace, valgrind, perf, python3.11, lua5.4, sqlite3 and redis where they are installed.
-#[derive(clap::Args, Debug)]
-pub struct Args {
+#[derive(Parser, Debug)]
+#[command(name = "thalweg-bench")]
+struct Args {
+    /// Measure this program instead of the one that is built here (`cargo build --release -p thalweg`)
+    #[arg(long, value_name = "FILE")]
+    thalweg: Option<PathBuf>,
+
     /// Rounds of every variant; the best one counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -83,12 +89,17 @@ impl Variant {
     }
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
     if let Some(file) = &args.analyse {
         analysis::analyse(file)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let bench = Bench::new(args.rounds)?;
+    let thalweg = match args.thalweg {
+        Some(file) => file,
+        None => built()?,
+    };
+    let bench = Bench::new(args.rounds, thalweg)?;
     let mut table = Table::default();
     table.heading(&format!("on {}", processor()));
     if "calls".contains(&args.only) {
@@ -127,6 +138,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The program as it is now: what lies in the target folder may be older than the sources.
+fn built() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let made = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package", "thalweg"])
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"),
+        ])
+        .status()
+        .context("cannot run cargo to build thalweg: name a built one with --thalweg")?;
+    ensure!(made.success(), "thalweg could not be built");
+    let folder = own.parent().context("this program lies in a folder")?;
+    let file = folder.join("../release/thalweg");
+    ensure!(
+        file.exists(),
+        "there is no {}: name one with --thalweg",
+        file.display()
+    );
+    Ok(file)
 }
 
 /// The processor that the figures are of, as its first core names itself.
@@ -168,11 +202,10 @@ struct Run {
 }
 
 impl Bench {
-    fn new(rounds: u32) -> anyhow::Result<Bench> {
+    fn new(rounds: u32, thalweg: PathBuf) -> anyhow::Result<Bench> {
         let folder = std::env::temp_dir().join(format!("thalweg-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
-        let thalweg = std::env::current_exe().context("cannot find this program's own file")?;
         Ok(Bench {
             folder,
             rounds,

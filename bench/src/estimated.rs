@@ -17,9 +17,9 @@ use thalweg_model::{ProbeState, Profile};
 use super::budget::BUDGET;
 use super::programs::WORK_SQL;
 use super::table::{Goal, Table};
-use super::truth::{calibrate_once, is_compensated};
+use super::truth::is_compensated;
 use super::{Bench, Program, find};
-use crate::args::as_shown;
+use thalweg_analysis::as_shown;
 
 /// How far off a time may be.
 const MOST_OFF: f64 = 5.0;
@@ -53,7 +53,7 @@ fn place(profile: &Profile, function: u32) -> Place {
 
 impl Bench {
     pub(super) fn estimated(&self, table: &mut Table) -> anyhow::Result<()> {
-        calibrate_once()?;
+        self.calibrate_once()?;
         table.heading(&format!(
             "--budget {BUDGET}: figures of functions that were never off, against the same work without a budget"
         ));
@@ -100,7 +100,7 @@ impl Bench {
         command.arg("--").arg(program).args(arguments);
         self.execute(self.with_input(command)?)?;
         let profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
-        let profile = as_shown(profile, None, false)?;
+        let profile = as_shown(profile, None, false);
         let is_right = !profile.meta.timed || is_compensated(&profile);
         ensure!(is_right, "the recording was not calibrated");
         Ok(profile)

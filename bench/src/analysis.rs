@@ -34,7 +34,7 @@ impl Bench {
         for round in 0..self.rounds {
             eprint!("\r\x1b[Kround {} of {}: analysis", round + 1, self.rounds);
             let mut command = Command::new(&self.thalweg);
-            command.args(["bench", "--analyse"]).arg(&file);
+            command.arg("--analyse").arg(&file);
             let (_, printed) = self.execute(command)?;
             let figures = printed.split_whitespace().map(str::parse);
             let figures: Vec<f64> = figures

@@ -17,8 +17,7 @@ use super::programs::{Program, TRUTH};
 use super::sampled::{Places, Sampled};
 use super::table::{Goal, Table};
 use super::{Bench, find};
-use crate::args::as_shown;
-use crate::calibration::Calibration;
+use thalweg_analysis::as_shown;
 
 /// Of so many functions the share is looked at.
 const HOTTEST: usize = 10;
@@ -99,13 +98,12 @@ impl Bench {
     pub fn truth(&self, only: &str, table: &mut Table) -> anyhow::Result<()> {
         self.build_truth()?;
         eprint!("\r\x1b[Kcalibrating");
-        let calibration = Calibration::measure()?;
-        calibration.keep()?;
-        table.heading(&format!(
-            "truth: whole programs' time, ms, and shares of their ten hottest functions; a timed call costs {:.1} ns, a counted one {:.1}",
-            calibration.per_call(),
-            calibration.counted_ns,
-        ));
+        let calibrated = self.calibrate()?;
+        table.heading("truth: whole programs' time, ms, and shares of their ten hottest functions");
+        // The processor, a timed call, a counted one.
+        for line in calibrated.lines().take(3) {
+            table.heading(line.trim());
+        }
         let mut covered = MODES.map(|_| (Covered::default(), Covered::default()));
         for program in TRUTH.iter().filter(|p| p.name.starts_with(only)) {
             match self.find_program(program) {
@@ -123,6 +121,29 @@ impl Bench {
                 let name = format!("{}, {} {what}", mode.name, covered.figures);
                 table.goal(&name, goal);
             }
+        }
+        Ok(())
+    }
+
+    /// What the probes cost here, measured anew and kept; what it says.
+    fn calibrate(&self) -> anyhow::Result<String> {
+        let out = Command::new(&self.thalweg).arg("calibrate").output()?;
+        ensure!(
+            out.status.success(),
+            "calibrating failed: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// So that the recordings do not do it.
+    pub(super) fn calibrate_once(&self) -> anyhow::Result<()> {
+        let known = Command::new(&self.thalweg)
+            .args(["calibrate", "--check"])
+            .output()?;
+        if !known.status.success() {
+            eprint!("\r\x1b[Kcalibrating");
+            self.calibrate()?;
         }
         Ok(())
     }
@@ -166,7 +187,7 @@ impl Bench {
             turns.plain / 1e6,
         ));
         for ((mode, raw), covered) in MODES.iter().zip(&turns.raw).zip(covered) {
-            let profile = as_shown(raw.clone(), None, false)?;
+            let profile = as_shown(raw.clone(), None, false);
             ensure!(is_compensated(&profile), "the recording was not calibrated");
             let outcome = Outcome {
                 truth: turns.plain,
@@ -296,15 +317,6 @@ const SAME_EVERY_TIME: [(&str, &str); 4] = [
     ("PERL_HASH_SEED", "0"),
     ("PERL_PERTURB_KEYS", "0"),
 ];
-
-/// So that the recordings do not do it.
-pub(super) fn calibrate_once() -> anyhow::Result<()> {
-    if Calibration::kept().is_none() {
-        eprint!("\r\x1b[Kcalibrating");
-        Calibration::measure()?.keep()?;
-    }
-    Ok(())
-}
 
 /// Whether what the probes cost was known, and is no longer in the figures.
 pub(super) fn is_compensated(profile: &Profile) -> bool {
