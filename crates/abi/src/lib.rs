@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | cut | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | cut | dynamic | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -17,6 +17,7 @@
 
 pub mod alloc;
 pub mod calls;
+pub mod dynamic;
 mod frames;
 mod gates;
 pub mod kernel;
@@ -44,7 +45,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -68,7 +69,8 @@ pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
 pub const ENDED_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
 pub const BIRTHS_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
 pub const CUT_SYSTEM_CALLS_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
-pub const TABLE_OFFSET: u64 = CUT_SYSTEM_CALLS_OFFSET + kernel::CUTS * kernel::CUT_SIZE;
+pub const DYNAMIC_OFFSET: u64 = CUT_SYSTEM_CALLS_OFFSET + kernel::CUTS * kernel::CUT_SIZE;
+pub const TABLE_OFFSET: u64 = DYNAMIC_OFFSET + dynamic::DYNAMIC_SIZE;
 
 /// From a thread's GS base to its `SharedSlot`.
 pub const SHARED_FROM_GS: u64 = PRIVATE_SIZE + SLOTS_OFFSET;

@@ -7,7 +7,7 @@
 //! clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
-//! controller, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
+//! controller, dynamic.rs gives numbers to functions that are not patched, python.rs finds them for CPython, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 #![no_std]
 #![no_main]
@@ -16,6 +16,7 @@ mod alloc;
 mod birth;
 mod claim;
 mod clock;
+mod dynamic;
 mod free;
 mod gate;
 mod goroutines;
@@ -27,6 +28,7 @@ mod moved;
 mod own;
 mod parked;
 mod probes;
+mod python;
 mod record;
 mod registers;
 mod reuse;

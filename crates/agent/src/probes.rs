@@ -43,11 +43,17 @@
 
 use core::arch::global_asm;
 use thalweg_abi as shm;
+use thalweg_abi::dynamic;
+
+/// From the region's start.
+const DYNAMIC: u64 = shm::PRIVATE_SIZE + shm::DYNAMIC_OFFSET;
+const PYTHON: u64 = DYNAMIC + core::mem::offset_of!(dynamic::DynamicHead, python) as u64;
 
 global_asm!(
     include_str!("probes/calls.s"),
     include_str!("probes/places.s"),
     include_str!("probes/rules.s"),
+    include_str!("probes/dynamic.s"),
     include_str!("probes/entry.s"),
     include_str!("probes/exit.s"),
     include_str!("probes/others.s"),
@@ -147,4 +153,16 @@ global_asm!(
     SEED = const shm::PRIVATE_SEED,
     SEED_FACTOR = const shm::SEED_FACTOR,
     SEED_SHIFT = const 64 - shm::SAMPLED_BITS,
+    MODES = const !shm::MODE_FUNCTION as i32,
+    DYNAMIC_FACTOR = const dynamic::DYNAMIC_FACTOR,
+    SET_BITS = const dynamic::SET_BITS,
+    SET_SHIFT = const dynamic::SET_SIZE.trailing_zeros(),
+    DYNAMIC_PLACES = const DYNAMIC + dynamic::DYNAMIC_PLACES,
+    PY_INTERPRETER = const PYTHON + core::mem::offset_of!(dynamic::Python, interpreter) as u64,
+    PY_EVAL = const PYTHON + core::mem::offset_of!(dynamic::Python, eval) as u64,
+    PY_FRAME_CODE = const PYTHON + core::mem::offset_of!(dynamic::Python, frame_code) as u64,
+    PY_NAME = const PYTHON + core::mem::offset_of!(dynamic::Python, name) as u64,
+    PY_ASCII = const PYTHON + core::mem::offset_of!(dynamic::Python, ascii) as u64,
+    PY_FILE = const PYTHON + core::mem::offset_of!(dynamic::Python, file) as u64,
+    PY_LINE = const PYTHON + core::mem::offset_of!(dynamic::Python, line) as u64,
 );

@@ -223,6 +223,7 @@ struct Function<'a> {
     address: Address,
     file: Option<&'a str>,
     line: Option<u32>,
+    language: &'static str,
 }
 
 impl Function<'_> {
@@ -235,6 +236,7 @@ impl Function<'_> {
             address: Address(function.address),
             file: function.file.as_deref(),
             line: Some(function.line).filter(|&line| line > 0),
+            language: function.language.name(),
         }
     }
 }

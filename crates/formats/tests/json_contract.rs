@@ -28,6 +28,7 @@ fn fib() -> Profile {
                 address: 0x1139,
                 file: Some("fib.c".into()),
                 line: 7,
+                ..Function::default()
             },
             Function {
                 name: "sub_1200".into(),
@@ -137,7 +138,7 @@ fn the_contract_holds() {
     profile.processes[0].threads.truncate(1);
     let contract: Value = serde_json::from_str(
         r#"{"schema":"thalweg.profile/1","clock":"ns",
-            "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7}],
+            "functions":[{"id":0,"name":"main","module":"fib","address":"0x1139","file":"fib.c","line":7,"language":"native"}],
             "processes":[{"pid":41,"parent":null,"command":["./fib"],"threads":[
               {"tid":41,"name":"fib","created_by":null,
                "nodes":[{"id":0,"parent":null,"function":0,"calls":1,"self_ns":10,"total_ns":900,

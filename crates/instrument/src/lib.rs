@@ -15,6 +15,7 @@ pub mod call_rules;
 pub mod catalogs;
 pub mod coroutines;
 pub mod detach;
+pub mod dynamic;
 pub mod enters_kernel;
 pub mod filter;
 pub mod gate;

@@ -22,12 +22,12 @@ mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::offset_of;
 
 use thalweg_abi as shm;
 use thalweg_patch::Patch;
 
-use crate::error::{Error, Result};
+use crate::dynamic;
+use crate::error::Result;
 use crate::filter::Filter;
 use crate::held;
 use crate::ledger::{self, Ledger, Text, lookup};
@@ -60,7 +60,6 @@ pub struct Modules {
     table: Table,
     regions: Regions,
     store: Store,
-    functions: u32,
     functions_limit: u64,
 }
 
@@ -133,7 +132,6 @@ impl Modules {
             table: build.table.clone(),
             regions: Regions::at_attach(build, pid),
             store: Store::new(header),
-            functions: header.functions,
             functions_limit: header.functions_limit,
         };
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
@@ -277,8 +275,8 @@ impl Modules {
             }
             Err(reason) => {
                 let catalog = survey::catalog([], &[reason]);
-                self.store
-                    .add_catalog(shared, pid, &catalog, self.functions)?;
+                let functions = shared.header()?.functions;
+                self.store.add_catalog(shared, pid, &catalog, functions)?;
                 Ok(None)
             }
         }
@@ -358,15 +356,9 @@ impl Modules {
         surveyed: &Surveyed,
     ) -> Result<Numbered> {
         let count = surveyed.plan.functions.len() as u32;
-        let first = self.functions;
-        if u64::from(first) + u64::from(count) > self.functions_limit {
-            return Err(Error::Other("no numbers left for functions".into()));
-        }
         let catalog = survey::catalog([surveyed], &[]);
+        let first = dynamic::take_numbers(shared, count, self.functions_limit)?;
         self.store.add_catalog(shared, pid, &catalog, first)?;
-        self.functions += count;
-        let functions = offset_of!(shm::Header, functions) as u64;
-        shared.write(functions, &self.functions.to_le_bytes())?;
         self.numbers.insert(key.clone(), Numbered { first });
         Ok(Numbered { first })
     }

@@ -215,8 +215,11 @@ pub fn catalog<'a>(
                 name: function.name.clone(),
                 module: index as u32,
                 address: function.start,
-                file: None,
-                line: 0,
+                language: match is_go(module, function) {
+                    true => model::Language::Go,
+                    false => model::Language::Native,
+                },
+                ..model::Function::default()
             });
         }
         profile.notes.extend(alloc::unfollowed(surveyed));
@@ -326,6 +329,12 @@ pub fn group_by_file(maps: &[Mapping]) -> Vec<MappedFile<'_>> {
     files
 }
 
+/// Whether it is a function of the module's Go code.
+fn is_go(module: &Module, function: &thalweg_symbols::Function) -> bool {
+    let table = module.go.as_ref();
+    table.is_some_and(|table| table.contains(function.start))
+}
+
 pub fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
     let fail = |reason: String| (file.name.clone(), reason);
     let text = file.code();
@@ -406,10 +415,6 @@ fn read_all(mut handle: &File, path: &Path, data: &mut Vec<u8>) -> Result<()> {
 
 fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Surveyed {
     let wanted = filter.keeps_module(&module.name);
-    let is_go = |f: &thalweg_symbols::Function| {
-        let table = module.go.as_ref();
-        table.is_some_and(|table| table.contains(f.start))
-    };
     let mut left_alone = match (wanted, module.is_loader, module.is_go) {
         (true, true, _) => Some("the dynamic loader: runs before and beneath everything else"),
         (true, _, true) if module.go.is_none() => {
@@ -438,7 +443,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         makers.for_each(|function| selected[function] = true);
     }
     let mut go_plan = GoPlan::default();
-    if (0..selected.len()).any(|i| selected[i] && is_go(&module.functions[i])) {
+    if (0..selected.len()).any(|i| selected[i] && is_go(&module, &module.functions[i])) {
         match thalweg_patch::plan_go(&module, &selected) {
             Ok(plan) => go_plan = plan,
             Err(reason) => {
@@ -448,7 +453,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         }
     }
     for (selected, function) in selected.iter_mut().zip(&module.functions) {
-        *selected &= !is_go(function);
+        *selected &= !is_go(&module, function);
     }
     let gates = gate::gated(&module, filter);
     let watched = limits::watched(&module, left_alone, &gates);
@@ -469,7 +474,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let paced = go_plan.is_paced();
     plan.add(go_plan.plan);
     let mut gates = gates;
-    gates.retain(|(function, _)| !is_go(&module.functions[*function]));
+    gates.retain(|(function, _)| !is_go(&module, &module.functions[*function]));
     let mut uncounted = vec![false; module.functions.len()];
     let mut makers = Vec::new();
     for &(function, kind) in &gates {

@@ -5,12 +5,13 @@
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
 use crate::kernel::{EntersKernel, Made};
+use crate::language::Language;
 use crate::metrics::{Metric, NodeMetrics};
 use crate::profile::{
     Creator, End, Function, Held, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
     Pruned, Skipped, Thread,
 };
-use crate::{calls, counting, kernel, nodes, samples, sites, switched};
+use crate::{calls, counting, kernel, language, nodes, samples, sites, switched};
 
 pub(crate) mod tag {
     pub const META: u64 = 1;
@@ -38,6 +39,7 @@ pub(crate) mod tag {
     pub const COUNTED_COST: u64 = 55;
     pub const PRUNED: u64 = 24;
     pub const HELD: u64 = 60;
+    pub const LANGUAGES: u64 = 61;
     pub const ENTERS_KERNEL: u64 = 42;
     pub const COUNTED_KERNEL: u64 = 43;
     pub const COUNTING: u64 = 44;
@@ -156,6 +158,12 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
             encode_held(&profile.meta.held, out)
         });
     }
+    let is_native = |function: &Function| function.language == Language::Native;
+    if !profile.functions.iter().all(is_native) {
+        section(&mut out, tag::LANGUAGES, |out| {
+            language::encode(&profile.functions, out)
+        });
+    }
     out
 }
 
@@ -252,6 +260,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
                 }
             }
             tag::HELD => profile.meta.held = decode_held(section)?,
+            tag::LANGUAGES => language::decode(&mut profile.functions, section)?,
             _ => continue,
         }
         if !section.is_at_end() {
@@ -419,6 +428,7 @@ fn decode_functions(input: &mut Decoder) -> Result<Vec<Function>, ReadError> {
             address,
             file,
             line,
+            language: Language::Native,
         })
     })
 }

@@ -15,6 +15,7 @@ mod counting;
 mod error;
 mod file;
 mod kernel;
+mod language;
 mod merge;
 mod metrics;
 mod nodes;
@@ -32,6 +33,7 @@ pub use counting::Counting;
 pub use error::{FileError, ReadError};
 pub use file::{OutputFile, read_file, write_file};
 pub use kernel::{EntersKernel, Made, SystemCall, system_call_name};
+pub use language::Language;
 pub use merge::Merger;
 pub use metrics::{Metric, Metrics, NodeMetrics, Unit};
 pub use profile::{

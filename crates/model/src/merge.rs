@@ -14,8 +14,8 @@ pub struct Merger {
     profile: Profile,
     /// By path and build id: another file under the same name is another module.
     modules: HashMap<(String, String), u32>,
-    /// By module and address, and where that is not known (imported from another tool), by name.
-    functions: HashMap<(u32, u64, Option<String>), u32>,
+    /// By module and address, and where that is not known (imported from another tool, or no machine code), by name and line.
+    functions: HashMap<(u32, u64, Option<(String, u32)>), u32>,
     sites: HashMap<(u32, u64, bool, String), u32>,
     skipped: HashSet<(String, u64, String)>,
     /// When the earliest one so far began.
@@ -37,7 +37,7 @@ impl Merger {
                     function.module = module;
                 }
                 let all = &mut self.profile.functions;
-                let name = (function.address == 0).then(|| function.name.clone());
+                let name = (function.address == 0).then(|| (function.name.clone(), function.line));
                 let key = (function.module, function.address, name);
                 *self.functions.entry(key).or_insert_with(|| {
                     all.push(function);

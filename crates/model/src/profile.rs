@@ -3,6 +3,7 @@
 use crate::calls::Recorded;
 use crate::counting::Counting;
 use crate::kernel::EntersKernel;
+use crate::language::Language;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
 use crate::samples::{Looked, SampleNode, Sampling};
 use crate::switched::Switched;
@@ -204,7 +205,7 @@ impl ProbeCosts {
     }
 }
 
-/// One ELF file that the target had mapped.
+/// One ELF file that the target had mapped; of Python functions the source file, of Java methods the class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
     /// File name only: `libc.so.6`.
@@ -222,11 +223,12 @@ pub struct Function {
     pub name: String,
     /// Index into [`Profile::modules`].
     pub module: u32,
-    /// The module's own address, without the load bias.
+    /// The module's own address, without the load bias; 0 where there is none, as for functions that are not machine code.
     pub address: u64,
     pub file: Option<String>,
     /// 0 when unknown.
     pub line: u32,
+    pub language: Language,
 }
 
 /// One program that a process ran. A process that becomes another program by exec is several of these, with one id.

@@ -220,6 +220,9 @@ proptest! {
                 }
             }
         }
+        for (old, new) in old.functions.iter_mut().zip(&profile.functions) {
+            old.language = new.language;
+        }
         old.sites.clone_from(&profile.sites);
         prop_assert_eq!(old, profile);
     }

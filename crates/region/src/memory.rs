@@ -60,6 +60,11 @@ unsafe impl Contract for shm::rules::Filter {}
 // SAFETY: as above.
 unsafe impl Contract for shm::ProbeState {}
 
+// SAFETY: as above.
+unsafe impl Contract for shm::dynamic::DynamicHead {}
+// SAFETY: as above.
+unsafe impl Contract for shm::dynamic::DynamicRecord {}
+
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}
 
@@ -162,6 +167,48 @@ impl Shared {
             Shared::Remote { pid, start, .. } => {
                 write_remote(*pid, RemoteAddr(start + offset), bytes)
             }
+        }
+    }
+
+    /// Adds to a word of the header that threads of the target add to as well. Returns what it was.
+    pub fn add_to(&self, offset: u64, count: u32) -> Result<u32> {
+        use std::os::fd::AsRawFd;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        self.check(offset, 4)?;
+        let page = shm::PAGE as usize;
+        let at = offset as usize;
+        if at + 4 > page || at % 4 != 0 {
+            return Err(out_of_bounds(offset, 4));
+        }
+        let Shared::File { file, .. } = self else {
+            // Where the memory cannot be mapped, a thread that adds in between is not seen: two functions share a number then.
+            let mut word = [0; 4];
+            self.read_bytes(offset, &mut word)?;
+            let was = u32::from_le_bytes(word);
+            self.write(offset, &was.wrapping_add(count).to_le_bytes())?;
+            return Ok(was);
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping of the first page; the memory's length is sealed, so that it stays there.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page,
+                access,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(file_error(std::io::Error::last_os_error()));
+        }
+        // SAFETY: an aligned word of the mapping, which others touch atomically only; then nobody has its address any more.
+        unsafe {
+            let word = AtomicU32::from_ptr(start.cast::<u8>().add(at).cast());
+            let was = word.fetch_add(count, Ordering::Relaxed);
+            libc::munmap(start, page);
+            Ok(was)
         }
     }
 

@@ -104,15 +104,16 @@ mov r10, [rsp - 16]
 .endm
 
 # ---- entry: rsp == sp - 8, function number behind the call. A function that jumps back to its entry may have live
-# data in its red zone then: with `loops` the stub has moved rsp down by 128 first.
-.macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0, stopped=0, frozen=tw_base
+# data in its red zone then: with `loops` the stub has moved rsp down by 128 first. \python: CPython's evaluator, whose
+# call is that of the Python function that it runs.
+.macro ENTRY name, clock, flags, loops, sites=0, go=0, rec=0, stopped=0, python=0, frozen=tw_base
 PROBE \name, \frozen
 .globl \name
 .balign 64
 \name:
 mov [rsp - 8], rax
 KEEP_FLAGS \flags, 40
-.if (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped)
+.if (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped) * (1 - \python)
 # the plain case of a call that is not timed, first
 .if \clock
 mov rax, [rsp]
@@ -126,10 +127,17 @@ COUNT 0, \flags, \loops
 mov [rsp - 16], rdx
 mov [rsp - 24], rcx
 mov [rsp - 32], rsi
+.if \python
+PYTHON_NUMBER
+.endif
 .if \sites
 mov [rsp - 48], rdi
 mov rdi, [rsp + 8 + 128 * \loops]
 .endif
+.if \python
+mov rax, fs:[0]
+cmp rax, gs:[{OWNER}]
+.else
 mov rsi, [rsp]
 .if \go
 mov esi, [rsi + 3]
@@ -138,6 +146,7 @@ cmp r14, gs:[{GOROUTINE}]
 mov rax, fs:[0]
 mov esi, [rsi + 3]
 cmp rax, gs:[{OWNER}]
+.endif
 .endif
 jne 9f
 .if \rec
@@ -297,7 +306,7 @@ SLOW_CALL tw_slow_gap_entry
 .endif
 jmp 3b
 .endif
-.if \clock * (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped)
+.if \clock * (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped) * (1 - \python)
 40: COUNT 1, \flags, \loops
 jmp 41b
 .endif

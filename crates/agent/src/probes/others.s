@@ -384,7 +384,16 @@ KERNEL tw_kernel, 0
 KERNEL tw_kernel_s, 1
 LEAVE tw_go_leave_own, 1
 LEAVE tw_go_leave_any, 0
+# CPython's evaluator.
+ENTRY tw_python_t, 1, 1, 0, python=1, frozen=tw_python_x
+ENTRY tw_python_ts, 1, 1, 0, 1, python=1, frozen=tw_python_xs
+ENTRY tw_python_c, 0, 1, 0, python=1
+ENTRY tw_python_cs, 0, 1, 0, 1, python=1
+ENTRY tw_python_tr, 1, 1, 0, 0, 0, 1, python=1, frozen=tw_python_x
+ENTRY tw_python_tsr, 1, 1, 0, 1, 0, 1, python=1, frozen=tw_python_xs
 # Without a clock: what the timed ones become when it may not be read any more.
+ENTRY tw_python_x, 1, 1, 0, stopped=1, python=1
+ENTRY tw_python_xs, 1, 1, 0, 1, stopped=1, python=1
 ENTRY tw_entry_x, 1, 1, 0, stopped=1
 ENTRY tw_entry_xl, 1, 1, 1, stopped=1
 ENTRY tw_entry_xs, 1, 1, 0, 1, stopped=1

@@ -75,6 +75,7 @@ impl Trees {
             address,
             file: file.filter(|file| !file.is_empty()).map(str::to_string),
             line,
+            ..Function::default()
         });
         number
     }

@@ -22,6 +22,7 @@ pub fn profile() -> Profile {
         address: 0x1000 + u64::from(index) * 0x40,
         file: (index < 4).then(|| "src/easy & hard.c".to_string()),
         line: if index < 4 { 10 * index + 1 } else { 0 },
+        ..Function::default()
     });
     let main_thread = tree(&[
         (None, 0, 1, 5),

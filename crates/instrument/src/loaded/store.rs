@@ -10,6 +10,7 @@ use thalweg_abi as shm;
 use thalweg_model as model;
 
 use crate::catalogs;
+use crate::dynamic::{self, Dynamic};
 use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
 use crate::memory::{Shared, bytes_of, zeroed};
@@ -175,14 +176,20 @@ fn have_places_of_their_own(entries: &[shm::Loaded]) -> bool {
     })
 }
 
-/// Adds the names of modules that were loaded later to those that were there at attach.
+/// Adds the names of modules that were loaded later to those that were there at attach, and between them those of functions that are
+/// named by pointers: all of them in the order of their numbers.
 pub fn add_catalogs(
     profile: &mut model::Profile,
     shared: &Shared,
     header: &shm::Header,
 ) -> Result<()> {
     let mut names = name_bytes(profile);
-    for loaded in entries(shared, header)? {
+    let dynamic = Dynamic::read(shared)?;
+    let mut files = dynamic::Modules::default();
+    let mut entries = entries(shared, header)?;
+    // Who takes numbers writes its entry later.
+    entries.sort_by_key(|entry| entry.first_function);
+    for loaded in entries {
         if loaded.catalog_len == 0 || loaded.state == shm::LOADED_NONE {
             continue;
         }
@@ -193,6 +200,10 @@ pub fn add_catalogs(
         names += name_bytes(&more);
         if names > MAX_NAME_BYTES {
             return Err(damaged());
+        }
+        if loaded.functions > 0 {
+            let numbers = loaded.first_function.min(header.functions);
+            dynamic.add_up_to(profile, &mut files, numbers);
         }
         let modules = profile.modules.len() as u32;
         profile.modules.extend(more.modules);
@@ -207,12 +218,12 @@ pub fn add_catalogs(
             one.function += first;
             profile.enters_kernel.push(one);
         }
-        // Numbers are given in the order of the entries.
         for mut function in more.functions {
             function.module += modules;
             profile.functions.push(function);
         }
     }
+    dynamic.add_up_to(profile, &mut files, header.functions);
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
     Call, CallEnd, CallValue, Counting, Creator, End, EntersKernel, Function, Held, KernelCounts,
-    Looked, Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts, ProbeState,
-    Process, Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped, Switched,
-    SystemCall, Target, Thread,
+    Language, Looked, Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts,
+    ProbeState, Process, Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped,
+    Switched, SystemCall, Target, Thread,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -282,6 +282,16 @@ fn any_module() -> impl Strategy<Value = Module> {
     })
 }
 
+fn any_language() -> impl Strategy<Value = Language> {
+    proptest::sample::select(vec![
+        Language::Native,
+        Language::Native,
+        Language::Go,
+        Language::Python,
+        Language::Java,
+    ])
+}
+
 fn any_function(modules: u32) -> impl Strategy<Value = Function> {
     (
         ".*",
@@ -289,13 +299,15 @@ fn any_function(modules: u32) -> impl Strategy<Value = Function> {
         any::<u64>(),
         option::of(".*"),
         any::<u32>(),
+        any_language(),
     )
-        .prop_map(|(name, module, address, file, line)| Function {
+        .prop_map(|(name, module, address, file, line, language)| Function {
             name,
             module,
             address,
             file,
             line,
+            language,
         })
 }
 

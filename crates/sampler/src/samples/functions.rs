@@ -115,8 +115,7 @@ impl Functions {
                     name: name.clone(),
                     module,
                     address: *address,
-                    file: None,
-                    line: 0,
+                    ..model::Function::default()
                 });
                 Some(profile.functions.len() as u32 - 1)
             }

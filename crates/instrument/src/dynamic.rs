@@ -1,0 +1,260 @@
+//! Functions that are named by a pointer into the target, as its shared memory tells of them (docs/design/managed.md):
+//! from records to functions of the profile. Whatever a record says may be a lie; none leads out of its bounds.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+use thalweg_model as model;
+use thalweg_model::Language;
+use thalweg_abi as shm;
+use thalweg_abi::dynamic::*;
+
+use crate::error::{Error, Result};
+use crate::memory::Shared;
+
+/// What is known of them, by their numbers.
+#[derive(Default)]
+pub(crate) struct Dynamic {
+    functions: HashMap<u32, Described>,
+}
+
+struct Described {
+    name: String,
+    file: String,
+    line: u32,
+    kind: u16,
+}
+
+pub(crate) fn head(shared: &Shared) -> Result<DynamicHead> {
+    shared.read(shm::DYNAMIC_OFFSET)
+}
+
+impl Dynamic {
+    pub(crate) fn read(shared: &Shared) -> Result<Dynamic> {
+        let head = head(shared)?;
+        let mut functions = HashMap::new();
+        let records = u64::from(head.records).min(DYNAMIC_LIMIT);
+        if records == 0 && head.others == [0; KINDS as usize] {
+            return Ok(Dynamic { functions });
+        }
+        let used = head.text.min(DYNAMIC_TEXT_LEN);
+        let text = shared.read_vec(shm::DYNAMIC_OFFSET + DYNAMIC_TEXT, used)?;
+        for index in (0..records).chain(DYNAMIC_LIMIT..DYNAMIC_RECORDS) {
+            let at = shm::DYNAMIC_OFFSET + DYNAMIC_RECORDS_AT + index * DYNAMIC_RECORD_SIZE;
+            let record: DynamicRecord = shared.read(at)?;
+            if record.state == RECORD_NONE {
+                continue;
+            }
+            functions.insert(record.number, described(&record, &text));
+        }
+        Ok(Dynamic { functions })
+    }
+
+    /// Puts those whose number comes next behind the functions of `profile`, up to `number`. One that nobody describes is a function, too.
+    pub(crate) fn add_up_to(
+        &self,
+        profile: &mut model::Profile,
+        modules: &mut Modules,
+        number: u32,
+    ) {
+        while (profile.functions.len() as u32) < number {
+            let next = profile.functions.len() as u32;
+            let function = match self.functions.get(&next) {
+                Some(described) => {
+                    let module = modules.of(profile, described);
+                    let file = Some(described.file.clone());
+                    model::Function {
+                        name: described.name.clone(),
+                        module,
+                        file: file.filter(|file| !file.is_empty()),
+                        line: described.line,
+                        language: language(described.kind),
+                        ..model::Function::default()
+                    }
+                }
+                None => model::Function {
+                    name: "unknown function".into(),
+                    module: modules.nobodys(profile),
+                    ..model::Function::default()
+                },
+            };
+            profile.functions.push(function);
+        }
+    }
+}
+
+fn language(kind: u16) -> Language {
+    match kind {
+        KIND_PYTHON => Language::Python,
+        KIND_JAVA => Language::Java,
+        _ => Language::Native,
+    }
+}
+
+fn described(record: &DynamicRecord, text: &[u8]) -> Described {
+    let slice = |at: u32, len: u32| {
+        let end = (at as usize).checked_add((len as usize).min(DYNAMIC_TEXT_MOST as usize));
+        let bytes = end.and_then(|end| text.get(at as usize..end));
+        readable(bytes.unwrap_or_default())
+    };
+    let mut name = slice(record.name, record.name_len);
+    if record.flags & RECORD_OTHERS != 0 {
+        name = match record.kind {
+            KIND_PYTHON => "other Python functions".into(),
+            KIND_JAVA => "other Java methods".into(),
+            _ => "other functions".into(),
+        };
+    }
+    if name.is_empty() {
+        name = "unknown function".into();
+    }
+    if record.flags & RECORD_CUT != 0 {
+        name.push_str("...");
+    }
+    Described {
+        name,
+        file: slice(record.file, record.file_len),
+        line: record.line,
+        kind: record.kind,
+    }
+}
+
+/// As text that a terminal may be given.
+fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(visible).collect()
+}
+
+/// Modules of dynamic functions: source files and classes, in a profile that is being put together.
+#[derive(Default)]
+pub(crate) struct Modules {
+    known: HashMap<(u16, String), u32>,
+    nobodys: Option<u32>,
+}
+
+impl Modules {
+    fn of(&mut self, profile: &mut model::Profile, described: &Described) -> u32 {
+        let path = module_path(described);
+        let key = (described.kind, path);
+        if let Some(known) = self.known.get(&key) {
+            let module = &mut profile.modules[*known as usize];
+            module.functions_total += 1;
+            module.functions_patched += 1;
+            return *known;
+        }
+        let module = add_module(profile, module_name(described), key.1.clone());
+        self.known.insert(key, module);
+        module
+    }
+
+    fn nobodys(&mut self, profile: &mut model::Profile) -> u32 {
+        let nobodys = &mut self.nobodys;
+        *nobodys.get_or_insert_with(|| add_module(profile, "unknown".into(), String::new()))
+    }
+}
+
+fn add_module(profile: &mut model::Profile, name: String, path: String) -> u32 {
+    profile.modules.push(model::Module {
+        name,
+        path,
+        functions_total: 1,
+        functions_patched: 1,
+        ..model::Module::default()
+    });
+    profile.modules.len() as u32 - 1
+}
+
+/// Of Python the source file; of Java the class, which its methods' names begin with.
+fn module_path(described: &Described) -> String {
+    match described.kind {
+        KIND_JAVA => class_of(&described.name).to_owned(),
+        _ => described.file.clone(),
+    }
+}
+
+fn module_name(described: &Described) -> String {
+    match described.kind {
+        KIND_JAVA => class_of(&described.name).to_owned(),
+        _ => {
+            let name = described.file.rsplit('/').next().unwrap_or_default();
+            if name.is_empty() { "python" } else { name }.to_owned()
+        }
+    }
+}
+
+/// `java.util.HashMap` of `java.util.HashMap.get(Object)`.
+fn class_of(name: &str) -> &str {
+    let head = name.split('(').next().unwrap_or_default();
+    head.rsplit_once('.').map_or("", |(class, _)| class)
+}
+
+/// Takes `count` numbers of functions from the memory's counter, from which threads of the target take theirs as well. Returns the first.
+pub(crate) fn take_numbers(shared: &Shared, count: u32, limit: u64) -> Result<u32> {
+    let counter = offset_of!(shm::Header, functions) as u64;
+    let first = shared.add_to(counter, count)?;
+    if u64::from(first).saturating_add(count.into()) > limit {
+        return Err(Error::Other("no numbers left for functions".into()));
+    }
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: (u32, u32), file: (u32, u32)) -> DynamicRecord {
+        DynamicRecord {
+            state: RECORD_READY,
+            number: 1,
+            line: 7,
+            name: name.0,
+            name_len: name.1,
+            file: file.0,
+            file_len: file.1,
+            ..DynamicRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_hostile_target_never_leads_out_of_its_text() {
+        let text = b"parse\x1b[31m/srv/app.py\xff";
+        let good = described(&record((0, 5), (10, 11)), text);
+        assert_eq!((&*good.name, &*good.file), ("parse", "/srv/app.py"));
+        let far = described(&record((u32::MAX, u32::MAX), (20, 4000)), text);
+        assert_eq!((&*far.name, &*far.file), ("unknown function", ""));
+        let ugly = described(&record((5, 5), (21, 1)), text);
+        assert_eq!((&*ugly.name, &*ugly.file), ("\u{fffd}[31m", "\u{fffd}"));
+    }
+
+    #[test]
+    fn numbers_of_modules_and_of_pointers_are_in_one_row() {
+        let mut profile = model::Profile::default();
+        profile.modules.push(model::Module::default());
+        profile.functions.push(model::Function::default());
+        let mut dynamic = Dynamic::default();
+        let of = |name: &str, file: &str, kind| Described {
+            name: name.into(),
+            file: file.into(),
+            line: 3,
+            kind,
+        };
+        let functions = &mut dynamic.functions;
+        functions.insert(1, of("Request.parse", "/srv/app.py", KIND_PYTHON));
+        functions.insert(3, of("a.b.C.run(int)", "C.java", KIND_JAVA));
+        dynamic.add_up_to(&mut profile, &mut Modules::default(), 4);
+        let told = |f: &model::Function| {
+            let module = &profile.modules[f.module as usize].name;
+            format!("{} {module} {}", f.name, f.language.name())
+        };
+        let told: Vec<String> = profile.functions[1..].iter().map(told).collect();
+        assert_eq!(
+            told,
+            [
+                "Request.parse app.py python",
+                "unknown function unknown native",
+                "a.b.C.run(int) a.b.C java"
+            ]
+        );
+    }
+}
