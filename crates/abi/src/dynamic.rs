@@ -47,9 +47,8 @@ pub struct DynamicHead {
 pub struct Python {
     /// `_PyEval_EvalFrameDefault`; 0: there is no Python, or it is left alone.
     pub evaluator: u64,
-    /// The word that holds the first interpreter, by one more pointer if `head_in` is not 0: `[[head] + head_in]`.
+    /// The word that holds the first interpreter.
     pub head: u64,
-    pub head_in: u64,
     /// `PyCode_Type` and `PyUnicode_Type`: whatever is read as one of these is asked for its type first.
     pub code_type: u64,
     pub text_type: u64,

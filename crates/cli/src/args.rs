@@ -90,6 +90,13 @@ impl FilterArgs {
     }
 }
 
+/// A switch that has a default of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Whether {
+    On,
+    Off,
+}
+
 /// How the target is measured: the same for `record` and `attach`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Measuring")]
@@ -131,6 +138,10 @@ pub struct MeasureArgs {
     /// Have every function change from mode to mode all the time, as auto does now and then: for tests
     #[arg(long, hide = true, conflicts_with_all = ["budget", "no_clock"])]
     pub restless: bool,
+
+    /// Count and time Python functions (CPython 3.11 to 3.13), each by its own name, between the functions of C
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::On)]
+    pub python: Whether,
 
     /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
     #[arg(long)]

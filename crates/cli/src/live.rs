@@ -22,7 +22,7 @@ use thalweg_session::sidecar;
 use thalweg_snapshot::harvest::{self, Totals, Witness};
 use thalweg_snapshot::lines;
 
-use crate::args::{FilterArgs, MeasureArgs, Mode, as_shown};
+use crate::args::{FilterArgs, MeasureArgs, Mode, Whether, as_shown};
 use crate::calibration;
 use crate::metric;
 use crate::report::{self, Style};
@@ -41,7 +41,8 @@ pub fn plan(
         filter: filter
             .build()?
             .with_allocators(wanted.alloc)
-            .with_system_calls(wanted.system_calls),
+            .with_system_calls(wanted.system_calls)
+            .with_python(measure.python == Whether::On),
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,
         leaves_counted: !matches!(mode, Mode::All),

@@ -62,6 +62,8 @@ pub struct Encoder<'a> {
     pub gates: &'a [(usize, gate::Kind)],
     /// Functions that allocate or free, and how.
     pub allocators: &'a [(usize, u32)],
+    /// CPython's evaluator.
+    pub python: Option<usize>,
 }
 
 /// The same for functions that are not counted: a gate at the entry or at system calls, nothing else.
@@ -146,6 +148,21 @@ impl ProbeEncoder for Encoder<'_> {
         let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
         let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
         let (opcode, routine) = match (probe, keep_flags) {
+            (
+                Probe::Entry {
+                    function,
+                    loops: false,
+                },
+                _,
+            ) if self.python == Some(function) => (
+                CALL,
+                match (records, sites) {
+                    (false, false) => pick(TW_PYTHON_T, TW_PYTHON_C),
+                    (false, true) => pick(TW_PYTHON_TS, TW_PYTHON_CS),
+                    (true, false) => TW_PYTHON_TR,
+                    (true, true) => TW_PYTHON_TSR,
+                },
+            ),
             (Probe::Entry { loops, .. }, flags) if records => (
                 CALL,
                 match (sites, loops, flags) {

@@ -36,6 +36,7 @@ use crate::place;
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::pruning::Pruning;
+use crate::python;
 use crate::record::Recording;
 use crate::rseq;
 use crate::sigframe;
@@ -618,6 +619,7 @@ fn arm(
         Some(changes) => changes.write(stopped)?,
         None => text::make(stopped, &build.ledger)?,
     }
+    python::begin(shared, stopped)?;
     clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
 }

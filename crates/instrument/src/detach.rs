@@ -23,6 +23,7 @@ use crate::ledger::{Ledger, lookup};
 use crate::loaded;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::python;
 use crate::sigframe;
 use crate::text;
 use crate::tracee::{self, StopOptions, Stopped, while_stopped};
@@ -344,6 +345,8 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
                 detached.is_restored = true;
             }
             let outcome = evacuate(detached, stopped, maps, &undo.back)?;
+            // As often as threads are let out: one of them may have been about to write it.
+            python::end(&detached.shared, stopped)?;
             let time = stopped.stop_time().as_nanos() as u64;
             detached.longest_stop_ns = detached.longest_stop_ns.max(time);
             Ok(outcome)

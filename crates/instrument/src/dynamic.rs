@@ -10,7 +10,7 @@ use thalweg_abi as shm;
 use thalweg_abi::dynamic::*;
 
 use crate::error::{Error, Result};
-use crate::memory::Shared;
+use crate::memory::{Shared, bytes_of};
 
 /// What is known of them, by their numbers.
 #[derive(Default)]
@@ -27,6 +27,12 @@ struct Described {
 
 pub(crate) fn head(shared: &Shared) -> Result<DynamicHead> {
     shared.read(shm::DYNAMIC_OFFSET)
+}
+
+/// What the probe of CPython's evaluator must know.
+pub(crate) fn tell_python(shared: &Shared, python: &Python) -> Result<()> {
+    let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, python) as u64;
+    shared.write(place, bytes_of(python))
 }
 
 impl Dynamic {

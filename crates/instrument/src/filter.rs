@@ -28,6 +28,8 @@ pub struct Filter {
     allocators: bool,
     /// So are functions that make system calls.
     system_calls: bool,
+    /// Python functions are told apart.
+    python: bool,
 }
 
 impl Filter {
@@ -49,6 +51,7 @@ impl Filter {
             checkpoints: RegexSet::empty(),
             allocators: false,
             system_calls: false,
+            python: false,
         })
     }
 
@@ -69,6 +72,14 @@ impl Filter {
             system_calls,
             ..self
         }
+    }
+
+    pub fn with_python(self, python: bool) -> Filter {
+        Filter { python, ..self }
+    }
+
+    pub fn wants_python(&self) -> bool {
+        self.python
     }
 
     pub fn wants_system_calls(&self) -> bool {

@@ -29,6 +29,7 @@ pub mod limits;
 pub mod loaded;
 pub mod place;
 pub mod prepare;
+pub mod python;
 pub mod rseq;
 pub mod states;
 pub mod survey;

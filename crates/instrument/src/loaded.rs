@@ -34,6 +34,7 @@ use crate::ledger::{self, Ledger, Text, lookup};
 use crate::memory::{self, Shared};
 use crate::prepare::{self, Build, Probes};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::python;
 use crate::sigframe;
 use crate::states;
 use crate::survey::{self, MappedFile, Surveyed};
@@ -247,12 +248,14 @@ impl Modules {
         if shared.header()?.limits & (shm::LIMIT_FROZEN | shm::LIMIT_RETIRED) != 0 {
             return Ok(None);
         }
-        let Some(surveyed) = self.analyse(shared, pid, file)? else {
+        let Some(mut surveyed) = self.analyse(shared, pid, file)? else {
             return Ok(None);
         };
+        python::keep_known(shared, &mut surveyed)?;
         let result = self.place(shared, pid, &surveyed, maps);
         if let Ok(Some(_)) = &result {
             self.table.insert(shared, &surveyed)?;
+            python::tell(shared, &surveyed)?;
         }
         result
     }
@@ -440,6 +443,7 @@ impl Modules {
                 self.instances.push(module.instance);
             }
         }
+        python::begin(shared, stopped)?;
         Ok(())
     }
 }

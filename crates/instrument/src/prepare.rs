@@ -21,6 +21,7 @@ use crate::memory::{Shared, bytes_of, read_remote, zeroed};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::pruning::Pruning;
+use crate::python;
 use crate::record::Recording;
 use crate::record::tables::Tables;
 use crate::states;
@@ -137,6 +138,7 @@ impl Build {
                 );
             }
         }
+        python::keep_first(&mut survey.modules);
         limits::check(&survey)?;
         let functions = survey.planned();
         let leads_on = measure.gates_suffice && survey.has_gates();
@@ -205,6 +207,9 @@ impl Build {
         shared.write(self.layout.catalog_offset, &self.catalog)?;
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
         shared.write(shm::TABLE_OFFSET, &self.table.bytes())?;
+        for surveyed in &self.survey.modules {
+            python::tell(shared, surveyed)?;
+        }
         if let Some(rules) = &self.rules {
             rules.write(shared, header)?;
         }
@@ -567,6 +572,7 @@ pub fn emit(
         numbers,
         gates,
         allocators: &surveyed.allocators,
+        python: surveyed.python.function(),
     };
     let mut made = vec![realise(&surveyed.plan, at, &counting)?];
     if !surveyed.gate_plan.functions.is_empty() {

@@ -4,7 +4,7 @@ pub mod kept;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,7 @@ use crate::gate;
 use crate::ledger::Text;
 use crate::limits;
 use crate::proc::{self, Mapping, Pid};
+use crate::python;
 use crate::survey::kept::FileKey;
 
 /// One module of the target, analysed and planned.
@@ -54,6 +55,8 @@ pub struct Surveyed {
     pub top_byte: Option<u8>,
     /// Stubs stand as far apart as the Go functions that they belong to.
     pub paced: bool,
+    /// Whether it is a CPython whose functions are told apart.
+    pub python: python::Found,
 }
 
 /// All modules, in address order.
@@ -223,6 +226,7 @@ pub fn catalog<'a>(
             });
         }
         profile.notes.extend(alloc::unfollowed(surveyed));
+        profile.notes.extend(surveyed.python.note());
         for skipped in &surveyed.plan.skipped {
             let function = &module.functions[skipped.function];
             profile.skipped.push(model::Skipped {
@@ -345,6 +349,14 @@ pub fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
     surveyed
         .settle(file)
         .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
+    if filter.wants_python() && python::is_candidate(&surveyed.module) {
+        let mut data = Vec::new();
+        let io = |source: std::io::Error| fail(source.to_string());
+        (&handle).rewind().map_err(io)?;
+        read_all(&handle, &surveyed.path, &mut data).map_err(|e| fail(e.to_string()))?;
+        let found = python::find(&surveyed.module, &data);
+        surveyed.python = python::as_planned(found, &surveyed.module, &surveyed.plan);
+    }
     Ok(surveyed)
 }
 
@@ -517,6 +529,7 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         left_alone,
         top_byte: go_plan.top_byte,
         paced,
+        python: python::Found::Nothing,
     }
 }
 

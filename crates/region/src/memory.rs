@@ -64,6 +64,8 @@ unsafe impl Contract for shm::ProbeState {}
 unsafe impl Contract for shm::dynamic::DynamicHead {}
 // SAFETY: as above.
 unsafe impl Contract for shm::dynamic::DynamicRecord {}
+// SAFETY: as above.
+unsafe impl Contract for shm::dynamic::Python {}
 
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}

@@ -41,6 +41,7 @@ pub fn store(out: &mut Out, surveyed: &Surveyed) -> Option<()> {
         left_alone,
         top_byte,
         paced,
+        python: _,
     } = surveyed;
     if gates
         .iter()
@@ -91,6 +92,8 @@ pub fn restore(stored: &mut In<'_>, file: &File) -> Option<Surveyed> {
         left_alone: stored.optional(In::constant)?,
         top_byte: stored.optional(In::byte)?,
         paced: stored.flag()?,
+        // Found anew in each process: it costs little beside the rest.
+        python: Default::default(),
         module: Arc::new(module),
     })
 }

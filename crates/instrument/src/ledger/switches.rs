@@ -70,6 +70,11 @@ impl Switches {
         for (function, _) in &surveyed.allocators {
             modes[*function] = 0;
         }
+        // Its mode is that of all Python functions, which have none of their own: they stay timed.
+        let evaluator = surveyed.python.function();
+        if let Some(mode) = evaluator.and_then(|function| modes.get_mut(function)) {
+            *mode = 0;
+        }
         // Fragments stay patched, so those in whose bytes they have springboards do too.
         let fragments: HashMap<usize, &FragmentPlan> =
             plan.fragments.iter().map(|f| (f.function, f)).collect();
@@ -78,6 +83,7 @@ impl Switches {
         held.extend(surveyed.allocators.iter().map(|(function, _)| *function));
         held.extend(surveyed.enters_kernel.iter().map(|one| one.function));
         held.extend(surveyed.watched.iter().map(|one| one.function));
+        held.extend(evaluator);
         // By its first patch a module is known to be instrumented.
         held.extend(emitted.owners.first());
         let leaves: HashSet<usize> = emitted.leaves.iter().copied().collect();

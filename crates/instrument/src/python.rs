@@ -1,0 +1,430 @@
+//! CPython in a target: where it keeps what the probe of its evaluator must know, and the one word in each of its interpreters by which
+//! every Python call becomes a call of that evaluator (docs/design/managed.md).
+//!
+//! ```text
+//! find      symbols of the file    offsets from the code of its own accessors: no table of builds
+//! begin     all threads stand      each interpreter whose word is 0 gets the evaluator's address
+//! end       all threads stand      each interpreter with that address gets 0 again
+//! ```
+//!
+//! An interpreter that is made later is told by the agent, when its evaluator first runs. All addresses that are followed are the
+//! target's, and only the target's own memory is read and written by them.
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol};
+use thalweg_patch::{ModulePlan, Probe};
+use thalweg_shm::dynamic::Python;
+use thalweg_symbols::Module;
+
+use crate::dynamic;
+use crate::error::Result;
+use crate::memory::Shared;
+use crate::proc::RemoteAddr;
+use crate::survey::Surveyed;
+use crate::tracee::Stopped;
+
+/// The first release of which it is known that it asks for an evaluator before a specialised `x[i]`.
+const CALLS_GETITEM: u32 = 0x030b07;
+
+const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
+/// The evaluator of a module that is a CPython.
+#[derive(Clone, Copy, Debug)]
+pub struct Evaluator {
+    /// Its index among the module's functions.
+    pub function: usize,
+    /// Hexadecimal: 0x030b02 for 3.11.2.
+    release: u32,
+    /// Addresses are the module's own.
+    pub python: Python,
+}
+
+/// What a module has of CPython.
+#[derive(Clone, Debug, Default)]
+pub enum Found {
+    #[default]
+    Nothing,
+    Usable(Evaluator),
+    /// It is one, and is left alone for this reason.
+    LeftAlone(String),
+}
+
+/// Symbols that are needed, in the order of [`Symbols`].
+const NAMES: [&str; 9] = [
+    EVALUATOR,
+    "_PyRuntime",
+    "PyCode_Type",
+    "PyUnicode_Type",
+    "Py_Version",
+    "PyInterpreterState_Head",
+    "PyInterpreterState_Next",
+    "PyThreadState_GetInterpreter",
+    "_PyInterpreterState_GetEvalFrameFunc",
+];
+/// Only builds without a global lock have it.
+const FREE_THREADED: &str = "_Py_DecRefShared";
+
+/// Whether a module may be one, at a glance.
+pub(crate) fn is_candidate(module: &Module) -> bool {
+    evaluator_of(module).is_some()
+}
+
+fn evaluator_of(module: &Module) -> Option<usize> {
+    let named = |f: &thalweg_symbols::Function| {
+        f.linkage_name.as_deref() == Some(EVALUATOR) || f.name == EVALUATOR
+    };
+    module.functions.iter().position(named)
+}
+
+/// `data`: the module's file.
+pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
+    let Some(function) = evaluator_of(module) else {
+        return Found::Nothing;
+    };
+    let left_alone = |why: &str| Found::LeftAlone(format!("{}: {why}", module.name));
+    let Ok(file) = ElfFile64::<Endianness>::parse(data) else {
+        return left_alone("its symbols cannot be read");
+    };
+    let mut found = [0; NAMES.len()];
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let Ok(name) = symbol.name() else { continue };
+        if !symbol.is_definition() {
+            continue;
+        }
+        if name == FREE_THREADED {
+            return left_alone("this CPython is a free-threaded build, which is not supported");
+        }
+        if let Some(index) = NAMES.iter().position(|wanted| *wanted == name) {
+            found[index] = symbol.address();
+        }
+    }
+    let [_, runtime, code_type, text_type, version_at, rest @ ..] = found;
+    let Some(version) = data_word(module, version_at) else {
+        return left_alone(
+            "this CPython is older than 3.11, or its symbols are stripped: Python functions are not told apart",
+        );
+    };
+    let release = (version >> 8) as u32;
+    let version = release >> 8;
+    let Some(known) = layout(version) else {
+        return left_alone(&format!(
+            "CPython {}.{} is not known: Python functions are not told apart",
+            version >> 8,
+            version & 0xff
+        ));
+    };
+    let [head, next, interpreter, eval] = rest.map(|at| accessor(module, at));
+    let (Some(head), Some(next), Some(interpreter), Some(eval)) = (head, next, interpreter, eval)
+    else {
+        return left_alone("the code of its accessors is of no known form");
+    };
+    let head = match head {
+        Place::Global(at) => at,
+        Place::ThroughSlot(offset) => runtime.wrapping_add(offset.into()),
+        Place::Field(_) => 0,
+    };
+    let (Place::Field(next), Place::Field(interpreter), Place::Field(eval)) =
+        (next, interpreter, eval)
+    else {
+        return left_alone("the code of its accessors is of no known form");
+    };
+    if [head, runtime, code_type, text_type].contains(&0) || head.wrapping_sub(runtime) > 1 << 20 {
+        return left_alone("its symbols are stripped: Python functions are not told apart");
+    }
+    Found::Usable(Evaluator {
+        function,
+        release,
+        python: Python {
+            evaluator: module.functions[function].start,
+            head,
+            code_type,
+            text_type,
+            interpreter,
+            next,
+            eval,
+            version,
+            ..known
+        },
+    })
+}
+
+/// Where frames, code objects and strings have what is read. The agent asks each object for its type before it believes any of this.
+fn layout(version: u32) -> Option<Python> {
+    let v3_12 = Python {
+        frame_code: 0,
+        file: 112,
+        name: 128,
+        line: 68,
+        ascii: 40,
+        wide: 56,
+        ..Python::default()
+    };
+    match version {
+        0x030b => Some(Python {
+            frame_code: 32,
+            line: 72,
+            ascii: 48,
+            wide: 72,
+            ..v3_12
+        }),
+        0x030c | 0x030d => Some(v3_12),
+        _ => None,
+    }
+}
+
+fn data_word(module: &Module, address: u64) -> Option<u64> {
+    if address == 0 {
+        return None;
+    }
+    let bytes = module.bytes_at(address, 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// What an accessor returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// `[argument + offset]`
+    Field(u32),
+    /// The word at an address of the module.
+    Global(u64),
+    /// `[[slot] + offset]`: what the slot holds is for the loader to say.
+    ThroughSlot(u32),
+}
+
+/// Reads the first loads of a function that returns one word.
+fn accessor(module: &Module, address: u64) -> Option<Place> {
+    const LONGEST: u64 = 40;
+    let longest = (1..=LONGEST).rev();
+    let bytes = longest.filter_map(|len| module.bytes_at(address, len));
+    loads(bytes.max_by_key(|bytes| bytes.len())?, address)
+}
+
+fn loads(mut code: &[u8], mut address: u64) -> Option<Place> {
+    let mut place = None;
+    loop {
+        let (len, load) = one_load(code, address)?;
+        place = match (place, load) {
+            // endbr64, push rbp, mov rbp, rsp
+            (None, None) => None,
+            (None, Some(load)) => Some(load),
+            // mov rax, [rax + offset] behind a load of the module's own.
+            (Some(Place::Global(_)), Some(Place::ThroughSlot(offset))) => {
+                return Some(Place::ThroughSlot(offset));
+            }
+            (Some(known), _) => return Some(known),
+        };
+        code = code.get(len..)?;
+        address += len as u64;
+        if let Some(known) = place
+            && one_load(code, address).is_none()
+        {
+            return Some(known);
+        }
+    }
+}
+
+/// The length of an instruction, and the place that it loads from if it does.
+fn one_load(code: &[u8], address: u64) -> Option<(usize, Option<Place>)> {
+    let half = |at: usize| {
+        let bytes = code.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let offset = |offset: u32| (offset < 1 << 20).then_some(offset);
+    Some(match code {
+        [0xf3, 0x0f, 0x1e, 0xfa, ..] => (4, None),
+        [0x55, ..] => (1, None),
+        [0x48, 0x89, 0xe5, ..] => (3, None),
+        [0x48, 0x8b, 0x07, ..] => (3, Some(Place::Field(0))),
+        [0x48, 0x8b, 0x47, byte @ 0..0x80, ..] => (4, Some(Place::Field((*byte).into()))),
+        [0x48, 0x8b, 0x87, ..] => (7, Some(Place::Field(offset(half(3)?)?))),
+        [0x48, 0x8b, 0x05, ..] => {
+            let from = address.wrapping_add(7);
+            let at = from.wrapping_add_signed(i64::from(half(3)? as i32));
+            (7, Some(Place::Global(at)))
+        }
+        [0x48, 0x8b, 0x00, ..] => (3, Some(Place::ThroughSlot(0))),
+        [0x48, 0x8b, 0x40, byte @ 0..0x80, ..] => (4, Some(Place::ThroughSlot((*byte).into()))),
+        [0x48, 0x8b, 0x80, ..] => (7, Some(Place::ThroughSlot(offset(half(3)?)?))),
+        _ => return None,
+    })
+}
+
+/// The same for a module as it was planned: an evaluator that is not to be counted, or whose probe may run in its midst, tells nothing.
+pub(crate) fn as_planned(found: Found, module: &Module, plan: &ModulePlan) -> Found {
+    let Found::Usable(evaluator) = &found else {
+        return found;
+    };
+    let mut events = plan
+        .functions
+        .iter()
+        .filter(|planned| planned.function == evaluator.function)
+        .flat_map(|planned| &planned.windows)
+        .flat_map(|window| &window.events);
+    let is_plain = |probe: Probe| matches!(probe, Probe::Entry { loops: false, .. });
+    match events.any(|event| is_plain(event.probe)) {
+        true => found,
+        false => Found::LeftAlone(format!(
+            "{}: {EVALUATOR} is not counted, so that Python functions are not told apart",
+            module.name
+        )),
+    }
+}
+
+impl Found {
+    /// The index of the evaluator, if it is one by which Python functions are told apart.
+    pub(crate) fn function(&self) -> Option<usize> {
+        match self {
+            Found::Usable(evaluator) => Some(evaluator.function),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn note(&self) -> Option<String> {
+        match self {
+            Found::LeftAlone(why) => Some(why.clone()),
+            Found::Usable(evaluator) if evaluator.release < CALLS_GETITEM => Some(format!(
+                "CPython 3.11.{} runs a `__getitem__` that is written in Python inside of its caller, if that asks often: calls of such functions are lower bounds",
+                evaluator.release & 0xff
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl Evaluator {
+    /// As loaded.
+    pub(crate) fn at(&self, bias: u64) -> Python {
+        let own = &self.python;
+        let place = |address: u64| address.wrapping_add(bias);
+        Python {
+            evaluator: place(own.evaluator),
+            head: place(own.head),
+            code_type: place(own.code_type),
+            text_type: place(own.text_type),
+            ..*own
+        }
+    }
+}
+
+/// A process has more interpreters only if it is out to keep us busy.
+const MOST_INTERPRETERS: usize = 10_000;
+
+/// Each interpreter's word, and what it holds.
+fn words(stopped: &Stopped, python: &Python) -> Vec<(RemoteAddr, u64)> {
+    let word = |at: u64| {
+        let mut bytes = [0; 8];
+        let read = stopped.read(RemoteAddr(at), &mut bytes);
+        read.ok().map(|()| u64::from_le_bytes(bytes))
+    };
+    let mut words = Vec::new();
+    let mut next = word(python.head).unwrap_or(0);
+    while next != 0 && words.len() < MOST_INTERPRETERS {
+        let at = next.wrapping_add(python.eval.into());
+        let Some(value) = word(at) else { break };
+        words.push((RemoteAddr(at), value));
+        let then = word(next.wrapping_add(python.next.into())).unwrap_or(0);
+        if then == next {
+            break;
+        }
+        next = then;
+    }
+    words
+}
+
+/// From here on each Python call is one of the evaluator's.
+pub(crate) fn begin(shared: &Shared, stopped: &mut Stopped) -> Result<()> {
+    let python = dynamic::head(shared)?.python;
+    if python.evaluator == 0 {
+        return Ok(());
+    }
+    for (at, value) in words(stopped, &python) {
+        if value == 0 {
+            stopped.write(at, &python.evaluator.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// As it was. Whoever else has set a word keeps it.
+pub(crate) fn end(shared: &Shared, stopped: &mut Stopped) -> Result<()> {
+    let python = dynamic::head(shared)?.python;
+    if python.evaluator == 0 {
+        return Ok(());
+    }
+    for (at, value) in words(stopped, &python) {
+        if value == python.evaluator {
+            stopped.write(at, &0u64.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells the probe of the evaluator what it must know.
+pub(crate) fn tell(shared: &Shared, surveyed: &Surveyed) -> Result<()> {
+    match &surveyed.python {
+        Found::Usable(evaluator) => dynamic::tell_python(shared, &evaluator.at(surveyed.bias)),
+        _ => Ok(()),
+    }
+}
+
+/// Of several in one process the first is told apart, the others stay functions of C: what the probes know is of one.
+pub(crate) fn keep_first(modules: &mut [Surveyed]) {
+    let mut has_one = false;
+    for surveyed in modules {
+        if let Found::Usable(_) = surveyed.python {
+            if has_one {
+                surveyed.python = second(&surveyed.module);
+            }
+            has_one = true;
+        }
+    }
+}
+
+/// The same for a module that is loaded later.
+pub(crate) fn keep_known(shared: &Shared, surveyed: &mut Surveyed) -> Result<()> {
+    if let Found::Usable(evaluator) = &surveyed.python {
+        let known = dynamic::head(shared)?.python;
+        if known.evaluator != 0 && known != evaluator.at(surveyed.bias) {
+            surveyed.python = second(&surveyed.module);
+        }
+    }
+    Ok(())
+}
+
+fn second(module: &Module) -> Found {
+    Found::LeftAlone(format!(
+        "{}: a second CPython in one process, whose functions are not told apart",
+        module.name
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_accessor_returns_is_read_from_its_code() {
+        // mov rax, [rdi + 0x590]; test rax, rax: Debian's 3.11
+        let eval = [0x48, 0x8b, 0x87, 0x90, 0x05, 0, 0, 0x48, 0x85, 0xc0];
+        assert_eq!(loads(&eval, 0x1000), Some(Place::Field(0x590)));
+        // mov rax, [rdi]; ret
+        let next = [0x48, 0x8b, 0x07, 0xc3];
+        assert_eq!(loads(&next, 0x1000), Some(Place::Field(0)));
+        // endbr64; push rbp; mov rbp, rsp; mov rax, [rdi + 0x10]; pop rbp
+        let framed = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x48, 0x8b, 0x47, 0x10, 0x5d,
+        ];
+        assert_eq!(loads(&framed, 0x1000), Some(Place::Field(0x10)));
+        // mov rax, [rip + 0x100]; ret
+        let global = [0x48, 0x8b, 0x05, 0, 1, 0, 0, 0xc3];
+        assert_eq!(loads(&global, 0x1000), Some(Place::Global(0x1107)));
+        // mov rax, [rip + 0x100]; mov rax, [rax + 0x278]; ret: 3.13
+        let slot = [
+            0x48, 0x8b, 0x05, 0, 1, 0, 0, 0x48, 0x8b, 0x80, 0x78, 2, 0, 0, 0xc3,
+        ];
+        assert_eq!(loads(&slot, 0x1000), Some(Place::ThroughSlot(0x278)));
+        for strange in [&[0xc3][..], &[0x48, 0x8b, 0x87, 0, 0, 0, 0xff], &[]] {
+            assert_eq!(loads(strange, 0x1000), None);
+        }
+    }
+}
