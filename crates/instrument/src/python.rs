@@ -13,7 +13,7 @@
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
 use thalweg_patch::{ModulePlan, Probe};
-use thalweg_shm::dynamic::Python;
+use thalweg_abi::dynamic::Python;
 use thalweg_symbols::Module;
 
 use crate::dynamic;
