@@ -35,7 +35,8 @@ pub struct DynamicHead {
     pub records: u32,
     /// 1 + the number of the function that stands for all others of a kind; 0: none does yet.
     pub others: [u32; KINDS as usize],
-    pub reserved: u32,
+    /// How often calls of Python functions were no longer told apart, because they went deep.
+    pub python_deep: u32,
     /// Bytes of text; may exceed `DYNAMIC_TEXT_LEN`.
     pub text: u64,
     pub python: Python,

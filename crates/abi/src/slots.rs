@@ -42,6 +42,23 @@ pub struct PrivateSlot {
     /// How many calls of sampled functions go by until one is timed, and what the next such number is drawn from.
     pub countdown: u64,
     pub seed: u64,
+    pub python: PythonStack,
+}
+
+/// How deep Python calls may go on the thread's stack: without thalweg those between Python functions take none of it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PythonStack {
+    /// The complement of the address below which the evaluator's entry takes the slow path. 0: not known yet, always.
+    pub floor: u64,
+    /// Where the first evaluator was seen, and how far below that they may go.
+    pub base: u64,
+    pub span: u64,
+    /// 1: the entry that follows is the first beyond that.
+    pub pending: u64,
+    /// Where that one's return address is, until it has returned, and its interpreter's word; 0: there is none.
+    pub deep: u64,
+    pub word: u64,
 }
 
 /// What an allocator was asked for that has not returned yet.
@@ -76,6 +93,17 @@ pub const fn stack_place(sp: u64) -> (usize, u64) {
     )
 }
 
+impl PythonStack {
+    pub const UNKNOWN: PythonStack = PythonStack {
+        floor: 0,
+        base: 0,
+        span: 0,
+        pending: 0,
+        deep: 0,
+        word: 0,
+    };
+}
+
 pub const PRIVATE_OWNER: usize = 0;
 pub const PRIVATE_TOP: usize = 8;
 pub const PRIVATE_LIMIT: usize = 16;
@@ -95,6 +123,7 @@ pub const PRIVATE_ALLOC_KIND: usize = core::mem::offset_of!(PrivateSlot, alloc.k
 pub const PRIVATE_UNTIMED: usize = core::mem::offset_of!(PrivateSlot, untimed);
 pub const PRIVATE_COUNTDOWN: usize = core::mem::offset_of!(PrivateSlot, countdown);
 pub const PRIVATE_SEED: usize = core::mem::offset_of!(PrivateSlot, seed);
+pub const PRIVATE_PYTHON_FLOOR: usize = core::mem::offset_of!(PrivateSlot, python.floor);
 
 /// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.

@@ -295,6 +295,7 @@ unsafe fn open(slot: Slot, newcomer: &Newcomer) {
         (*private).limit = bottom as u64 + shm::MAX_FRAMES * shm::FRAME_SIZE - slot.0;
         (*private).top = bottom as u64 - slot.0;
         (*private).stacks = [0; shm::KNOWN_STACKS];
+        (*private).python = shm::PythonStack::UNKNOWN;
         (&raw mut (*private).goroutine).write_volatile(0);
         (&raw mut (*private).go_machine).write_volatile(0);
         (*private).go_stack = slot.agent_stack();

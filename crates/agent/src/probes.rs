@@ -154,6 +154,7 @@ global_asm!(
     SEED_FACTOR = const shm::SEED_FACTOR,
     SEED_SHIFT = const 64 - shm::SAMPLED_BITS,
     MODES = const !shm::MODE_FUNCTION as i32,
+    PY_FLOOR = const shm::PRIVATE_PYTHON_FLOOR,
     DYNAMIC_FACTOR = const dynamic::DYNAMIC_FACTOR,
     SET_BITS = const dynamic::SET_BITS,
     SET_SHIFT = const dynamic::SET_SIZE.trailing_zeros(),

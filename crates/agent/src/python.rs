@@ -3,6 +3,9 @@
 use crate::dynamic::{self, Identity, Text};
 use crate::memory::{atomic64, header};
 use core::sync::atomic::Ordering::Relaxed;
+
+pub mod stack;
+
 use thalweg_abi as shm;
 use thalweg_abi::dynamic::{KIND_PYTHON, Python};
 
@@ -18,28 +21,36 @@ const STATE_ASCII: u32 = 1 << 6;
 /// The evaluator begins with this thread state and frame; `word` is what its stub has behind the call: its own number and
 /// mode. Returns the same with the number of the Python function.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_python(thread: u64, frame: u64, word: u32) -> u32 {
+extern "C" fn tw_slow_python(thread: u64, frame: u64, word: u32) -> u64 {
     // SAFETY: the head is mapped.
     let python = unsafe { (&raw const (*dynamic::head()).python).read_volatile() };
     if python.evaluator == 0 {
-        return word;
+        return word.into();
     }
+    let mut goes_deep = false;
     // SAFETY: the evaluator was called with these two, by the offsets of this very build.
     let number = unsafe {
         let code = read(frame + u64::from(python.frame_code));
         if code & 7 != 0 || code == 0 || read(code + OBJECT_TYPE) != python.code_type {
-            return word;
+            return word.into();
         }
-        claim_calls(&python, thread);
+        let interpreter = read(thread + u64::from(python.interpreter));
+        let calls = (interpreter + u64::from(python.eval)) as *mut u64;
+        if stack::is_deep() {
+            goes_deep = stack::leave_calls(&python, calls);
+        } else {
+            claim_calls(&python, calls);
+        }
         let check = check_of(&python, code);
         dynamic::number(KIND_PYTHON, code, check, |identity| {
             describe(&python, code, identity)
         })
     };
-    match number {
+    let word = match number {
         Some(number) => number | word & !shm::MODE_FUNCTION,
         None => word,
-    }
+    };
+    u64::from(word) | u64::from(goes_deep) << 63
 }
 
 unsafe fn read(address: u64) -> u64 {
@@ -54,17 +65,15 @@ unsafe fn read32(address: u64) -> u32 {
 
 /// Has calls from Python to Python go through the evaluator's entry: the interpreter is told that its evaluator is the usual one, which it
 /// takes for another one. Whoever has told it something else keeps it.
-unsafe fn claim_calls(python: &Python, thread: u64) {
-    // SAFETY: this thread holds the interpreter's lock, as the caller of its evaluator.
+unsafe fn claim_calls(python: &Python, calls: *mut u64) {
+    // SAFETY: by the caller the word of an interpreter whose lock this thread holds, as the caller of its evaluator.
     unsafe {
         if (&raw const (*header()).leaving).read_volatile() != 0
             || (&raw const (*header()).state).read_volatile() != shm::STATE_ATTACHED
         {
             return;
         }
-        let interpreter = read(thread + u64::from(python.interpreter));
-        let word = atomic64((interpreter + u64::from(python.eval)) as *mut u64);
-        let _ = word.compare_exchange(0, python.evaluator, Relaxed, Relaxed);
+        let _ = atomic64(calls).compare_exchange(0, python.evaluator, Relaxed, Relaxed);
     }
 }
 

@@ -4,6 +4,7 @@ use crate::alloc;
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
+use crate::python;
 use crate::record::{self, Registers};
 use crate::stacks::{drop_base, own_stack_encloses};
 use crate::states;
@@ -77,6 +78,9 @@ fn enter(word: u32, sp: u64, loops: bool, registers: Option<Registers>) {
             false => 0,
         };
         let pushed = push(slot, caller, Callee { function, site }, sp, tail, now);
+        if pushed {
+            python::stack::entered(slot, sp);
+        }
         if let Some(registers) = registers
             && pushed
         {
@@ -508,6 +512,7 @@ pub unsafe fn pop(slot: Slot, now: u64) {
     // SAFETY: the top frame is above the sentinel, so there is one below it.
     unsafe {
         let top = slot.top();
+        python::stack::leaves(slot, frame_sp((*top).key));
         let node = (*top).node as *mut Node;
         if (*top).key != 0 && (*top).start == 0 {
             states::settle(top);

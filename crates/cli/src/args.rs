@@ -139,7 +139,7 @@ pub struct MeasureArgs {
     #[arg(long, hide = true, conflicts_with_all = ["budget", "no_clock"])]
     pub restless: bool,
 
-    /// Count and time Python functions (CPython 3.11 to 3.13), each by its own name, between the functions of C
+    /// Count and time Python functions (CPython 3.11 and 3.13), each by its own name, between the functions of C
     #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::On)]
     pub python: Whether,
 

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 
-use thalweg_model as model;
-use thalweg_model::Language;
 use thalweg_abi as shm;
 use thalweg_abi::dynamic::*;
+use thalweg_model as model;
+use thalweg_model::Language;
 
 use crate::error::{Error, Result};
 use crate::memory::{Shared, bytes_of};
@@ -16,6 +16,8 @@ use crate::memory::{Shared, bytes_of};
 #[derive(Default)]
 pub(crate) struct Dynamic {
     functions: HashMap<u32, Described>,
+    /// How often Python calls went too deep to be told apart.
+    python_deep: u32,
 }
 
 struct Described {
@@ -41,7 +43,7 @@ impl Dynamic {
         let mut functions = HashMap::new();
         let records = u64::from(head.records).min(DYNAMIC_LIMIT);
         if records == 0 && head.others == [0; KINDS as usize] {
-            return Ok(Dynamic { functions });
+            return Ok(Dynamic::default());
         }
         let used = head.text.min(DYNAMIC_TEXT_LEN);
         let text = shared.read_vec(shm::DYNAMIC_OFFSET + DYNAMIC_TEXT, used)?;
@@ -53,7 +55,19 @@ impl Dynamic {
             }
             functions.insert(record.number, described(&record, &text));
         }
-        Ok(Dynamic { functions })
+        Ok(Dynamic {
+            functions,
+            python_deep: head.python_deep,
+        })
+    }
+
+    pub(crate) fn note(&self) -> Option<String> {
+        (self.python_deep > 0).then(|| {
+            format!(
+                "Python calls went so deep {} times that they would have used up the stack: what was called beyond that is in the deepest function that was counted, so that calls are lower bounds",
+                self.python_deep
+            )
+        })
     }
 
     /// Puts those whose number comes next behind the functions of `profile`, up to `number`. One that nobody describes is a function, too.

@@ -12,8 +12,8 @@
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
-use thalweg_patch::{ModulePlan, Probe};
 use thalweg_abi::dynamic::Python;
+use thalweg_patch::{ModulePlan, Probe};
 use thalweg_symbols::Module;
 
 use crate::dynamic;
@@ -106,6 +106,11 @@ pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
     };
     let release = (version >> 8) as u32;
     let version = release >> 8;
+    if version == 0x030c {
+        return left_alone(
+            "CPython 3.12 allows 800 calls of C within each other, and each Python function would be one: Python functions are not told apart",
+        );
+    }
     let Some(known) = layout(version) else {
         return left_alone(&format!(
             "CPython {}.{} is not known: Python functions are not told apart",
@@ -150,7 +155,7 @@ pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
 
 /// Where frames, code objects and strings have what is read. The agent asks each object for its type before it believes any of this.
 fn layout(version: u32) -> Option<Python> {
-    let v3_12 = Python {
+    let v3_13 = Python {
         frame_code: 0,
         file: 112,
         name: 128,
@@ -165,9 +170,9 @@ fn layout(version: u32) -> Option<Python> {
             line: 72,
             ascii: 48,
             wide: 72,
-            ..v3_12
+            ..v3_13
         }),
-        0x030c | 0x030d => Some(v3_12),
+        0x030d => Some(v3_13),
         _ => None,
     }
 }

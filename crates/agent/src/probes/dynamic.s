@@ -20,9 +20,14 @@ jmp \found
 .endm
 
 # ---- the evaluator of CPython begins with the thread state rdi and the frame rsi: the word of its Python function -> rsi. rsp == sp - 8;
-# rax, rdx, rcx and rsi are saved as in ENTRY. The slow path does the same (agent's python.rs).
-.macro PYTHON_NUMBER
+# rax, rdx, rcx and rsi are saved as in ENTRY. To \slow with it in esi if this is the first call that is too deep. The slow path does the
+# same (agent's python.rs).
+.macro PYTHON_NUMBER slow
+mov rax, gs:[{PY_FLOOR}]
+not rax
 mov rcx, [rip + tw_base]
+cmp rsp, rax
+jb 91f
 mov eax, [rcx + {PY_INTERPRETER}]
 mov edx, [rcx + {PY_EVAL}]
 mov rax, [rdi + rax]
@@ -57,6 +62,8 @@ mov rdx, [rsp]
 mov edx, [rdx + 3]
 SLOW_CALL tw_slow_python
 mov esi, eax
+test rax, rax
+js \slow
 jmp 94f
 92: # its mode is the evaluator's
 mov rax, [rsp]

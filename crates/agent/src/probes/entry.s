@@ -127,11 +127,13 @@ COUNT 0, \flags, \loops
 mov [rsp - 16], rdx
 mov [rsp - 24], rcx
 mov [rsp - 32], rsi
-.if \python
-PYTHON_NUMBER
-.endif
 .if \sites
 mov [rsp - 48], rdi
+.endif
+.if \python
+PYTHON_NUMBER 9f
+.endif
+.if \sites
 mov rdi, [rsp + 8 + 128 * \loops]
 .endif
 .if \python

@@ -224,6 +224,7 @@ pub fn add_catalogs(
         }
     }
     dynamic.add_up_to(profile, &mut files, header.functions);
+    profile.notes.extend(dynamic.note());
     Ok(())
 }
 
