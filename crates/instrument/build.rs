@@ -1,7 +1,7 @@
 //! Links the freestanding agent into one flat image and writes down where its probes are.
 //!
-//! The agent is compiled for the host target by plain rustc calls: cargo cannot build a second, differently linked
-//! artefact of one workspace for the same target.
+//! The agent is a package of the workspace, a library that the host tests. Its image is compiled here by plain rustc calls
+//! with `--cfg freestanding`: cargo cannot build a second, differently linked artefact for the same target.
 
 use std::env;
 use std::fmt::Write as _;
@@ -12,16 +12,16 @@ use std::process::Command;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 fn main() {
-    let crates =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    let agent = crates.join("agent");
+    let agent = Path::new(thalweg_agent::SOURCE);
+    let abi = Path::new(thalweg_abi::SOURCE);
+    let bytecode = Path::new(thalweg_bytecode::SOURCE);
     for watched in [
         agent.join("src"),
         agent.join("agent.ld"),
         agent.join("calibration"),
-        crates.join("abi/src"),
-        crates.join("bytecode/src"),
+        abi.join("src"),
+        bytecode.join("src"),
         "build.rs".into(),
     ] {
         println!("cargo::rerun-if-changed={}", watched.display());
@@ -29,12 +29,12 @@ fn main() {
 
     rustc(
         &["--crate-type=rlib", "--crate-name=thalweg_abi"],
-        &crates.join("abi/src/lib.rs"),
+        &abi.join("src/lib.rs"),
         &out,
     );
     rustc(
         &["--crate-type=rlib", "--crate-name=thalweg_bytecode"],
-        &crates.join("bytecode/src/lib.rs"),
+        &bytecode.join("src/lib.rs"),
         &out,
     );
     let script = format!("-Clink-arg=-Wl,-T,{}", agent.join("agent.ld").display());
@@ -61,7 +61,7 @@ fn main() {
             "-Clink-arg=-no-pie",
             "-Clink-arg=-Wl,--build-id=none",
         ],
-        &agent.join("src/main.rs"),
+        &agent.join("src/lib.rs"),
         &out,
     );
     describe(&out.join("thalweg_agent"), &out);
@@ -84,6 +84,7 @@ fn rustc(arguments: &[&str], source: &Path, out: &Path) {
     command
         .args([
             "--edition=2024",
+            "--cfg=freestanding",
             "-Copt-level=3",
             "-Cpanic=abort",
             "-Crelocation-model=pie",

@@ -15,6 +15,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+/// Where this package lies, for the build script that compiles it into the agent's image.
+#[cfg(not(freestanding))]
+pub const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
 pub mod alloc;
 pub mod calls;
 pub mod dynamic;

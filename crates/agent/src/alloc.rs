@@ -99,7 +99,8 @@ impl Jump {
 unsafe fn cleared(slot: Slot, to: &Jump) -> Option<u64> {
     // SAFETY: the note is this thread's own.
     let kind = unsafe { (*slot.private()).alloc.kind };
-    let is_memset = to.first > shm::PAGE && to.first % 8 == 0 && to.second == 0 && to.third > 0;
+    let is_memset =
+        to.first > shm::PAGE && to.first.is_multiple_of(8) && to.second == 0 && to.third > 0;
     (kind == u64::from(kind::PRODUCT) && is_memset).then_some(to.first)
 }
 

@@ -120,7 +120,7 @@ unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
                 charge(node, waited - held, false);
             }
         }
-        let limit = (*header()).gap_most * UNCHARGED;
+        let limit = (*header()).gap_most.saturating_mul(UNCHARGED);
         (*shared).uncharged = (*shared).uncharged.max(-limit).min(limit);
         atomic64(&raw mut (*shared).off).fetch_add(took, Relaxed);
         let slow = took.wrapping_sub(waited).wrapping_add(held);

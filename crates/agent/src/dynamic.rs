@@ -239,7 +239,8 @@ fn record_at(index: u64) -> *mut DynamicRecord {
 fn known_or_new(kind: u16, pointer: u64, identity: &Identity) -> Option<u32> {
     let seed = 0xcbf2_9ce4_8422_2325 ^ u64::from(kind) << 32 ^ u64::from(identity.line);
     let hash = identity.file.hash(identity.name.hash(seed));
-    let first = hash.wrapping_mul(DYNAMIC_FACTOR) >> (64 - DYNAMIC_IDENTITY_PLACES.trailing_zeros());
+    let first =
+        hash.wrapping_mul(DYNAMIC_FACTOR) >> (64 - DYNAMIC_IDENTITY_PLACES.trailing_zeros());
     let mut made = None;
     for step in 0..IDENTITIES_SEARCHED {
         let place = (first + step) % DYNAMIC_IDENTITY_PLACES;

@@ -65,7 +65,10 @@ unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
         if kind == shm::GATE_KIND_CLONE || kind == shm::GATE_KIND_CLONE3 {
             return birth::note(kind, &*args, sp);
         }
-        if limits::is_silent() || !is_served() || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order()) {
+        if limits::is_silent()
+            || !is_served()
+            || (kind == shm::GATE_KIND_LINK_MAP && !is_list_in_order())
+        {
             return;
         }
         if kind == shm::GATE_KIND_CHECKPOINT && !is_checkpoint_mine() {

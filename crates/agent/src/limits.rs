@@ -15,7 +15,8 @@
 //! Code is private memory: a fork child that limits itself limits nobody else.
 
 use crate::memory::{
-    Slot, asked_readable, atomic32, atomic64, flags, gs_base, header, is_readable, raw, region, ticks,
+    Slot, asked_readable, atomic32, atomic64, flags, gs_base, header, is_readable, raw, region,
+    ticks,
 };
 use crate::sweep;
 use core::arch::asm;
@@ -121,8 +122,7 @@ pub fn is_silent() -> bool {
     // SAFETY: reads a word of the image; the header is mapped as long as a probe can run.
     unsafe {
         asm!("mov {}, [rip + tw_silent]", out(reg) silent, options(nostack, readonly, preserves_flags));
-        silent != 0
-            || (&raw const (*header()).limits).read_volatile() & shm::LIMIT_SILENT_ALL != 0
+        silent != 0 || (&raw const (*header()).limits).read_volatile() & shm::LIMIT_SILENT_ALL != 0
     }
 }
 
@@ -220,7 +220,10 @@ unsafe fn rewrite_all(limit: u32) -> bool {
             if !ours {
                 continue;
             }
-            let open = raw(calls::MPROTECT, [code.start, code.len, READ_WRITE_EXECUTE, 0]);
+            let open = raw(
+                calls::MPROTECT,
+                [code.start, code.len, READ_WRITE_EXECUTE, 0],
+            );
             if open != 0 {
                 done = false;
                 continue;

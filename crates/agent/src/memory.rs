@@ -229,7 +229,12 @@ pub fn is_readable(address: u64) -> bool {
 pub unsafe fn asked_readable(address: u64) -> bool {
     const EINVAL: i64 = 22;
     // SAFETY: nothing is changed.
-    let result = unsafe { raw(calls::RT_SIGPROCMASK, [calls::NO_SIG_PURPOSE, address, 0, 8]) };
+    let result = unsafe {
+        raw(
+            calls::RT_SIGPROCMASK,
+            [calls::NO_SIG_PURPOSE, address, 0, 8],
+        )
+    };
     result as i64 == -EINVAL
 }
 

@@ -9,8 +9,8 @@
 use crate::memory::{Slot, gs_base, syscall6};
 use crate::record::{Registers, rules_head};
 use core::mem::MaybeUninit;
-use thalweg_bytecode::Memory;
 use thalweg_abi as shm;
+use thalweg_bytecode::Memory;
 
 const BLOCK: usize = 256;
 

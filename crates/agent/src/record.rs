@@ -5,17 +5,17 @@
 //! Times are counter values: a recorded call has the moments at which it began and ended, waits included.
 
 use crate::memory::{Slot, atomic64, flags, header, region};
-use crate::{limits, moved};
 pub use crate::registers::Registers;
 use crate::slow::function_of;
 use crate::values::{self, Asked, Found, Over, Values};
+use crate::{limits, moved};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_bytecode::Call;
 use thalweg_abi as shm;
 use thalweg_abi::record::{self, Area, Begun, Ended, Read, Side, State};
 use thalweg_abi::rules::{self, Entry};
 use thalweg_abi::{Frame, Node};
+use thalweg_bytecode::Call;
 
 /// What a probe has pushed, from the last on.
 #[repr(C)]
@@ -298,21 +298,18 @@ unsafe fn chosen<'v>(
 }
 
 /// Where the hot path saves what functions are called with.
-unsafe fn make_room_for_arguments(slot: Slot, state: &State) {
+fn make_room_for_arguments(slot: Slot, state: &State) {
     if state.saved_limit.load(Relaxed) != 0 {
         return;
     }
-    // SAFETY: numbers only; the room lies behind the slot's values.
-    unsafe {
-        let sentinel = slot.sentinel() as u64;
-        let area = sentinel - shm::FRAME_SIZE + record::SAVED_FROM_FRAMES;
-        let place = sentinel.wrapping_sub(slot.0);
-        state
-            .saved
-            .store(area.wrapping_sub(place.wrapping_mul(4)), Relaxed);
-        let limit = place.wrapping_add(record::SAVED_FRAMES * shm::FRAME_SIZE);
-        state.saved_limit.store(limit, Relaxed);
-    }
+    let sentinel = slot.sentinel() as u64;
+    let area = sentinel - shm::FRAME_SIZE + record::SAVED_FROM_FRAMES;
+    let place = sentinel.wrapping_sub(slot.0);
+    state
+        .saved
+        .store(area.wrapping_sub(place.wrapping_mul(4)), Relaxed);
+    let limit = place.wrapping_add(record::SAVED_FRAMES * shm::FRAME_SIZE);
+    state.saved_limit.store(limit, Relaxed);
 }
 
 /// What the activation at `frame` was called with, if the hot path has saved it and nobody else has saved anything there since.

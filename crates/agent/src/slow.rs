@@ -26,7 +26,7 @@ fn same_stack(low: u64, high: u64) -> bool {
 
 /// The function that `word` names begins; its return address is at `sp`.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_entry(word: u32, sp: u64, loops: u32) {
+pub extern "C" fn tw_slow_entry(word: u32, sp: u64, loops: u32) {
     enter(word, sp, loops != 0, None);
 }
 
@@ -105,9 +105,8 @@ extern "C" fn tw_slow_leaf(function: u32, sp: u64) {
         (*slot.shared()).slow_entries += 1;
         let now = clock::event(slot, began);
         let top = slot.top();
-        let jumped = top > slot.bottom()
-            && (*top).key & shm::KEY_PENDING != 0
-            && frame_sp((*top).key) == sp;
+        let jumped =
+            top > slot.bottom() && (*top).key & shm::KEY_PENDING != 0 && frame_sp((*top).key) == sp;
         match jumped {
             true => (*top).key &= !shm::KEY_PENDING,
             false => leave_behind(slot, sp, now),
@@ -183,7 +182,7 @@ pub unsafe fn leave_behind(slot: Slot, sp: u64, now: u64) {
 
 /// The activation whose return address is at `sp` returns.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_exit(sp: u64) {
+pub extern "C" fn tw_slow_exit(sp: u64) {
     exit(sp, None);
 }
 
@@ -216,7 +215,7 @@ fn exit(sp: u64, registers: Option<Registers>) {
 
 /// The activation at `sp` jumps to `target`, which is probed for certain if `target` is 0.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_tail(sp: u64, target: u64) {
+pub extern "C" fn tw_slow_tail(sp: u64, target: u64) {
     let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;

@@ -37,7 +37,7 @@ use thalweg_abi::{Frame, Node, ParkedFrame, frame_key, frame_sp};
 
 /// A function that may leave for another stack is at one of its exits; `rsp` as the instruction that leaves finds it.
 #[unsafe(no_mangle)]
-extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
+pub extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
     let began = ticks();
     let function = word & shm::SWITCH_FUNCTION;
     let jumps = word & shm::SWITCH_JUMPS != 0;
@@ -316,8 +316,8 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
 
 /// The stack on which the base stands has its outermost activation at `sp`.
 unsafe fn set_base_of(slot: Slot, sp: Option<u64>) {
-    // SAFETY: as in tw_slow_switch.
     if let Some(sp) = sp {
+        // SAFETY: as in tw_slow_switch.
         unsafe { (*slot.base()).key = base_key(sp) };
     }
 }

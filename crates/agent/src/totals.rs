@@ -5,7 +5,7 @@
 
 use crate::memory::{Slot, flags, header, region};
 use crate::tree;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Acquire;
 use thalweg_abi as shm;
 use thalweg_abi::alloc::Allocated;
 use thalweg_abi::totals::{self, Totals};

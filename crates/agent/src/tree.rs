@@ -116,7 +116,7 @@ fn from_run(slot: Slot, count: u64) -> *mut Node {
         let next = atomic64(&raw mut (*slot.shared()).chunk_next);
         loop {
             let at = next.load(Relaxed);
-            if at % RUN == 0 || at % RUN + bytes > RUN {
+            if at.is_multiple_of(RUN) || at % RUN + bytes > RUN {
                 return core::ptr::null_mut();
             }
             if next
@@ -322,7 +322,7 @@ unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
         let [first, second] = Callee::of(node).places();
         let place = if *places.add(first) == free {
             first
-        } else if *places.add(second) == free || turn % 2 == 0 {
+        } else if *places.add(second) == free || turn.is_multiple_of(2) {
             second
         } else {
             first

@@ -13,11 +13,11 @@ use crate::own::Own;
 use crate::record::{Registers, rules, rules_head, side};
 use crate::slow::function_of;
 use core::sync::atomic::Ordering::Relaxed;
-use thalweg_bytecode::{self as bytecode, Call, Machine, Out, Surroundings, Verdict};
 use thalweg_abi as shm;
 use thalweg_abi::record::{self, State};
 use thalweg_abi::rules::{self as contract, Entry};
 use thalweg_abi::{Frame, Node};
+use thalweg_bytecode::{self as bytecode, Call, Machine, Out, Surroundings, Verdict};
 
 /// The head of an entry of the value stack; what was read follows it, and then one word: where the entry begins.
 #[repr(C)]
@@ -546,4 +546,4 @@ impl Surroundings for Around<'_> {
     }
 }
 
-const _: () = assert!(HEAD % 8 == 0);
+const _: () = assert!(HEAD.is_multiple_of(8));

@@ -9,8 +9,10 @@
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
 //! controller, dynamic.rs gives numbers to functions that are not patched, python.rs finds them for CPython, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
-#![no_std]
-#![no_main]
+//!
+//! The build script of `crates/instrument` compiles this crate a second time, freestanding, and without what is for the
+//! host: there it has lints and unit tests, with words in the place of the image's head.
+#![cfg_attr(freestanding, no_std, no_main)]
 
 mod alloc;
 mod birth;
@@ -27,6 +29,7 @@ mod memory;
 mod moved;
 mod own;
 mod parked;
+#[cfg(freestanding)]
 mod probes;
 mod python;
 mod record;
@@ -40,6 +43,14 @@ mod totals;
 mod tree;
 mod values;
 
+#[cfg(not(freestanding))]
+mod host;
+#[cfg(not(freestanding))]
+pub use host::SOURCE;
+#[cfg(test)]
+mod tests;
+
+#[cfg(freestanding)]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
     // Not reached: nothing here panics, and the linker script refuses the data that panic messages would need.
