@@ -124,6 +124,12 @@ fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32, Option<SiteId>), Sum
     flat(profile)
         .into_iter()
         .map(|own| {
+            // What was called through it while it was off is below its callers.
+            let own = FunctionTotals {
+                cum: own.cum - own.through,
+                through: 0,
+                ..own
+            };
             let take = |arcs: &mut Vec<Vec<Arc>>| {
                 let mut arcs = std::mem::take(&mut arcs[own.function as usize]);
                 arcs.sort_by_key(|arc| std::cmp::Reverse((arc.cum, arc.calls)));

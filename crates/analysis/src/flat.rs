@@ -34,6 +34,8 @@ pub struct FunctionTotals {
     pub unwound: u64,
     /// Of `calls`, those that were not timed.
     pub untimed: u64,
+    /// Of `cum`, what no context below one of its own has: it was called through the function while that was off.
+    pub through: u64,
     /// Looks at which it was on the stack while its calls were not counted.
     pub looks: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
@@ -99,6 +101,8 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         let function = looked.function as usize;
         let row = &mut rows[function];
         row.looks = looked.on_stack;
+        row.through = looked.through_ns;
+        row.cum = row.cum.saturating_add(looked.through_ns);
         row.error = looked.error_ns;
         row.cum_error = looked.cum_error_ns;
     }

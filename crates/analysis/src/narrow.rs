@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use thalweg_model::{Node, NodeMetrics, Process, Profile, Thread};
+use thalweg_model::{Looked, Node, NodeMetrics, Process, Profile, Thread};
 
 use crate::combine::Layers;
 use crate::lineage::{Lineage, ThreadNumber};
@@ -44,7 +44,7 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         modules: profile.modules.clone(),
         functions: profile.functions.clone(),
         switched: profile.switched.clone(),
-        looked: profile.looked.clone(),
+        looked: looked_in_part(&profile.looked),
         enters_kernel: profile.enters_kernel.clone(),
         skipped: profile.skipped.clone(),
         recorded: Default::default(),
@@ -77,6 +77,15 @@ pub fn narrow<'a>(profile: &'a Profile, part: &Part) -> Cow<'a, Profile> {
         narrowed.processes.push(own);
     }
     Cow::Owned(narrowed)
+}
+
+/// Nobody knows which part has what was called through a function that was off.
+fn looked_in_part(looked: &[Looked]) -> Vec<Looked> {
+    let without = |one: &Looked| Looked {
+        through_ns: 0,
+        ..*one
+    };
+    looked.iter().map(without).collect()
 }
 
 fn below(thread: &Thread, root: u32, functions: usize) -> (Vec<Node>, NodeMetrics) {

@@ -60,6 +60,7 @@ fn mark_estimates(profile: &mut Profile, period: u64) {
                 on_stack,
                 error_ns: error(own),
                 cum_error_ns: error(on_stack),
+                through_ns: 0,
             }
         })
         .collect();

@@ -37,6 +37,7 @@ pub(crate) mod tag {
     pub const LOOKED: u64 = 53;
     pub const LOOK_COST: u64 = 54;
     pub const COUNTED_COST: u64 = 55;
+    pub const THROUGH: u64 = 56;
     pub const PRUNED: u64 = 24;
     pub const HELD: u64 = 60;
     pub const LANGUAGES: u64 = 61;
@@ -134,6 +135,11 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
     if !profile.looked.is_empty() {
         section(&mut out, tag::LOOKED, |out| {
             samples::encode_looked(&profile.looked, out)
+        });
+    }
+    if profile.looked.iter().any(|one| one.through_ns > 0) {
+        section(&mut out, tag::THROUGH, |out| {
+            samples::encode_through(&profile.looked, out)
         });
     }
     if !profile.enters_kernel.is_empty() {
@@ -253,6 +259,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             }
             tag::SAMPLES => samples::decode(&mut profile, section)?,
             tag::LOOKED => profile.looked = samples::decode_looked(section)?,
+            tag::THROUGH => samples::decode_through(&mut profile.looked, section)?,
             tag::PRUNED => {
                 profile.meta.pruned = Pruned {
                     contexts: section.number()?,

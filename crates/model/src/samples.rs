@@ -67,6 +67,9 @@ pub struct Looked {
     /// How far off base and cum may be, all in all: once in twenty times it is more.
     pub error_ns: u64,
     pub cum_error_ns: u64,
+    /// Of its cum, what no context below one of its own has: samples saw it on the stack while its calls were not counted, and what it called
+    /// was counted below whoever called it.
+    pub through_ns: u64,
 }
 
 impl Looked {
@@ -79,6 +82,7 @@ impl Looked {
             on_stack: self.on_stack.saturating_add(other.on_stack),
             error_ns: root(self.error_ns, other.error_ns),
             cum_error_ns: root(self.cum_error_ns, other.cum_error_ns),
+            through_ns: self.through_ns.saturating_add(other.through_ns),
         }
     }
 }
@@ -163,8 +167,21 @@ pub(crate) fn decode_looked(input: &mut Decoder) -> Result<Vec<Looked>, ReadErro
             on_stack: input.number()?,
             error_ns: input.number()?,
             cum_error_ns: input.number()?,
+            through_ns: 0,
         })
     })
+}
+
+/// In the order of those that were looked at: a section of its own, because it came later.
+pub(crate) fn encode_through(looked: &[Looked], out: &mut Encoder) {
+    looked.iter().for_each(|one| out.number(one.through_ns));
+}
+
+pub(crate) fn decode_through(looked: &mut [Looked], input: &mut Decoder) -> Result<(), ReadError> {
+    for one in looked {
+        one.through_ns = input.number()?;
+    }
+    Ok(())
 }
 
 /// One byte at least in each of the four columns.

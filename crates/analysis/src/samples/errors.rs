@@ -29,6 +29,8 @@ pub(super) struct Sums {
     pub used: bool,
     /// Of some of its calls the clock knows nothing.
     untimed: bool,
+    /// Time that was counted below its callers, and is its total's.
+    through: f64,
     base: Figure,
     cum: Figure,
 }
@@ -55,6 +57,7 @@ impl Sums {
             on_stack: self.on_stack.max(self.own).round() as u64,
             error_ns: self.base.error(by_samples).round() as u64,
             cum_error_ns: self.cum.error(by_samples).round() as u64,
+            through_ns: self.through.round() as u64,
         }
     }
 }
@@ -156,6 +159,15 @@ pub(super) fn add_figures(
         if node.is_some_and(is_outermost) {
             *anywhere += on_stack[index];
         }
+    }
+    for (&(function, place), &samples) in &fitted.through {
+        seen.entry(function).or_default().1 += samples;
+        let place = place as usize;
+        let time = fused.own[place] * samples / fitted.places[place].own;
+        let sum = sums.entry(function).or_default();
+        sum.through += time;
+        sum.cum.time += time;
+        sum.cum.whole += doubts.whole * time;
     }
     seen.insert(
         scale.functions as u32,

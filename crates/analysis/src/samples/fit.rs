@@ -14,6 +14,8 @@
 //! are attributed to nobody. So no sample makes an edge between two counted functions, and none moves a call.
 //!
 //! Functions that were not counted then hang below the frame above them. One that has a context there, from before or after, is that context.
+//! What such a function calls is counted below its caller. So its own contexts do not have that time; samples tell which part of it came through
+//! the function (`through`), and its total has it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,6 +29,8 @@ const MOST_COMPARED: usize = 1024;
 const MOST_CALLERS: usize = 256;
 /// From so many on, samples are no longer divided among contexts that differ in nothing but call sites.
 const MOST_STATES: usize = 1 << 20;
+/// Frames that are met to tell through whom samples came.
+const MOST_STEPS: u64 = 1 << 27;
 
 /// Where samples have landed. The first places are the contexts, in their order; the others are functions that were not counted.
 pub struct Fitted {
@@ -37,6 +41,9 @@ pub struct Fitted {
     pub not_attributed: f64,
     /// By function: samples that found it while it was not counted, as the innermost and anywhere on the stack.
     pub uncounted: BTreeMap<u32, (f64, f64)>,
+    /// (function, place) -> samples in that place on whose stacks the function was, not counted, though no path of the tree to that place has
+    /// it: what it called was counted below its caller.
+    pub through: BTreeMap<(u32, u32), f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +67,8 @@ struct State {
     share: f64,
     /// The innermost counted frame fits nowhere.
     lost: bool,
+    /// The frames above that were not counted, the innermost of them.
+    uncounted: Option<u32>,
 }
 
 struct Fitter<'a> {
@@ -75,6 +84,11 @@ struct Fitter<'a> {
     places: Vec<Place>,
     known: HashMap<(Option<u32>, u32), u32>,
     states: usize,
+    /// Lists of functions that were not counted, innermost first: (function, the next one out).
+    uncounted: Vec<(u32, Option<u32>)>,
+    /// By function, for `throughs`: the last time that it was met.
+    met: Vec<u64>,
+    steps: u64,
 }
 
 pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
@@ -84,6 +98,7 @@ pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
         landed: BTreeMap::new(),
         not_attributed: 0.0,
         uncounted: BTreeMap::new(),
+        through: BTreeMap::new(),
     };
     let on_stack = samples_below(samples);
     let below = below_themselves(samples);
@@ -94,6 +109,7 @@ pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
             place: None,
             share: 1.0,
             lost: false,
+            uncounted: None,
         }];
         let above: &[State] = match frame.parent {
             Some(parent) => &states[parent as usize],
@@ -114,6 +130,9 @@ pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
                 (Some(place), Some(of)) => {
                     fitter.places[place as usize].own += own;
                     *fitted.landed.entry((of, place)).or_default() += own;
+                    for function in fitter.throughs(state.uncounted, place) {
+                        *fitted.through.entry((function, place)).or_default() += own;
+                    }
                 }
                 (Some(place), None) => fitter.places[place as usize].outside += own,
                 (None, _) => fitted.not_attributed += own,
@@ -223,7 +242,48 @@ impl<'a> Fitter<'a> {
             places: nodes.iter().map(place).collect(),
             known: HashMap::new(),
             states: 0,
+            uncounted: Vec::new(),
+            met: Vec::new(),
+            steps: 0,
         }
+    }
+
+    /// Of these functions, each once, those that no place on the path to `place` is of. None of a file that is made to take long.
+    fn throughs(&mut self, uncounted: Option<u32>, place: u32) -> Vec<u32> {
+        if uncounted.is_none() || self.steps > MOST_STEPS {
+            return Vec::new();
+        }
+        self.steps += 1;
+        let now = self.steps;
+        let mut on_path = Some(place);
+        while let Some(at) = on_path {
+            self.steps += 1;
+            let Place {
+                parent, function, ..
+            } = self.places[at as usize];
+            self.meet(function, now);
+            on_path = parent;
+        }
+        let mut functions = Vec::new();
+        let mut next = uncounted;
+        while let Some(at) = next {
+            self.steps += 1;
+            let (function, outer) = self.uncounted[at as usize];
+            if self.meet(function, now) {
+                functions.push(function);
+            }
+            next = outer;
+        }
+        functions
+    }
+
+    /// Whether it is the first time since `now`.
+    fn meet(&mut self, function: u32, now: u64) -> bool {
+        let index = function as usize;
+        if self.met.len() <= index {
+            self.met.resize(index + 1, 0);
+        }
+        std::mem::replace(&mut self.met[index], now) < now
     }
 
     /// The frame's function was counted: it is a context.
@@ -244,6 +304,7 @@ impl<'a> Fitter<'a> {
             place: Some(context),
             share,
             lost: false,
+            uncounted: state.uncounted,
         };
         if let [context] = found[..] {
             here.push(enter(context, state.share));
@@ -315,7 +376,9 @@ impl<'a> Fitter<'a> {
     }
 
     /// The frame's function was not counted: a place below the frame above it.
-    fn hang(&mut self, function: u32, state: State) -> State {
+    fn hang(&mut self, function: u32, mut state: State) -> State {
+        self.uncounted.push((function, state.uncounted));
+        state.uncounted = Some(self.uncounted.len() as u32 - 1);
         let key = (state.place, function);
         let is_context = state.place.is_none_or(|place| self.is_context(place));
         let context = self.callees.get(&key).filter(|_| is_context);

@@ -76,6 +76,13 @@ fn what_is_not_counted_has_its_time_and_the_counted_tree_stays() {
     profile.validate().unwrap();
     let g = profile.looked.iter().find(|one| one.function == G).unwrap();
     assert_eq!((g.own, g.on_stack), (75, 84));
+    // Nine of the twelve samples at b came through g, though b is counted below a.
+    assert_eq!(g.through_ns, 15);
+    let g_row = flat(&profile).into_iter().find(|row| row.function == G);
+    assert_eq!(
+        g_row.map(|row| (row.base, row.cum, row.through)),
+        Some((75, 90, 15))
+    );
     // 112 samples of about a nanosecond, of which 75: twice five by chance.
     assert!((10..=14).contains(&g.error_ns), "{g:?}");
     let before = profile.clone();
@@ -532,6 +539,38 @@ proptest! {
             if offs_nothing(&runs) {
                 prop_assert_eq!(row.base, wanted);
             }
+        }
+    }
+
+    /// Functions are off all the time: what they call is counted below their callers. Own times and totals are those of the program.
+    #[test]
+    fn totals_of_what_is_off_have_what_was_called_through_it(
+        truth in truth(),
+        off in vec(1..6u32, 0..5),
+    ) {
+        let mut profile = fixture::chain(&[(MAIN, 0)]);
+        profile.functions = vec![profile.functions[0].clone(); 6];
+        look(&mut profile, &[]);
+        let thread = &mut profile.processes[0].threads[0];
+        thread.nodes.clear();
+        run(&truth, &HashSet::from_iter(off), thread);
+        add_up(&mut thread.nodes);
+        fill(&mut profile);
+
+        let mut wanted = [(0, 0); 6];
+        for (index, &(_, function, own)) in truth.iter().enumerate() {
+            wanted[function as usize].0 += own * PERIOD;
+            let above = |at: &usize| truth[*at].0.map(|parent| parent as usize);
+            let path = std::iter::successors(Some(index), above);
+            let on_stack: HashSet<u32> = path.map(|at| truth[at].1).collect();
+            on_stack.iter().for_each(|&f| wanted[f as usize].1 += own * PERIOD);
+        }
+        for row in flat(&profile) {
+            let (base, cum) = wanted[row.function as usize];
+            // Whole nanoseconds, in each place.
+            let is_near = |is: u64, wanted: u64| is.abs_diff(wanted) <= truth.len() as u64;
+            prop_assert!(is_near(row.base, base), "{:?} {}", row, base);
+            prop_assert!(is_near(row.cum, cum), "{:?} {}", row, cum);
         }
     }
 

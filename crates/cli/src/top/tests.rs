@@ -165,6 +165,7 @@ fn looked() -> Profile {
         on_stack: 61,
         error_ns: 155,
         cum_error_ns: 155,
+        ..Looked::default()
     });
     profile
 }

@@ -50,6 +50,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                         on_stack: u64::from(function) << 20,
                         error_ns: u64::MAX - u64::from(function),
                         cum_error_ns: 1 << function,
+                        through_ns: u64::from(function) << 7,
                     })
                     .collect(),
                 enters_kernel: (0..functions.len() as u32)
