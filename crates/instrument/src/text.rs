@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_patch::Patch;
@@ -92,21 +93,9 @@ impl Changes {
                 Some(page) => page,
                 None => changes.page(start).ok_or_else(|| crosses(run[0]))?.to_vec(),
             };
-            let (mut low, mut high) = (PAGE, 0);
-            for patch in run {
-                let at = (patch.address - start) as usize;
-                let place = page
-                    .get_mut(at..at + patch.original.len())
-                    .ok_or_else(|| crosses(patch))?;
-                if *place != *patch.original {
-                    return Err(foreign(pid, patch, place));
-                }
-                place.copy_from_slice(&patch.replacement);
-                (low, high) = (low.min(at), high.max(at + patch.original.len()));
-            }
-            changes
-                .writes
-                .push((start + low as u64, page[low..high].to_vec()));
+            let changed = apply(pid, run, &mut page)?;
+            let at = start + changed.start as u64;
+            changes.writes.push((at, page[changed].to_vec()));
             if visits[&start] > 1 {
                 now.insert(start, page);
             }
@@ -241,19 +230,27 @@ fn rest_of<'a>(memory: &RemoteMemory<'_>, patches: &[&'a Patch]) -> (Vec<&'a Pat
 fn make_on_page(memory: &RemoteMemory<'_>, run: &[&Patch], page: &mut [u8; PAGE]) -> Result<()> {
     let start = page_of(run[0]);
     memory.read(RemoteAddr(start), page)?;
+    let changed = apply(memory.pid, run, page)?;
+    let at = start + changed.start as u64;
+    memory.write(RemoteAddr(at), &page[changed])
+}
+
+/// Makes patches on the page that they are all of. Gives the bytes that they lie within; refuses a
+/// page that is not what the file says.
+fn apply(pid: Pid, run: &[&Patch], page: &mut [u8]) -> Result<Range<usize>> {
+    let start = page_of(run[0]);
     let (mut low, mut high) = (PAGE, 0);
     for patch in run {
         let at = (patch.address - start) as usize;
-        let place = page
-            .get_mut(at..at + patch.original.len())
-            .ok_or_else(|| crosses(patch))?;
+        let bytes = at..at + patch.original.len();
+        let place = page.get_mut(bytes.clone()).ok_or_else(|| crosses(patch))?;
         if *place != *patch.original {
-            return Err(foreign(memory.pid, patch, place));
+            return Err(foreign(pid, patch, place));
         }
         place.copy_from_slice(&patch.replacement);
-        (low, high) = (low.min(at), high.max(at + patch.original.len()));
+        (low, high) = (low.min(bytes.start), high.max(bytes.end));
     }
-    memory.write(RemoteAddr(start + low as u64), &page[low..high])
+    Ok(low..high)
 }
 
 /// Puts original bytes back where ours are; `foreign` gets the places where neither are.

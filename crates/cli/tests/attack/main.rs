@@ -11,6 +11,7 @@ mod gs_base;
 mod hosts;
 mod many_threads;
 mod outputs;
+mod own_text;
 mod page;
 mod readers;
 mod rseq;
