@@ -7,7 +7,7 @@ use thalweg_model as model;
 
 use self::clock::Clock;
 use self::nodes::{Nodes, pruned};
-use self::tree::Places;
+use self::tree::{Above, Places};
 use crate::accounts;
 use crate::allocations::{self, Allocations};
 use crate::call_rules;
@@ -141,6 +141,7 @@ fn read_profile(
         alive: HashMap::new(),
         half_cut: pruning::half_cut(shared, &header)?,
         places: Places::of(&nodes),
+        above: Above::of(header.functions),
         states: &states,
         stray_system_calls: header.lost_system_calls,
         sites: match nodes.sites {
@@ -283,6 +284,7 @@ struct Reader<'a> {
     /// Nodes that a killed thread was cutting: whether they were met in a tree all the same.
     half_cut: HashMap<u64, bool>,
     places: Places,
+    above: Above,
     /// How the probes of each function stand.
     states: &'a [shm::ProbeState],
     /// Where call sites are told apart.

@@ -66,18 +66,25 @@ impl Places {
 }
 
 /// How often each function stands on the way to the context that is visited, parents first and each with all below it.
-struct Above {
-    /// By function.
+pub(super) struct Above {
+    /// By function; all 0 where nothing is visited, so that one table serves all threads.
     counts: Vec<u32>,
     /// Places and functions.
     path: Vec<(u32, u32)>,
 }
 
 impl Above {
-    fn of(functions: u32) -> Above {
+    pub(super) fn of(functions: u32) -> Above {
         Above {
             counts: vec![0; functions as usize],
             path: Vec::new(),
+        }
+    }
+
+    /// Leaves what is still entered of the tree before.
+    fn begin(&mut self) {
+        for (_, left) in self.path.drain(..) {
+            self.counts[left as usize] -= 1;
         }
     }
 
@@ -153,7 +160,8 @@ impl Reader<'_> {
         let states = self.states;
         let half_cut = &mut self.half_cut;
         let mut counted = kernel::Counted::default();
-        let mut above = Above::of(self.header.functions);
+        let above = &mut self.above;
+        above.begin();
         let places = &mut self.places;
         self.nodes.walk_all(account.root, |number, node, parent| {
             if let Some(call) = shm::kernel::number(node.function) {
@@ -376,5 +384,7 @@ mod tests {
             .map(|(place, (parent, function))| above.enter(parent, place, function))
             .collect();
         assert_eq!(found, [0, 0, 1, 2, 1, 0, 0]);
+        above.begin();
+        assert_eq!(above.enter(None, 0, 7), 0, "another thread's tree");
     }
 }
