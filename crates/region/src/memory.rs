@@ -142,18 +142,23 @@ impl Shared {
         Ok(value)
     }
 
-    pub fn read_vec(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.check(offset, len)?;
-        // Most of the memory is address space only: no honest target asks for more than it has filled.
+    /// As many bytes as the target has filled of it, and some more. Most of the memory is address
+    /// space only: no honest target says that there is more to be read.
+    pub fn filled(&self) -> Result<u64> {
         const SLACK: u64 = 16 << 20;
         // Where that cannot be asked: more than any honest target has of one kind.
         const MOST_REMOTE: u64 = 4 << 30;
-        let most = match self {
+        match self {
             Shared::File { file, .. } => {
-                file.metadata().map_err(file_error)?.blocks() * 512 + SLACK
+                Ok(file.metadata().map_err(file_error)?.blocks() * 512 + SLACK)
             }
-            Shared::Remote { .. } => MOST_REMOTE,
-        };
+            Shared::Remote { .. } => Ok(MOST_REMOTE),
+        }
+    }
+
+    pub fn read_vec(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.check(offset, len)?;
+        let most = self.filled()?;
         if len > most {
             return Err(out_of_bounds(offset, len));
         }

@@ -64,7 +64,7 @@ impl Watched {
             shared: Mutex::new(Source {
                 shared,
                 witness: Witness::default(),
-                drain: Drain::default(),
+                drain: Drain::reader(),
             }),
             target: proc::preflight(pid).ok(),
             raw,
@@ -103,7 +103,7 @@ impl Watched {
         if !profile.recorded.is_empty() {
             let header = shared.header()?;
             if drain.take(shared, &header)? > MOST_CALLS {
-                *drain = Drain::default();
+                *drain = Drain::reader();
                 drain.take(shared, &header)?;
             }
             let hz = profile.meta.clock_hz;

@@ -4,7 +4,8 @@
 //! leaves it where it is. Either remembers how far it has come, and goes on there.
 //!
 //! What was read stays here until the profile is made of it, and may come for hours: so there is a most of it. Beyond that either no more
-//! calls are added, or the oldest ones go, as in the areas.
+//! calls are added, or the oldest ones go, as in the areas. What is read at a time is no more than the target has filled of its memory,
+//! whatever the indices of its 4,096 areas say.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -24,6 +25,12 @@ use crate::witness::Witness;
 
 /// A record that is not finished after this long never will be: a signal handler did not come back to what it interrupted.
 const ABANDONED: Duration = Duration::from_secs(1);
+
+/// What one who only looks keeps at most, callers included: as many as a recording does when nobody
+/// says otherwise. A target can fill its areas with tens of millions of calls that nobody made.
+const MOST_READ: usize = 1_000_000;
+/// The same of what rules have read of them. As text it takes several times as much.
+const MOST_READ_BYTES: usize = 256 << 20;
 
 /// Everything that was recorded so far in one region.
 #[derive(Default)]
@@ -91,6 +98,15 @@ impl Drain {
         }
     }
 
+    /// For one who only looks.
+    pub fn reader() -> Drain {
+        Drain {
+            most: Some(MOST_READ),
+            calls: CallList::of_at_most(MOST_READ_BYTES),
+            ..Drain::default()
+        }
+    }
+
     /// Reads what has come since. How many calls there are now.
     pub fn take(&mut self, shared: &Shared, header: &shm::Header) -> Result<usize> {
         if header.flags & shm::HEADER_RECORDS == 0 {
@@ -102,10 +118,11 @@ impl Drain {
             return Ok(self.calls.len());
         }
         self.oldest_go = head.overwrite != 0;
+        let mut left = shared.filled()?;
         for slot in 0..u64::from(header.next_slot) {
             let ring = self.rings.entry(slot).or_default();
             ring.walk.limit = self.most.filter(|_| !self.oldest_go);
-            self.take_slot(shared, header, slot, words)?;
+            self.take_slot(shared, header, slot, words, &mut left)?;
             // Not each time, since it goes over all of them.
             self.keep_to(|most| most + most / 2);
         }
@@ -168,12 +185,14 @@ impl Drain {
         }
     }
 
+    /// `left`: how many bytes may still be read of all areas.
     fn take_slot(
         &mut self,
         shared: &Shared,
         header: &shm::Header,
         slot: u64,
         words: u64,
+        left: &mut u64,
     ) -> Result<()> {
         let Some(indices) = Indices::read(shared, slot)? else {
             return Ok(());
@@ -199,6 +218,12 @@ impl Drain {
             self.overrun += 1;
             return Ok(());
         }
+        // Records that are there fill memory; what the target says beyond that is not so.
+        let Some(rest) = left.checked_sub((to - from) * 8) else {
+            self.overrun += 1;
+            return Ok(());
+        };
+        *left = rest;
         let frames = header.frames_offset + slot * shm::FRAMES_STRIDE;
         let start = frames + area::AREA_FROM_FRAMES;
         let mut bytes = vec![0; ((to - from) * 8) as usize];
@@ -304,8 +329,9 @@ pub fn recorded(
     hz: f64,
     end: u64,
 ) -> Result<model::Recorded> {
-    let mut drain = Drain::default();
+    let mut drain = Drain::reader();
     drain.take(shared, header)?;
+    drain.trim();
     drain.recorded(shared, header, witness, hz, end)
 }
 
@@ -347,7 +373,7 @@ mod tests {
         for owns in [false, true] {
             let mut drain = match owns {
                 true => Drain::owner(100),
-                false => Drain::default(),
+                false => Drain::reader(),
             };
             for (head, read, oldest) in edges.iter().flat_map(|head| {
                 let rest = edges
@@ -365,5 +391,71 @@ mod tests {
                 assert_eq!(drain.calls.len(), 0);
             }
         }
+    }
+
+    /// Without the bound on what is read at a time each of them would be: 64 GiB of holes.
+    #[test]
+    fn slots_that_claim_records_which_fill_no_memory_are_not_read() {
+        const AREA: u64 = area::AREA_ROOM / 8;
+        let (shared, mut header) = region();
+        header.next_slot = shm::SLOTS as u32;
+        header.rules_offset = header.frames_offset + shm::SLOTS * shm::FRAMES_STRIDE;
+        let Shared::File { file, .. } = shared else {
+            unreachable!("made as a file")
+        };
+        let len = header.rules_offset + rules::len(0);
+        file.set_len(len).expect("a file in memory");
+        let shared = Shared::File { file, len };
+        let words = header.rules_offset + offset_of!(rules::Head, area_words) as u64;
+        shared.write(words, &AREA.to_le_bytes()).expect("room");
+        for slot in 0..shm::SLOTS {
+            let head = state_offset(slot) + offset_of!(area::State, head) as u64;
+            shared.write(head, &AREA.to_le_bytes()).expect("room");
+        }
+        let mut drain = Drain::reader();
+        drain.take(&shared, &header).expect("all is inside");
+        let read = drain
+            .rings
+            .values()
+            .filter(|ring| ring.unfinished.is_some());
+        let read = read.count() as u64;
+        assert!(read >= 1, "the bound is not what keeps the first from it");
+        assert!(
+            read * AREA * 8 <= shared.filled().expect("a size"),
+            "{read}"
+        );
+    }
+
+    /// A million calls at most stay, whatever the target has written, and the rest is told.
+    #[test]
+    fn one_who_only_looks_keeps_no_more_calls_than_a_recording_does() {
+        let (shared, header) = region();
+        let put = |field: usize, value: u64| {
+            let at = state_offset(0) + field as u64;
+            shared.write(at, &value.to_le_bytes()).expect("room");
+        };
+        let reader = Drain::reader();
+        assert_eq!(reader.most, Some(MOST_READ));
+        // Plausible exits of calls that a rule has chosen, of eight words each.
+        let most = 50;
+        let mut drain = Drain {
+            most: Some(most),
+            ..reader
+        };
+        let start = header.frames_offset + area::AREA_FROM_FRAMES;
+        for record in 0..WORDS / 8 {
+            let head = area::Head::new(area::EXIT_WORDS, area::KIND_EXIT, 0, 0);
+            let head = head.at(record * 8, WORDS);
+            let words = [head.0, 0, record, record + 1, 1, 1, 0, 1 << 32];
+            for (index, word) in (0..).zip(words) {
+                let at = start + (record * 8 + index) * 8;
+                shared.write(at, &word.to_le_bytes()).expect("room");
+            }
+        }
+        put(offset_of!(area::State, head), WORDS);
+        drain.take(&shared, &header).expect("all is inside");
+        assert_eq!(drain.calls.len(), most);
+        let left_out: u64 = drain.rings.values().map(|ring| ring.walk.left_out).sum();
+        assert_eq!(left_out, WORDS / 8 - most as u64);
     }
 }

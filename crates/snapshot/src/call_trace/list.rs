@@ -14,8 +14,9 @@ const MAX_READ_BYTES: usize = 2 << 30;
 #[derive(Clone, Debug, Default)]
 pub struct CallList {
     parts: Vec<Part>,
-    /// What the parts have of it.
+    /// What the parts have of it, and how much that may be; `None`: [`MAX_READ_BYTES`].
     read_bytes: usize,
+    most_read_bytes: Option<usize>,
     /// Those that several threads have to do with.
     pub(super) moving: Moving,
 }
@@ -76,6 +77,14 @@ impl Part {
 }
 
 impl CallList {
+    /// With a bound of its own on what was read of all calls together.
+    pub fn of_at_most(most_read_bytes: usize) -> CallList {
+        CallList {
+            most_read_bytes: Some(most_read_bytes),
+            ..CallList::default()
+        }
+    }
+
     pub fn len(&self) -> usize {
         let last = self.parts.last().map_or(0, |part| part.calls.len());
         self.parts.len().saturating_sub(1) * PART + last
@@ -111,7 +120,7 @@ impl CallList {
 
     /// There is no room for what rules read of more calls.
     pub fn is_full(&self) -> bool {
-        self.read_bytes >= MAX_READ_BYTES
+        self.read_bytes >= self.most_read_bytes.unwrap_or(MAX_READ_BYTES)
     }
 
     /// What was read of the call at `index`.
@@ -145,7 +154,10 @@ impl CallList {
 
     /// Only those that have a place stay, which is also where their callers are found.
     pub fn keep(&mut self, places: &[Option<u32>]) {
-        let mut kept = CallList::default();
+        let mut kept = CallList {
+            most_read_bytes: self.most_read_bytes,
+            ..CallList::default()
+        };
         let mut index = 0;
         for part in std::mem::take(&mut self.parts) {
             for call in &part.calls {

@@ -22,7 +22,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
     let interrupts = Interrupts::catch()?;
     let (shared, _) = detach::attached(pid)?;
     let mut witness = Witness::default();
-    let mut drain = Drain::default();
+    let mut drain = Drain::reader();
     let mut profile = Profile::default();
     while !interrupts.any() {
         let header = shared.header()?;
