@@ -241,6 +241,9 @@ fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::R
     )?)
 }
 
+/// A recording that goes on for so long does not keep the memory that it was prepared in.
+const LONG: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
     AllEnded,
@@ -259,6 +262,7 @@ fn watch(
     let started = Instant::now();
     let mode = args.measure.mode(args.pid.is_some())?;
     let mut watch = Watch::new(args.quiet, mode == Mode::All);
+    let mut holds_memory = true;
     loop {
         let pause = each_time(family, &watch)?;
         if family.is_over() {
@@ -277,6 +281,10 @@ fn watch(
             return Ok(Reason::TimeIsUp);
         }
         watch.tick(family);
+        if holds_memory && started.elapsed() > LONG {
+            heap::give_back();
+            holds_memory = false;
+        }
         // Short runs end without delay, long ones are not polled hard.
         let nap =
             (started.elapsed() / 50).clamp(Duration::from_millis(1), Duration::from_millis(20));
