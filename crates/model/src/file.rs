@@ -1,7 +1,7 @@
 //! A profile under a name on disk: there entirely, or not at all.
 //!
 //! The bytes go to a file without a name (`O_TMPFILE`), or where the file system has none, to a temporary one beside the
-//! final one. They are synced, and get the final name as the last act. A full disk, an error or a panic on the way leaves
+//! final one. They get the final name as the last act, and are synced before where they replace a file. A full disk, an error or a panic on the way leaves
 //! whatever had the final name before; a kill leaves nothing.
 //!
 //! The place is the name that was given, in the folder that it was given with: nothing is ever written through a symbolic
@@ -215,15 +215,14 @@ impl Beside {
         })
     }
 
+    /// Only what replaces a file is waited for: after a power cut either is there as a whole. Where
+    /// there was none nothing is lost but a profile of the last half minute, and the disk would be
+    /// waited for by every short command.
     fn finish(&mut self) -> io::Result<()> {
-        self.file.sync_all()?;
         let wanted = inside(&self.folder, &self.name);
         if self.temporary.is_none() {
             match link(&self.file, &wanted) {
-                Ok(()) => {
-                    self.sync_folder();
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 // Only a rename replaces.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -231,18 +230,12 @@ impl Beside {
             let name = |path: &Path| link(&self.file, path);
             self.temporary = Some(with_free_name(&self.folder, &self.name, name)?.0);
         }
+        self.file.sync_all()?;
         if let Some(path) = &self.temporary {
             fs::rename(path, &wanted)?;
             self.temporary = None;
         }
-        self.sync_folder();
         Ok(())
-    }
-
-    /// The content is safe either way; this makes the name survive a power cut, where the system can.
-    fn sync_folder(&self) {
-        let folder = File::open(inside(&self.folder, OsStr::new(".")));
-        let _ = folder.and_then(|folder| folder.sync_all());
     }
 }
 
