@@ -321,7 +321,8 @@ impl Modules {
         let mut ledger = Ledger::default();
         let mut stubs = Vec::new();
         for mut made in prepare::emit(surveyed, &numbers, self.probes, home.region, home.stubs)? {
-            stubs.push((made.at, std::mem::take(&mut made.code.stubs)));
+            let rows = std::mem::take(&mut made.code.stubs);
+            stubs.extend(rows.into_iter().map(|row| (row.address, row.bytes)));
             ledger.add(made.code, made.switches);
         }
         ledger.texts = surveyed.text.clone();

@@ -384,8 +384,9 @@ fn place(
         .zip(emit_all(modules, numbers, measure, &sites))
     {
         for mut emitted in emitted? {
-            let stubs = std::mem::take(&mut emitted.code.stubs);
-            code[site.region].stubs.push((emitted.at, stubs));
+            let rows = std::mem::take(&mut emitted.code.stubs);
+            let rows = rows.into_iter().map(|row| (row.address, row.bytes));
+            code[site.region].stubs.extend(rows);
             ledger.add(emitted.code, emitted.switches);
         }
     }
@@ -482,7 +483,7 @@ fn emit_all(
     numbers: &[Vec<u32>],
     measure: Measure,
     sites: &[Site],
-) -> Vec<Result<Vec<EmittedAt>>> {
+) -> Vec<Result<Vec<Made>>> {
     /// Below this many functions a thread is not worth its start.
     const WORTH_A_THREAD: usize = 2000;
     let emit_one = |site: &Site| {
@@ -536,8 +537,7 @@ pub fn stub_bytes(surveyed: &Surveyed) -> u64 {
 }
 
 /// Code made for one place.
-pub struct EmittedAt {
-    pub at: u64,
+pub struct Made {
     pub code: Emitted,
     pub switches: Switches,
 }
@@ -550,7 +550,7 @@ pub fn emit(
     probes: Probes,
     agent: u64,
     at: u64,
-) -> Result<Vec<EmittedAt>> {
+) -> Result<Vec<Made>> {
     let gates = &surveyed.gates;
     let realise = |plan: &ModulePlan, at: u64, encoder: &dyn ProbeEncoder| {
         let placement = Placement {
@@ -559,8 +559,7 @@ pub fn emit(
             encoder,
         };
         thalweg_patch::emit(&surveyed.module, plan, &placement)
-            .map(|code| EmittedAt {
-                at,
+            .map(|code| Made {
                 switches: Switches::of(surveyed, plan, numbers, &code),
                 code,
             })

@@ -62,14 +62,17 @@ fn one(file: &str, list: bool) {
         Err(error) => return println!("{file}: {error}"),
     };
     let emitting = before.elapsed();
+    let before = Instant::now();
     let problems = verify(&module, &plan, &emitted, &place);
+    let verified = before.elapsed();
     println!(
-        "{:7} of {normal:7} {:6.2} %  plan {:4} ms  emit {:4} ms  stubs {:7}  problems {}  {file}",
+        "{:7} of {normal:7} {:6.2} %  plan {:4} ms  emit {:4} ms  verify {:4} ms  stubs {:7}  problems {}  {file}",
         plan.functions.len(),
         plan.functions.len() as f64 * 100.0 / normal.max(1) as f64,
         planned.as_millis(),
         emitting.as_millis(),
-        emitted.stubs.len(),
+        verified.as_millis(),
+        emitted.stubs_end() - place.stub_base,
         problems.len(),
     );
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();

@@ -11,23 +11,46 @@
 use crate::image::Image;
 use crate::insn::{Flow, Insn, decode_one};
 use crate::interface::{
-    EmitError, Emitted, EntrySite, Event, ModulePlan, Patch, PatchForm, Placement, Probe, TailSite,
-    Window,
+    EmitError, Emitted, EntrySite, Event, FunctionPlan, ModulePlan, Patch, PatchForm, Placement,
+    Probe, Stubs, TailSite, Window,
 };
 use crate::leaf::Emission;
 use crate::patch_bytes::PatchBytes;
 use crate::plan::plt_slot;
 use crate::relocate::{self, Piece};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_symbols::Module;
 
 const INT3: u8 = 0xcc;
 
-/// Realises `plan` for one place in an address space.
+/// So many functions are made at a time. The rows of stubs depend on this and on nothing else, so
+/// that the same module gets the same stubs at the same place.
+const ROW: usize = 8192;
+
+/// Realises `plan` for one place in an address space, on as many threads as there are processors for.
 pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emitted, EmitError> {
     let image = Image::new(module);
-    let mut emitter = Emitter {
+    let emission = Emission::of(plan, place.encoder);
+    // Stubs that keep pace with their functions are made one after the other.
+    let row = match plan.paced {
+        Some(_) => plan.functions.len().max(1),
+        None => ROW,
+    };
+    let mut stub_base = place.stub_base;
+    let mut rows = Vec::new();
+    for functions in plan.functions.chunks(row) {
+        let most = functions.iter().map(|function| function.stub_bytes).sum();
+        rows.push((functions, stub_base, most));
+        stub_base = stub_base.wrapping_add(most);
+    }
+    // As a rule half of the bound is needed.
+    let emitter = |stub_base, most: u64| Emitter {
         image: &image,
         place,
+        stubs: Stubs {
+            address: stub_base,
+            bytes: Vec::with_capacity(usize::try_from(most / 2).unwrap_or(0)),
+        },
         out: Emitted::default(),
         fixups: Vec::new(),
         copies: Vec::new(),
@@ -35,24 +58,67 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         boards: Vec::new(),
         owner: 0,
     };
-    emitter
-        .out
-        .stubs
-        .reserve(usize::try_from(plan.stub_size_bound()).unwrap_or(0) / 2);
-    let emission = Emission::of(plan, place.encoder);
-    for function in &plan.functions {
-        let windows = emission.windows(function);
-        if let Some(range) = plan.paced {
-            emitter.keep_pace(range, &windows);
+    let make = |&(functions, stub_base, most): &(&[FunctionPlan], u64, u64)| {
+        let mut emitter = emitter(stub_base, most);
+        for function in functions {
+            let windows = emission.windows(function);
+            if let Some(range) = plan.paced {
+                emitter.keep_pace(range, &windows);
+            }
+            emitter.owner = function.function;
+            emitter.windows(&windows, function.keep_flags)?;
         }
-        emitter.owner = function.function;
-        emitter.windows(&windows, function.keep_flags)?;
+        Ok(emitter)
+    };
+    let fragments = || {
+        let mut emitter = emitter(stub_base, 0);
+        for fragment in &plan.fragments {
+            emitter.owner = fragment.function;
+            emitter.windows(&fragment.windows, fragment.keep_flags)?;
+        }
+        Ok(emitter)
+    };
+    let mut made = at_a_time(&rows, make);
+    made.push(fragments());
+    let mut made = made.into_iter();
+    let Some(first) = made.next() else {
+        return Ok(Emitted::default());
+    };
+    let mut whole = first?;
+    for other in made {
+        whole.add(other?);
     }
-    for fragment in &plan.fragments {
-        emitter.owner = fragment.function;
-        emitter.windows(&fragment.windows, fragment.keep_flags)?;
-    }
-    emitter.finish()
+    Ok(whole.finish())
+}
+
+/// What `make` gives for each, in order.
+fn at_a_time<T: Sync, R: Send>(all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut made = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = all.get(index) else {
+                return made;
+            };
+            made.push((index, make(one)));
+        }
+    };
+    let mut made = std::thread::scope(|scope| {
+        let helpers = processors.min(all.len()).saturating_sub(1);
+        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(&work)).collect();
+        let mut made = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(more) => made.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        made
+    });
+    made.sort_unstable_by_key(|(index, _)| *index);
+    made.into_iter().map(|(_, one)| one).collect()
 }
 
 /// A 32-bit displacement to fill in once all copies of the function have their place.
@@ -74,6 +140,9 @@ enum Goal {
 struct Emitter<'a, 'm> {
     image: &'a Image<'m>,
     place: &'a Placement<'a>,
+    /// The row that is being made.
+    stubs: Stubs,
+    /// The rest of what is made; its rows are those that are complete.
     out: Emitted,
     fixups: Vec<Fixup>,
     /// (module address, offset of its copy), per function, sorted before use.
@@ -88,9 +157,12 @@ struct Emitter<'a, 'm> {
 
 impl Emitter<'_, '_> {
     fn here(&self) -> u64 {
-        self.place
-            .stub_base
-            .wrapping_add(self.out.stubs.len() as u64)
+        self.at(self.stubs.bytes.len())
+    }
+
+    /// The address of what is so far from the row's start.
+    fn at(&self, offset: usize) -> u64 {
+        self.stubs.address.wrapping_add(offset as u64)
     }
 
     fn runtime(&self, addr: u64) -> u64 {
@@ -104,8 +176,8 @@ impl Emitter<'_, '_> {
             return;
         }
         let pace = (first - from) as usize;
-        if pace > self.out.stubs.len() {
-            self.out.stubs.resize(pace, INT3);
+        if pace > self.stubs.bytes.len() {
+            self.stubs.bytes.resize(pace, INT3);
         }
     }
 
@@ -121,19 +193,13 @@ impl Emitter<'_, '_> {
             let to = match goal {
                 Goal::Original(addr) => self.runtime(addr),
                 Goal::Code(addr) => match self.copies.binary_search_by_key(&addr, |c| c.0) {
-                    Ok(copy) => self
-                        .place
-                        .stub_base
-                        .wrapping_add(self.copies[copy].1 as u64),
+                    Ok(copy) => self.at(self.copies[copy].1),
                     Err(_) => self.runtime(addr),
                 },
             };
-            let from = self
-                .place
-                .stub_base
-                .wrapping_add(at as u64 + 4 + u64::from(tail));
+            let from = self.at(at + 4 + usize::from(tail));
             let displacement = reach(from, to)?;
-            self.out.stubs[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+            self.stubs.bytes[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
         }
         Ok(())
     }
@@ -145,7 +211,7 @@ impl Emitter<'_, '_> {
             let at = self.here();
             self.map_back(window.start);
             let encoder = self.place.encoder;
-            encoder.lead(*probe, keep_flags, at, &mut self.out.stubs);
+            encoder.lead(*probe, keep_flags, at, &mut self.stubs.bytes);
         }
         let stub = self.here();
         self.patch(window, stub)?;
@@ -177,10 +243,10 @@ impl Emitter<'_, '_> {
                     && at == window.start
                     && self.image.code_range(endbr, at) == Some(&[0xf3, 0x0f, 0x1e, 0xfa])
                 {
-                    self.copies.push((endbr, self.out.stubs.len()));
+                    self.copies.push((endbr, self.stubs.bytes.len()));
                 }
             }
-            self.copies.push((at, self.out.stubs.len()));
+            self.copies.push((at, self.stubs.bytes.len()));
             if at != window.start {
                 self.out.moves.push((self.runtime(at), self.here()));
             }
@@ -240,24 +306,24 @@ impl Emitter<'_, '_> {
             }
             (Flow::Branch(target), Some(probe)) => {
                 let condition = relocate::condition(bytes).ok_or(foreign)?;
-                self.out
-                    .stubs
+                self.stubs
+                    .bytes
                     .extend([0x0f, 0x80 | condition ^ 1, 0, 0, 0, 0]);
-                let skip = self.out.stubs.len();
+                let skip = self.stubs.bytes.len();
                 self.map_back(target);
                 self.store_plt_target(at, probe)?;
                 self.tail_probe(probe, keep_flags, target);
                 self.map_back(target);
                 self.branch(&[0xe9], Goal::Code(target));
-                let length = (self.out.stubs.len() - skip) as u32;
-                self.out.stubs[skip - 4..skip].copy_from_slice(&length.to_le_bytes());
+                let length = (self.stubs.bytes.len() - skip) as u32;
+                self.stubs.bytes[skip - 4..skip].copy_from_slice(&length.to_le_bytes());
             }
             (Flow::CountBranch(target), None) => {
                 let opcode = relocate::count_branch(bytes).ok_or(foreign)?;
-                self.out.stubs.extend(opcode);
-                self.out.stubs.push(2);
+                self.stubs.bytes.extend(opcode);
+                self.stubs.bytes.push(2);
                 self.map_back(insn.end());
-                self.out.stubs.extend([0xeb, 5]);
+                self.stubs.bytes.extend([0xeb, 5]);
                 self.map_back(target);
                 self.branch(&[0xe9], Goal::Code(target));
             }
@@ -289,7 +355,7 @@ impl Emitter<'_, '_> {
             (Flow::ReturnPop, Some(Probe::Exit)) => {
                 self.probe(Probe::Exit, keep_flags);
                 self.map_back(at);
-                self.out.stubs.extend(bytes);
+                self.stubs.bytes.extend(bytes);
             }
             (_, None) if insn.movable() => self.piece(&relocate::copy(bytes, at).ok_or(foreign)?),
             _ => return Err(foreign),
@@ -300,11 +366,11 @@ impl Emitter<'_, '_> {
     /// `call $+5`, and the address it pushed becomes the one the original call would have pushed.
     fn push_return_address(&mut self, addr: u64) {
         let addr = self.runtime(addr);
-        self.out.stubs.extend([0xe8, 0, 0, 0, 0]);
-        self.out.stubs.extend([0xc7, 0x04, 0x24]);
-        self.out.stubs.extend((addr as u32).to_le_bytes());
-        self.out.stubs.extend([0xc7, 0x44, 0x24, 0x04]);
-        self.out.stubs.extend(((addr >> 32) as u32).to_le_bytes());
+        self.stubs.bytes.extend([0xe8, 0, 0, 0, 0]);
+        self.stubs.bytes.extend([0xc7, 0x04, 0x24]);
+        self.stubs.bytes.extend((addr as u32).to_le_bytes());
+        self.stubs.bytes.extend([0xc7, 0x44, 0x24, 0x04]);
+        self.stubs.bytes.extend(((addr >> 32) as u32).to_le_bytes());
     }
 
     /// Before a jump to a PLT entry: where that entry will jump to.
@@ -323,7 +389,7 @@ impl Emitter<'_, '_> {
         let at = self.here();
         self.place
             .encoder
-            .encode(probe, keep_flags, at, &mut self.out.stubs);
+            .encode(probe, keep_flags, at, &mut self.stubs.bytes);
         if let Probe::Leaf { function } = probe {
             self.out.leaves.push(function);
         }
@@ -344,7 +410,7 @@ impl Emitter<'_, '_> {
 
     /// A probe before a jump to `target`, and what it is when the target is not probed any more.
     fn tail_probe(&mut self, probe: Probe, keep_flags: bool, target: u64) {
-        let (from, at) = (self.out.stubs.len(), self.here());
+        let (from, at) = (self.stubs.bytes.len(), self.here());
         self.probe(probe, keep_flags);
         let target = self.image.function_at(target);
         if let (Probe::TailMark, Some(target)) = (probe, target) {
@@ -352,7 +418,7 @@ impl Emitter<'_, '_> {
             let encoder = self.place.encoder;
             encoder.encode(Probe::Exit, keep_flags, at, &mut exit);
             if let (&[call, ref probed @ ..], [same, unprobed @ ..]) =
-                (&self.out.stubs[from..], &exit[..])
+                (&self.stubs.bytes[from..], &exit[..])
                 && call == *same
                 && let (Ok(probed), Ok(unprobed)) = (probed.try_into(), unprobed.try_into())
             {
@@ -374,18 +440,18 @@ impl Emitter<'_, '_> {
     }
 
     fn branch(&mut self, opcode: &[u8], goal: Goal) {
-        self.out.stubs.extend(opcode);
+        self.stubs.bytes.extend(opcode);
         self.fixups.push(Fixup {
-            at: self.out.stubs.len(),
+            at: self.stubs.bytes.len(),
             tail: 0,
             goal,
         });
-        self.out.stubs.extend([0; 4]);
+        self.stubs.bytes.extend([0; 4]);
     }
 
     fn piece(&mut self, piece: &Piece) {
-        let base = self.out.stubs.len();
-        self.out.stubs.extend(&piece.bytes);
+        let base = self.stubs.bytes.len();
+        self.stubs.bytes.extend(&piece.bytes);
         if let Some((offset, target)) = piece.relative {
             let tail = (piece.bytes.len() - offset - 4) as u8;
             self.fixups.push(Fixup {
@@ -470,16 +536,41 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Emitted, EmitError> {
+    /// Adds what was made of other functions, behind it.
+    fn add(&mut self, other: Emitter) {
+        self.end_row();
+        self.stubs = other.stubs;
+        let out = other.out;
+        self.out.stubs.extend(out.stubs);
+        self.out.moves.extend(out.moves);
+        self.out.back.extend(out.back);
+        self.out.entries.extend(out.entries);
+        self.out.leaves.extend(out.leaves);
+        self.out.tails.extend(out.tails);
+        self.ranked.extend(other.ranked);
+        self.boards.extend(other.boards);
+    }
+
+    fn end_row(&mut self) {
+        let row = std::mem::take(&mut self.stubs);
+        if !row.bytes.is_empty() {
+            self.out.stubs.push(row);
+        }
+    }
+
+    fn finish(mut self) -> Emitted {
+        self.end_row();
+        // Most is in order already, which these find out by themselves.
         self.ranked.sort_by_key(|&(rank, turn, ..)| (rank, turn));
         for (_, _, owner, patch) in self.ranked {
             self.out.owners.push(owner);
             self.out.patches.push(patch);
         }
-        self.out.moves.sort_unstable();
+        self.out.moves.sort();
+        self.boards.sort_unstable();
         self.out.back.append(&mut self.boards);
-        self.out.back.sort_unstable();
-        Ok(self.out)
+        self.out.back.sort();
+        self.out
     }
 }
 

@@ -141,6 +141,7 @@ pub fn plan_go(module: &Module, selected: &[bool]) -> Result<GoPlan, &'static st
             leaf: false,
             method: Method::Direct,
             exits,
+            stub_bytes: stub_bytes(&windows),
             windows,
             needs: Vec::new(),
         });

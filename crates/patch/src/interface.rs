@@ -63,6 +63,8 @@ pub struct FunctionPlan {
     /// Functions and fragments whose patches have to be there as long as this function's are: it goes on in them, or has
     /// a springboard in bytes that they displaced. Indices in `module.functions`.
     pub needs: Vec<usize>,
+    /// No emission of its windows is longer.
+    pub stub_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -215,7 +217,7 @@ pub enum Probe {
 }
 
 /// Makes the machine code of probes. The controller has the real one, tests have theirs.
-pub trait ProbeEncoder {
+pub trait ProbeEncoder: Sync {
     /// Appends the code of `probe` as placed at address `at`: at most [`MAX_PROBE_BYTES`]. The code preserves every register, and
     /// with `keep_flags` the arithmetic flags; it may write to `[rsp-128, rsp)`.
     fn encode(&self, probe: Probe, keep_flags: bool, at: u64, out: &mut Vec<u8>);
@@ -241,8 +243,8 @@ pub struct Placement<'a> {
 /// Bytes to write, and how program counters translate. All addresses are absolute.
 #[derive(Clone, Debug, Default)]
 pub struct Emitted {
-    /// To be written at `Placement::stub_base`, before any patch.
-    pub stubs: Vec<u8>,
+    /// To be written before any patch; in the order of their addresses, the first from `Placement::stub_base` on.
+    pub stubs: Vec<Stubs>,
     /// **In the order in which they have to be written**, so that a writer that dies half way leaves a working program;
     /// undo in the reverse order. Each lies within one page, no two overlap.
     pub patches: Vec<Patch>,
@@ -259,6 +261,29 @@ pub struct Emitted {
     pub leaves: Vec<usize>,
     /// Probes before jumps to functions that are probed themselves.
     pub tails: Vec<TailSite>,
+}
+
+/// Some stubs in a row.
+#[derive(Clone, Debug, Default)]
+pub struct Stubs {
+    pub address: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl Emitted {
+    /// The stubs from `address` on, to the end of their row.
+    pub fn stubs_at(&self, address: u64) -> Option<&[u8]> {
+        let next = self.stubs.partition_point(|row| row.address <= address);
+        let row = &self.stubs[next.checked_sub(1)?];
+        row.bytes
+            .get(usize::try_from(address - row.address).ok()?..)
+    }
+
+    /// Where the last of them ends.
+    pub fn stubs_end(&self) -> u64 {
+        let last = self.stubs.last();
+        last.map_or(0, |row| row.address + row.bytes.len() as u64)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,7 +44,7 @@ pub use go::{GoPlan, plan_go};
 pub use interface::{
     EmitError, Emitted, EntrySite, Event, FragmentPlan, FunctionPlan, MAX_LEAF_BYTES,
     MAX_PROBE_BYTES, Method, ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder,
-    SkipReason, Skipped, TailSite, Window,
+    SkipReason, Skipped, Stubs, TailSite, Window,
 };
 pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use limiting::{Watched, set_gs_base, watched};

@@ -74,7 +74,8 @@ pub fn plan_makers(module: &Module, functions: &[usize]) -> ModulePlan {
     let mut plan = ModulePlan::default();
     for &function in functions {
         if let Some(window) = entry_window(&image, function) {
-            plan.stub_bytes += (window.end - window.start) * 8 + MAX_PROBE_BYTES + JUMP;
+            let stub_bytes = (window.end - window.start) * 8 + MAX_PROBE_BYTES + JUMP;
+            plan.stub_bytes += stub_bytes;
             plan.functions.push(FunctionPlan {
                 function,
                 keep_flags: false,
@@ -83,6 +84,7 @@ pub fn plan_makers(module: &Module, functions: &[usize]) -> ModulePlan {
                 exits: 0,
                 windows: vec![window],
                 needs: Vec::new(),
+                stub_bytes,
             });
         }
     }

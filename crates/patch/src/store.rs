@@ -32,8 +32,10 @@ impl ModulePlan {
                 exits,
                 windows,
                 needs,
+                stub_bytes,
             } = plan;
             out.size(*function);
+            out.number(*stub_bytes);
             out.flag(*keep_flags);
             out.flag(*leaf);
             out.0.push(*method as u8);
@@ -75,6 +77,7 @@ impl ModulePlan {
         let functions = stored.list(|i| {
             Some(FunctionPlan {
                 function: index(i, limit)?,
+                stub_bytes: i.number()?,
                 keep_flags: i.flag()?,
                 leaf: i.flag()?,
                 method: restore_method(i)?,

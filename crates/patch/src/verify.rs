@@ -50,10 +50,16 @@ pub fn verify(
         }
     }
     check.targets(plan);
-    if emitted.stubs.len() as u64 > plan.stub_size_bound() {
+    let ends = emitted
+        .stubs
+        .iter()
+        .map(|row| (row.address, row.bytes.len() as u64));
+    let ends: Vec<(u64, u64)> = ends.map(|(at, len)| (at, at + len)).collect();
+    let in_order = ends.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+    let bytes = emitted.stubs_end().saturating_sub(place.stub_base);
+    if bytes > plan.stub_size_bound() || !in_order {
         check.problems.push(format!(
-            "{} bytes of stubs exceed the bound {}",
-            emitted.stubs.len(),
+            "{bytes} bytes of stubs exceed the bound {}, or lie over each other",
             plan.stub_size_bound()
         ));
     }
@@ -95,17 +101,12 @@ impl Check<'_> {
     }
 
     fn stub(&self, addr: u64) -> Option<Instruction> {
-        let offset = usize::try_from(addr.checked_sub(self.place.stub_base)?).ok()?;
-        decode(self.emitted.stubs.get(offset..)?, addr)
+        decode(self.emitted.stubs_at(addr)?, addr)
     }
 
     fn same_bytes(&self, home: &Instruction, copy: u64) -> bool {
-        let offset = copy.wrapping_sub(self.place.stub_base) as usize;
-        let moved = self
-            .emitted
-            .stubs
-            .get(offset..)
-            .and_then(|s| s.get(..home.len()));
+        let moved = self.emitted.stubs_at(copy);
+        let moved = moved.and_then(|s| s.get(..home.len()));
         moved.is_some() && moved == self.text(home.ip(), home.len())
     }
 
@@ -223,12 +224,8 @@ impl Check<'_> {
         self.place
             .encoder
             .encode(probe, keep_flags, at, &mut expected);
-        let offset = at.wrapping_sub(self.place.stub_base) as usize;
-        let found = self
-            .emitted
-            .stubs
-            .get(offset..)
-            .and_then(|s| s.get(..expected.len()));
+        let found = self.emitted.stubs_at(at);
+        let found = found.and_then(|s| s.get(..expected.len()));
         if found != Some(&expected) {
             self.say(at, format_args!("no {probe:?} probe in the stub"));
         }

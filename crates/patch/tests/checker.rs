@@ -45,11 +45,11 @@ fn noticed(what: &str, s: &Sound) {
 #[test]
 fn a_wrong_byte_anywhere_in_the_stubs() {
     let mut s = sound();
-    let step = s.emitted.stubs.len() / 60;
-    for at in (0..s.emitted.stubs.len()).step_by(step) {
-        s.emitted.stubs[at] ^= 0x04;
+    let step = s.emitted.stubs[0].bytes.len() / 60;
+    for at in (0..s.emitted.stubs[0].bytes.len()).step_by(step) {
+        s.emitted.stubs[0].bytes[at] ^= 0x04;
         noticed(&format!("byte {at:#x} of the stubs"), &s);
-        s.emitted.stubs[at] ^= 0x04;
+        s.emitted.stubs[0].bytes[at] ^= 0x04;
     }
 }
 
@@ -126,7 +126,7 @@ fn a_missing_probe() {
 #[test]
 fn a_missing_way_back_from_a_springboard() {
     let mut s = sound();
-    let stubs = PLACE.stub_base..PLACE.stub_base + s.emitted.stubs.len() as u64;
+    let stubs = PLACE.stub_base..s.emitted.stubs_end();
     let board = s.emitted.back.iter().position(|b| !stubs.contains(&b.0));
     s.emitted
         .back

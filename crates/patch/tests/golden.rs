@@ -134,7 +134,9 @@ fn shown(source: &str) -> String {
         writeln!(text, "back from {} to {}", home(pc), home(back)).unwrap();
     }
     writeln!(text, "-- stubs").unwrap();
-    listing(&emitted.stubs, STUBS, &module, &mut text);
+    for row in &emitted.stubs {
+        listing(&row.bytes, row.address, &module, &mut text);
+    }
     text
 }
 

@@ -402,6 +402,7 @@ impl<'d> Elf<'d> {
             sections.push(Section {
                 name: header.name.clone(),
                 vaddr: header.addr,
+                size: header.size,
                 bytes: bytes.to_vec(),
                 executable: header.flags & SHF_EXECINSTR != 0 && self.is_executable(header.addr),
                 writable: header.flags & SHF_WRITE != 0,
@@ -421,6 +422,7 @@ impl<'d> Elf<'d> {
                 Some(Section {
                     name: format!("LOAD{i}"),
                     vaddr: s.vaddr,
+                    size: s.file_size,
                     bytes: slice(self.data, s.file_offset, s.file_size)?.to_vec(),
                     executable: s.executable,
                     writable: s.writable,

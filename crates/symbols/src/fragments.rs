@@ -252,6 +252,7 @@ mod tests {
         vec![Section {
             name: ".text".into(),
             vaddr: 0x1000,
+            size: bytes.len() as u64,
             bytes: bytes.to_vec(),
             executable: true,
             writable: false,

@@ -113,6 +113,9 @@ pub struct Segment {
 pub struct Section {
     pub name: String,
     pub vaddr: u64,
+    /// In bytes.
+    pub size: u64,
+    /// What it holds. None where that was stored and is needed for the analysis alone.
     pub bytes: Vec<u8>,
     pub executable: bool,
     pub writable: bool,
@@ -120,7 +123,7 @@ pub struct Section {
 
 impl Section {
     pub fn end(&self) -> u64 {
-        self.vaddr + self.bytes.len() as u64
+        self.vaddr + self.size
     }
 }
 

@@ -293,6 +293,7 @@ mod tests {
         let section = Section {
             name: ".rodata".into(),
             vaddr: 0x50_0000,
+            size: bytes.len() as u64,
             bytes,
             executable: false,
             writable: false,

@@ -229,6 +229,7 @@ mod tests {
         Section {
             name: name.into(),
             vaddr,
+            size: bytes.len() as u64,
             bytes,
             executable: vaddr == TEXT,
             writable: false,

@@ -202,7 +202,7 @@ impl Module {
         out.list(sections, |out, s| {
             out.text(&s.name);
             out.number(s.vaddr);
-            out.size(s.bytes.len());
+            out.number(s.size);
             out.flag(s.executable);
             out.flag(s.writable);
         });
@@ -254,7 +254,9 @@ impl Module {
             })
         })?;
         let mut budget = size.saturating_mul(2);
-        let sections = stored.list(|i| restore_section(i, &segments, file, &mut budget))?;
+        let is_go_file = has_go_table?;
+        let sections =
+            stored.list(|i| restore_section(i, &segments, file, is_go_file, &mut budget))?;
         let mut last = 0;
         let functions = stored.list(|i| restore_function(i, &mut last))?;
         let code_pointers = restore_addresses(stored)?;
@@ -271,7 +273,7 @@ impl Module {
         let mut cfi = restore_cfi(stored)?;
         let mut range = || stored.optional(|i| Some(i.number()?..i.number()?));
         let (eh_frame, eh_frame_hdr) = (range()?, range()?);
-        let go = match has_go_table? {
+        let go = match is_go_file {
             true => Some(gotable::read(&sections, gotable::name_budget(size))?),
             false => None,
         };
@@ -300,7 +302,11 @@ impl Module {
         };
         if let Some(range) = &module.eh_frame {
             let len = range.end.checked_sub(range.start)?;
-            cfi.eh_frame = Arc::from(module.bytes_at(range.start, len)?);
+            budget.checked_sub(len)?;
+            let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, usize::try_from(len).ok()?).collect();
+            let place = file_offset(&module.segments, range.start)?;
+            file.read_exact_at(Arc::get_mut(&mut bytes)?, place).ok()?;
+            cfi.eh_frame = bytes;
         }
         module.cfi = cfi;
         Some(module)
@@ -318,6 +324,7 @@ fn restore_section(
     stored: &mut In<'_>,
     segments: &[Segment],
     file: &File,
+    is_go_file: bool,
     budget: &mut u64,
 ) -> Option<Section> {
     let name = stored.text()?.to_owned();
@@ -326,12 +333,17 @@ fn restore_section(
     let (executable, writable) = (stored.flag()?, stored.flag()?);
     *budget = budget.checked_sub(len)?;
     vaddr.checked_add(len)?;
-    let mut bytes = vec![0; usize::try_from(len).ok()?];
-    file.read_exact_at(&mut bytes, file_offset(segments, vaddr)?)
-        .ok()?;
+    let mut bytes = Vec::new();
+    // The rest was there for the analysis: half of a large library, which would be copied for nothing.
+    if executable || is_go_file || name == ".dynamic" {
+        bytes.resize(usize::try_from(len).ok()?, 0);
+        file.read_exact_at(&mut bytes, file_offset(segments, vaddr)?)
+            .ok()?;
+    }
     Some(Section {
         name,
         vaddr,
+        size: len,
         bytes,
         executable,
         writable,

@@ -176,10 +176,9 @@ impl Planner<'_, '_> {
                     let needs = needs(&|_| true);
                     let keep_flags = keep.contains(&function);
                     let fragment = self.image.is_fragment(function);
-                    plan.stub_bytes += planned.stub_bytes;
-                    if planned.leaf {
-                        plan.stub_bytes += MAX_LEAF_BYTES;
-                    }
+                    let leaf_bytes = if planned.leaf { MAX_LEAF_BYTES } else { 0 };
+                    let stub_bytes = planned.stub_bytes + leaf_bytes;
+                    plan.stub_bytes += stub_bytes;
                     place_events(
                         self.image,
                         &mut planned,
@@ -206,6 +205,7 @@ impl Planner<'_, '_> {
                             exits: planned.exits.len(),
                             windows: planned.windows,
                             needs,
+                            stub_bytes,
                         });
                     }
                 }
