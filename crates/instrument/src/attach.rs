@@ -617,9 +617,19 @@ fn arm(
     stopped.flush()?;
     match changes {
         Some(changes) => changes.write(stopped)?,
-        None => text::make(stopped, &build.ledger)?,
+        None => make_or_take_back(stopped, &build.ledger)?,
     }
     python::begin(shared, stopped)?;
     clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
+}
+
+/// All patches, or none: what is wrong is found out half way, and nobody runs before the rest is out again.
+fn make_or_take_back(stopped: &mut Stopped, ledger: &Ledger) -> Result<()> {
+    let made = text::make(stopped, ledger);
+    if made.is_err() {
+        let maps = stopped.maps()?;
+        text::undo(stopped, &maps, ledger, &mut Vec::new())?;
+    }
+    made
 }

@@ -48,14 +48,16 @@ pub(super) fn follow(
             let _ = stopped.release();
         }),
         Err(error) => {
+            // Once it is let go it may end at any moment.
+            let was_alive = is_alive(pid);
             drop(stopped);
-            // Whatever had been put into it by then is taken out again.
+            // What is left in it by then, its text being as it was, is taken out.
             if memory::mappings(pid).is_ok_and(|found| !found.is_empty()) {
                 let _ = detach::detach(pid).and_then(|detached| detached.unmap());
             }
             // The filters leave nothing of it: as the user wants it.
             let wanted = !matches!(error, Error::NothingToProfile { .. });
-            if wanted && is_alive(pid) {
+            if wanted && was_alive {
                 common.refuse(format!("{name}: {error}"));
             }
         }
