@@ -60,7 +60,10 @@ fn what_comes_back_is_what_was_kept() {
             .iter()
             .zip(&surveyed_of(&fresh).module.sections)
         {
-            assert!(a.name == b.name && a.bytes == b.bytes, "{}", a.name);
+            assert!(a.name == b.name && a.size == b.size, "{}", a.name);
+            // Code, and what else is asked for without an analysis.
+            let is_needed = a.executable || a.name == ".dynamic";
+            assert!(a.bytes == b.bytes || !is_needed, "{}", a.name);
         }
     }
 }
