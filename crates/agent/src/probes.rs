@@ -25,7 +25,8 @@
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, unless two bits of the function's
 //! number say otherwise (`shm::MODE_UNTIMED`; not with an `r`), `c` only counts, `l` is for functions that jump back to their own
 //! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
-//! address is part of what a callee is looked for by. Those with an `x` take the place of all with a `t` when the clock may not be
+//! address is part of what a callee is looked for by. `tw_entry_c0` to
+//! `c7` and `cl0` to `cl7` are those that only count, by the callee's first place. Those with an `x` take the place of all with a `t` when the clock may not be
 //! read any more. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! limits.rs rewrites the probes' first instruction, which is one of five bytes in an aligned word, or its first byte: a probe that

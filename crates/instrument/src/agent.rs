@@ -119,6 +119,34 @@ fn put_gate(
     out.extend_from_slice(&(kind.number() << shm::GATE_KIND_SHIFT | number).to_le_bytes());
 }
 
+/// Entries that are only counted, by the first of the two places that a callee has.
+const COUNTED: [u64; shm::CHILD_SLOTS as usize] = {
+    use symbol::*;
+    [
+        TW_ENTRY_C0,
+        TW_ENTRY_C1,
+        TW_ENTRY_C2,
+        TW_ENTRY_C3,
+        TW_ENTRY_C4,
+        TW_ENTRY_C5,
+        TW_ENTRY_C6,
+        TW_ENTRY_C7,
+    ]
+};
+const COUNTED_LOOPS: [u64; shm::CHILD_SLOTS as usize] = {
+    use symbol::*;
+    [
+        TW_ENTRY_CL0,
+        TW_ENTRY_CL1,
+        TW_ENTRY_CL2,
+        TW_ENTRY_CL3,
+        TW_ENTRY_CL4,
+        TW_ENTRY_CL5,
+        TW_ENTRY_CL6,
+        TW_ENTRY_CL7,
+    ]
+};
+
 impl ProbeEncoder for Encoder<'_> {
     fn counts_leaf(&self, function: usize) -> bool {
         let is_gated = || self.gates.iter().any(|(gated, _)| *gated == function);
@@ -196,6 +224,11 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Entry { loops: true, .. }, true) if sites => {
                 (CALL, pick(TW_ENTRY_TFLS, TW_ENTRY_CFLS))
             }
+            (Probe::Entry { function, loops }, false) if !timed => {
+                let [place, _] = shm::child_places(self.numbers[function]);
+                let copies = if loops { COUNTED_LOOPS } else { COUNTED };
+                (CALL, copies[place])
+            }
             (Probe::Entry { loops: false, .. }, false) => (CALL, pick(TW_ENTRY_T, TW_ENTRY_C)),
             (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
             (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
@@ -214,8 +247,24 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Exit, true) => (CALL, pick(TW_EXIT_TF, TW_EXIT_CF)),
             (Probe::TailMark, false) => (CALL, tail(TW_TAIL_MARK_S, TW_TAIL_MARK)),
             (Probe::TailMark, true) => (CALL, tail(TW_TAIL_MARK_FS, TW_TAIL_MARK_F)),
-            (Probe::TailUnknown, false) => (CALL, tail(TW_TAIL_UNKNOWN_S, TW_TAIL_UNKNOWN)),
-            (Probe::TailUnknown, true) => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
+            (Probe::TailUnknown, flags) if records || alloc => match flags {
+                false => (CALL, tail(TW_TAIL_UNKNOWN_S, TW_TAIL_UNKNOWN)),
+                true => (CALL, tail(TW_TAIL_UNKNOWN_FS, TW_TAIL_UNKNOWN_F)),
+            },
+            (Probe::TailUnknown, false) => {
+                let with_clock = tail(TW_TAIL_UNKNOWN_TS, TW_TAIL_UNKNOWN_T);
+                (
+                    CALL,
+                    pick(with_clock, tail(TW_TAIL_UNKNOWN_CS, TW_TAIL_UNKNOWN_C)),
+                )
+            }
+            (Probe::TailUnknown, true) => {
+                let with_clock = tail(TW_TAIL_UNKNOWN_TFS, TW_TAIL_UNKNOWN_TF);
+                (
+                    CALL,
+                    pick(with_clock, tail(TW_TAIL_UNKNOWN_CFS, TW_TAIL_UNKNOWN_CF)),
+                )
+            }
             (Probe::Switch { .. }, _) => (CALL, TW_SWITCH),
             (Probe::Kernel { .. }, _) => (CALL, tail(TW_KERNEL_S, TW_KERNEL)),
             (Probe::Watch, _) => return put_watch(self.agent, at, out),

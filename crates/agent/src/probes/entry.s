@@ -1,38 +1,36 @@
 # Entries. See probes.rs, which puts the parts together and gives them their constants.
 
-# ---- a call that is counted and not timed, in the plain case: done, and back to the stub. In all others everything is as it was, and the
-# general way goes on behind this. \timed: in a recording that times; r10 and r11 are the registers that are needed least at an entry.
-.macro COUNT timed, flags, loops
-mov [rsp - 16], r10
-mov [rsp - 24], r11
-mov r10, fs:[0]
-xor r11d, r11d
-cmp r10, gs:[{OWNER}]
-jne 49f
-mov r11, gs:[r11 + {TOP}]
-mov r10, gs:[r11 + {KEY}]
-cmp r11, gs:[{LIMIT}]
-jae 49f
-sub r10, rsp
-.if \loops
-sub r10, 128
-.endif
-cmp r10, {WINDOW}
-ja 49f
-mov rax, [rsp]
-mov r10, gs:[r11 + {FNODE}]
-mov eax, [rax + 3]
-and eax, 7
-mov r10, [r10 + rax * 8 + {CHILDREN}]
+# ---- what an entry that is only counted is made of
+# Number of the function -> eax, as it stands in nodes
+.macro NUMBER timed
 mov rax, [rsp]
 mov eax, [rax + 3]
 .if \timed
 btr eax, {UNTIMED_BIT}
 .endif
-cmp [r10 + {FUNCTION}], eax
-jne 46f
-47: # The bump comes first: as long as the key is 0 a handler takes the frame for one that is not there yet
-lea rax, [rsp - 8 + 128 * \loops]
+.endm
+# The frame on top -> r11, how far its key lies above rsp -> r10; to \rest if that does not tell enough, to \tail if the callee is not deeper
+.macro TOP_FRAME loops, tail, rest
+mov [rsp - 16], r10
+mov [rsp - 24], r11
+mov r10, fs:[0]
+xor r11d, r11d
+cmp r10, gs:[{OWNER}]
+jne \rest
+mov r11, gs:[r11 + {TOP}]
+mov r10, gs:[r11 + {KEY}]
+cmp r11, gs:[{LIMIT}]
+jae \rest
+sub r10, rsp
+.if \loops
+sub r10, 128
+.endif
+cmp r10, {WINDOW}
+ja \tail
+.endm
+# The callee at r10 gets a frame, its key in rax, and back. The bump comes first: as long as the key is 0 a handler takes the frame for one that
+# is not there yet
+.macro PUSH_COUNTED timed, flags
 add r11, 32
 mov gs:[{TOP}], r11
 mov gs:[r11 + {FNODE}], r10
@@ -52,54 +50,82 @@ mov r11, [rsp - 24]
 mov r10, [rsp - 16]
 mov rax, [rsp - 8]
 ret
-46:
-.if \timed
-btr eax, {SAMPLED_BIT}
-jc 45f
-.endif
-# its other place
+.endm
+# The callee eax of the frame r11 in its second place or in the table of all, -> r10; or to \rest
+.macro OTHER_PLACES timed, found, rest
 mov r10, gs:[r11 + {FNODE}]
 shr eax, 3
 and eax, 7
 mov r10, [r10 + rax * 8 + {CHILDREN}]
-mov rax, [rsp]
-mov eax, [rax + 3]
-.if \timed
-btr eax, {UNTIMED_BIT}
-.endif
+NUMBER \timed
 cmp [r10 + {FUNCTION}], eax
-je 47b
-# the table of all children
+je \found
 mov r10, gs:[r11 + {FNODE}]
 mov r10d, [r10 + {EXTENSION}]
 test r10d, r10d
-jz 49f
+jz \rest
 shl r10, 7
 add r10, gs:[{NODES}]
 movzx eax, al
 mov r10, [r10 + rax * 8 - 128]
 test r10b, 1
-jnz 49f
+jnz \rest
 test r10, r10
-jz 49f
+jz \rest
+NUMBER \timed
+cmp [r10 + {FUNCTION}], eax
+je \found
+.endm
+
+# ---- a call that is counted and not timed, in the plain case: done, and back to the stub. In all others everything is as it was, and the
+# general way goes on behind this. \timed: in a recording that times; r10 and r11 are the registers that are needed least at an entry.
+.macro COUNT name, timed, flags, loops
+TOP_FRAME \loops, \name\()_jumped, \name\()_rest
+mov r10, gs:[r11 + {FNODE}]
 mov rax, [rsp]
 mov eax, [rax + 3]
-.if \timed
-btr eax, {UNTIMED_BIT}
-.endif
+and eax, 7
+mov r10, [r10 + rax * 8 + {CHILDREN}]
+NUMBER \timed
 cmp [r10 + {FUNCTION}], eax
-je 47b
+jne \name\()_second
+47: lea rax, [rsp - 8 + 128 * \loops]
+48: PUSH_COUNTED \timed, \flags
+\name\()_second:
 .if \timed
-jmp 49f
+btr eax, {SAMPLED_BIT}
+jc 45f
+.endif
+OTHER_PLACES \timed, 47b, \name\()_rest
+jmp \name\()_rest
+.if \timed
 45: # one now and then is timed
 cmp [r10 + {FUNCTION}], eax
-jne 49f
+jne \name\()_rest
 cmp qword ptr gs:[{COUNTDOWN}], 0
-je 49f
+je \name\()_rest
 dec qword ptr gs:[{COUNTDOWN}]
 jmp 47b
 .endif
-49: mov r11, [rsp - 24]
+\name\()_jumped: # the frame on top has jumped here: it stays, no longer pending, and the new one returns for both
+cmp r10, -7
+je 43f
+cmp r10, -5
+jne \name\()_rest
+43: NUMBER \timed
+mov r10, gs:[r11 + {FNODE}]
+and eax, 7
+mov r10, [r10 + rax * 8 + {CHILDREN}]
+NUMBER \timed
+cmp [r10 + {FUNCTION}], eax
+je 42f
+OTHER_PLACES \timed, 42f, \name\()_rest
+jmp \name\()_rest
+42: and qword ptr gs:[r11 + {KEY}], -2
+lea rax, [rsp - 6 + 128 * \loops]
+jmp 48b
+\name\()_rest:
+mov r11, [rsp - 24]
 mov r10, [rsp - 16]
 .endm
 
@@ -120,7 +146,7 @@ mov rax, [rsp]
 cmp dword ptr [rax + 3], 0
 jl 40f
 .else
-COUNT 0, \flags, \loops
+COUNT \name, 0, \flags, \loops
 .endif
 41:
 .endif
@@ -309,7 +335,7 @@ SLOW_CALL tw_slow_gap_entry
 jmp 3b
 .endif
 .if \clock * (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped) * (1 - \python)
-40: COUNT 1, \flags, \loops
+40: COUNT \name, 1, \flags, \loops
 jmp 41b
 .endif
 .if \clock * (1 - \rec)
@@ -460,4 +486,22 @@ or rdx, rax
 jmp 36b
 .endif
 .endif
+.endm
+
+# ---- entries that are counted, a copy for each first place that a callee may have: the plain case alone, the rest is in \general. What a
+# function's branches do is told better by a place that fewer functions share.
+.macro ENTRY_AT name, place, loops, general
+PROBE \name
+.globl \name
+.balign 64
+\name:
+mov [rsp - 8], rax
+TOP_FRAME \loops, \general\()_jumped, \general\()_rest
+mov r10, gs:[r11 + {FNODE}]
+NUMBER 0
+mov r10, [r10 + \place * 8 + {CHILDREN}]
+cmp [r10 + {FUNCTION}], eax
+jne \general\()_second
+lea rax, [rsp - 8 + 128 * \loops]
+PUSH_COUNTED 0, 0
 .endm

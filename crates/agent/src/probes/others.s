@@ -1,7 +1,8 @@
 # Tail jumps, goroutines that leave and arrive, gates, system calls, and switches of stacks. See probes.rs, which puts the parts together and gives them their constants.
 
 # ---- tail jump: rsp == sp - 8
-.macro TAIL name, flags, unknown, sites=0
+# Where a jump leads to no probe, the frame ends here, by \exit.
+.macro TAIL name, flags, unknown, sites=0, exit=0
 PROBE \name
 .globl \name
 .balign 64
@@ -35,10 +36,15 @@ mov rsi, rax
 shr rdx, 4
 shr rsi, 16
 xor rdx, rsi
-and rdx, gs:[{MASK}]
 mov rsi, gs:[{TABLE}]
+1: and rdx, gs:[{MASK}]
 cmp [rsi + rdx * 8], rax
-jne 9f
+je 4f
+cmp qword ptr [rsi + rdx * 8], 0
+je 5f
+inc rdx
+jmp 1b
+4:
 .endif
 or qword ptr gs:[rcx + {KEY}], 1
 3:  GIVE_FLAGS \flags, 48
@@ -51,6 +57,18 @@ ret
 mov rsi, rax
 SLOW_CALL tw_slow_tail
 jmp 3b
+.if \unknown
+.ifc \exit,0
+5: jmp 9b
+.else
+5: GIVE_FLAGS \flags, 48
+mov rsi, [rsp - 40]
+mov rdx, [rsp - 32]
+mov rcx, [rsp - 24]
+mov rax, [rsp - 8]
+jmp \exit
+.endif
+.endif
 .endm
 
 # ---- a leaf, which calls nothing and is only counted: no frame, and no probe at its exits. Called where the code in its stub does not know its place
@@ -391,6 +409,18 @@ ENTRY tw_python_c, 0, 1, 0, python=1
 ENTRY tw_python_cs, 0, 1, 0, 1, python=1
 ENTRY tw_python_tr, 1, 1, 0, 0, 0, 1, python=1, frozen=tw_python_x
 ENTRY tw_python_tsr, 1, 1, 0, 1, 0, 1, python=1, frozen=tw_python_xs
+.macro COUNTED_TAILS clock, exit, exit_f
+TAIL tw_tail_unknown_\clock, 0, 1, 0, \exit
+TAIL tw_tail_unknown_\clock\()f, 1, 1, 0, \exit_f
+TAIL tw_tail_unknown_\clock\()s, 0, 1, 1, \exit
+TAIL tw_tail_unknown_\clock\()fs, 1, 1, 1, \exit_f
+.endm
+COUNTED_TAILS t, tw_exit_t, tw_exit_tf
+COUNTED_TAILS c, tw_exit_c, tw_exit_cf
+.irp place, 0, 1, 2, 3, 4, 5, 6, 7
+ENTRY_AT tw_entry_c\place, \place, 0, tw_entry_c
+ENTRY_AT tw_entry_cl\place, \place, 1, tw_entry_cl
+.endr
 # Without a clock: what the timed ones become when it may not be read any more.
 ENTRY tw_python_x, 1, 1, 0, stopped=1, python=1
 ENTRY tw_python_xs, 1, 1, 0, 1, stopped=1, python=1
