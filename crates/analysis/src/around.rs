@@ -84,6 +84,52 @@ pub fn callees(profile: &Profile, function: u32, depth: Option<u32>) -> Thread {
     around.finish()
 }
 
+/// A context with less than this part of all time and of all calls is not followed up to the start: its function has it.
+const WORTH_FOLLOWING: u64 = 1_000_000;
+
+/// All functions with their self time, and below each who called it, and so on up to the start: a tree turned upside
+/// down. A context's total is the self time of the function at the root of its tree that came its way.
+///
+/// ```text
+/// main 1 -> a 10 -> b 20      becomes      b 70 <- a 20 <- main 20      a 10 <- main 10      main 1
+///        -> b 50                                <- main 50
+/// ```
+pub fn inverted(profile: &Profile) -> Thread {
+    let all = || threads(profile).flat_map(|(_, thread)| &thread.nodes);
+    let sum = |figure: fn(&Node) -> u64| all().fold(0u64, |sum, n| sum.saturating_add(figure(n)));
+    let least_time = (sum(|node| node.base) / WORTH_FOLLOWING).max(1);
+    let least_calls = (sum(|node| node.calls) / WORTH_FOLLOWING).max(1);
+    let mut turned = Around::empty();
+    for (_, thread) in threads(profile) {
+        for (index, node) in (0..).zip(&thread.nodes) {
+            let figures = Node {
+                cum: node.base,
+                elapsed: node.base,
+                base: 0,
+                ..*node
+            };
+            let none = Metrics::default();
+            let mut at = turned.place(NO_CALLER, node.function, None);
+            turned.add(at, &figures, thread.metrics.of(index));
+            let mut below = node;
+            if node.base >= least_time || node.calls >= least_calls {
+                for _ in 0..LONGEST_CHAIN {
+                    let Some(parent) = below.parent else { break };
+                    below = &thread.nodes[parent as usize];
+                    at = turned.place(at, below.function, None);
+                    turned.add(at, &figures, &none);
+                }
+            }
+            let end = &mut turned.nodes[at as usize];
+            end.base = end.base.saturating_add(node.base);
+        }
+    }
+    turned.finish()
+}
+
+/// Above the roots of a tree that is turned.
+const NO_CALLER: u32 = u32::MAX;
+
 struct Around {
     nodes: Vec<Node>,
     metrics: NodeMetrics,
@@ -93,16 +139,24 @@ struct Around {
 }
 
 impl Around {
+    fn empty() -> Around {
+        Around {
+            nodes: Vec::new(),
+            metrics: NodeMetrics::default(),
+            extremes: Vec::new(),
+            table: PairTable::new(),
+            callees: Callees::default(),
+        }
+    }
+
     fn new(function: u32) -> Around {
         Around {
             nodes: vec![Node {
                 function,
                 ..Node::default()
             }],
-            metrics: NodeMetrics::default(),
             extremes: vec![Extremes::default()],
-            table: PairTable::new(),
-            callees: Callees::default(),
+            ..Around::empty()
         }
     }
 
@@ -113,11 +167,12 @@ impl Around {
         let place = self.table.get_or_insert(above, number, next);
         if place == next {
             let nodes = &self.nodes;
-            let chain = std::iter::successors(Some(above), |&at| nodes[at as usize].parent);
+            let parent = Some(above).filter(|&above| above != NO_CALLER);
+            let chain = std::iter::successors(parent, |&at| nodes[at as usize].parent);
             let same = chain.filter(|&at| nodes[at as usize].function == function);
             let recursion = same.count() as u32;
             self.nodes.push(Node {
-                parent: Some(above),
+                parent,
                 function,
                 recursion,
                 site,
@@ -168,6 +223,26 @@ mod tests {
         nodes
             .map(|n| (n.parent, n.function, n.calls, n.cum))
             .collect()
+    }
+
+    #[test]
+    fn a_tree_upside_down_begins_with_who_keeps_the_time() {
+        let turned = inverted(&fixture::branching());
+        let mut roots: Vec<_> = turned.nodes.iter().filter(|n| n.parent.is_none()).collect();
+        roots.sort_by_key(|node| std::cmp::Reverse(node.cum));
+        let figures: Vec<_> = roots.iter().map(|n| (n.function, n.cum)).collect();
+        assert_eq!(figures, [(B, 70), (A, 10), (MAIN, 1)]);
+        let of_b = turned
+            .nodes
+            .iter()
+            .position(|n| n.parent.is_none() && n.function == B);
+        let callers = turned
+            .nodes
+            .iter()
+            .filter(|n| n.parent == of_b.map(|at| at as u32));
+        let mut callers: Vec<_> = callers.map(|n| (n.function, n.calls, n.cum)).collect();
+        callers.sort();
+        assert_eq!(callers, [(MAIN, 1, 50), (A, 1, 20)]);
     }
 
     #[test]

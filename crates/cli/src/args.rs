@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_analysis::Thresholds;
+use thalweg_analysis::{Granularity, Meant, Refinement, Thresholds, refine};
 use thalweg_instrument::filter::{BadPattern, Filter};
 use thalweg_model::{Metric, Profile};
 use thalweg_ptrace::proc::Pid;
@@ -31,7 +31,7 @@ pub const DEFAULT_FILE: &str = "profile.thalweg";
 #[command(name = "thalweg", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -57,9 +57,7 @@ pub enum Command {
     Top(top::Args),
     Cache(cache::Args),
     Calibrate(calibrate::Args),
-    #[command(hide = true)]
     Man(man::Args),
-    #[command(hide = true)]
     Completions(completions::Args),
 }
 
@@ -262,6 +260,99 @@ impl PruneArgs {
     }
 }
 
+/// What of the profile is shown, by names of functions, files or modules on the way to a context.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[command(next_help_heading = "Refining")]
+pub struct RefineArgs {
+    /// Only what happens in, below or on the way to functions that match
+    #[arg(long, value_name = "REGEX")]
+    pub focus: Option<String>,
+
+    /// Leave out functions that match, with all that they call
+    #[arg(long, value_name = "REGEX")]
+    pub ignore: Option<String>,
+
+    /// Take functions that match for a part of their callers
+    #[arg(long, value_name = "REGEX")]
+    pub hide: Option<String>,
+
+    /// Begin at the outermost function that matches, and leave out what stands above it
+    #[arg(long, value_name = "REGEX")]
+    pub show_from: Option<String>,
+
+    /// What is one: a function, all functions of a file, or of a module
+    #[arg(
+        long,
+        value_enum,
+        default_value = "function",
+        hide_default_value = true
+    )]
+    pub granularity: Detail,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Detail {
+    #[default]
+    Function,
+    /// Where the source is not known, the module
+    File,
+    Module,
+}
+
+impl RefineArgs {
+    pub fn is_nothing(&self) -> bool {
+        *self == RefineArgs::default()
+    }
+
+    /// The options that say the same.
+    pub fn apply(&self, profile: Profile) -> anyhow::Result<Profile> {
+        if self.is_nothing() {
+            return Ok(profile);
+        }
+        let how = Refinement {
+            focus: meant(&profile, "--focus", self.focus.as_deref())?,
+            ignore: meant(&profile, "--ignore", self.ignore.as_deref())?,
+            hide: meant(&profile, "--hide", self.hide.as_deref())?,
+            show_from: meant(&profile, "--show-from", self.show_from.as_deref())?,
+            granularity: match self.granularity {
+                Detail::Function => Granularity::Function,
+                Detail::File => Granularity::File,
+                Detail::Module => Granularity::Module,
+            },
+        };
+        for (option, what) in [("--focus", &how.focus), ("--show-from", &how.show_from)] {
+            if what.as_ref().is_some_and(|all| !all.contains(&true)) {
+                bail!("{option} matches no function, file or module of this profile");
+            }
+        }
+        Ok(refine(profile, &how))
+    }
+}
+
+/// Of each function whether its name, its file or its module matches.
+fn meant(profile: &Profile, option: &str, pattern: Option<&str>) -> anyhow::Result<Meant> {
+    let Some(pattern) = pattern else {
+        return Ok(None);
+    };
+    let regex = regex::Regex::new(pattern).map_err(|error| {
+        anyhow::anyhow!("{option} '{pattern}' is no regular expression: {error}")
+    })?;
+    let modules: Vec<bool> = profile
+        .modules
+        .iter()
+        .map(|module| regex.is_match(&module.name))
+        .collect();
+    let functions = profile.functions.iter().map(|function| {
+        modules[function.module as usize]
+            || regex.is_match(&function.name)
+            || function
+                .file
+                .as_deref()
+                .is_some_and(|file| regex.is_match(file))
+    });
+    Ok(Some(functions.collect()))
+}
+
 /// The profile to read.
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
@@ -285,6 +376,9 @@ pub struct InputArgs {
     /// free.bytes, free.calls, live.bytes, live.objects, map.bytes, map.calls, unmap.bytes, unmap.calls, syscall.calls, syscall.time
     #[arg(long, value_name = "METRIC", value_parser = metric::parse)]
     pub by: Option<Metric>,
+
+    #[command(flatten)]
+    pub refine: RefineArgs,
 }
 
 impl InputArgs {
@@ -307,7 +401,8 @@ impl InputArgs {
     }
 
     pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
-        as_shown(self.read_raw()?, self.by, self.raw)
+        let profile = as_shown(self.read_raw()?, self.by, self.raw)?;
+        self.refine.apply(profile)
     }
 
     fn read_raw(&self) -> anyhow::Result<Profile> {

@@ -22,7 +22,7 @@ use thalweg_session::sidecar;
 use thalweg_snapshot::harvest::{self, Totals, Witness};
 use thalweg_snapshot::lines;
 
-use crate::args::{FilterArgs, MeasureArgs, Mode, Whether, as_shown};
+use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, Mode, Whether, as_shown};
 use crate::calibration;
 use crate::metric;
 use crate::report::{self, Style};
@@ -81,7 +81,7 @@ impl AnalysisBar {
     pub fn show(&self, done: usize, all: usize, name: &str) {
         self.0.set_length(all as u64);
         self.0.set_position(done as u64);
-        self.0.set_message(format!("analysed {name}"));
+        self.0.set_message(format!("analysing: {name}"));
     }
 }
 
@@ -154,8 +154,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(quiet: bool, timed: bool) -> Watch {
-        let line = ProgressBar::with_draw_target(None, target(quiet));
+    /// `shared`: the terminal is the program's as well, and a line of ours would garble what that writes.
+    pub fn new(quiet: bool, timed: bool, shared: bool) -> Watch {
+        let line = ProgressBar::with_draw_target(None, target(quiet || shared));
         line.set_style(
             ProgressStyle::with_template("{spinner} {wide_msg}").expect("a valid template"),
         );
@@ -245,6 +246,36 @@ pub fn read(pid: Pid) -> anyhow::Result<Profile> {
 /// From when on it is told what it costs to time every call.
 const TOLD_SLOWDOWN: f64 = 1.2;
 
+/// What one does with a recording.
+fn next_commands(shown: &Profile, path: &str) -> String {
+    let file = match path {
+        DEFAULT_FILE => String::new(),
+        path => format!(" {}", report::command_line(&[path.to_string()])),
+    };
+    let mut commands = vec![
+        (format!("thalweg serve{file}"), "look at it in a browser"),
+        (
+            format!("thalweg report --tree{file}"),
+            "every context, as a tree",
+        ),
+    ];
+    if let Some(name) = report::hottest(shown) {
+        let name = report::command_line(&[name.to_string()]);
+        let command = format!("thalweg report --callers {name}{file}");
+        commands.insert(1, (command, "who calls the hottest function"));
+    }
+    let width = commands.iter().map(|(command, _)| command.len()).max();
+    let width = width.unwrap_or(0).min(MOST_COMMAND_WIDTH);
+    let lines = commands.iter();
+    let lines: String = lines
+        .map(|(command, what)| format!("  {command:<width$}  {what}\n"))
+        .collect();
+    format!("\nSaved as {path}. Next:\n{lines}")
+}
+
+/// What stands behind a longer command does not line up.
+const MOST_COMMAND_WIDTH: usize = 46;
+
 /// Writes the profile and, unless told not to, the summary to standard error.
 pub fn save(profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
     save_or(profile, output, summary, |_| None)
@@ -273,7 +304,7 @@ pub fn save_or(
     if summary {
         let mut text = Vec::new();
         let shown = rolled_up(as_shown(profile, None, false)?);
-        report::print_summary(&shown, &mut text, Style::for_stderr())?;
+        report::print_end(&shown, &mut text, Style::for_stderr())?;
         // Where nothing was switched there is no other state.
         let is_all_timed = shown.meta.timed && shown.switched.is_empty();
         if is_all_timed
@@ -286,10 +317,7 @@ pub fn save_or(
         }
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(&text);
-        let _ = writeln!(
-            out,
-            "\nSaved as {path}: `thalweg report -i {path}` shows more."
-        );
+        let _ = out.write_all(next_commands(&shown, &path).as_bytes());
     }
     Ok(())
 }

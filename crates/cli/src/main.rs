@@ -28,7 +28,10 @@ fn main() -> ExitCode {
     thalweg_region::clock::began();
     let cli = Cli::parse();
     commands::cache::enable();
-    let result = run(cli.command);
+    let result = match cli.command {
+        Some(command) => run(command),
+        None => commands::begin::run(),
+    };
     thalweg_instrument::cache::finish();
     match result {
         Ok(status) => status,
@@ -70,8 +73,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Whoever read our output has seen enough (`thalweg report | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    error.chain().any(|cause| {
+        let plain = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let of_json = cause.downcast_ref::<serde_json::Error>();
+        let kind = plain.or_else(|| of_json.and_then(serde_json::Error::io_error_kind));
+        kind == Some(io::ErrorKind::BrokenPipe)
+    })
 }

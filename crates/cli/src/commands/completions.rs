@@ -1,4 +1,4 @@
-//! `thalweg completions` (hidden): write a shell's completion script to standard output.
+//! `thalweg completions`: write a shell's completion script to standard output.
 
 use std::io::Write;
 use std::process::ExitCode;

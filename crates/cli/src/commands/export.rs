@@ -30,7 +30,14 @@ pub struct Args {
 
     #[command(flatten)]
     pub prune: PruneArgs,
+
+    /// Everything: folded, speedscope and firefox otherwise leave out contexts with less than 0.01 % of all time
+    #[arg(long, help_heading = "Pruning")]
+    pub all: bool,
 }
+
+/// Formats that write whole stacks out would be hundreds of megabytes of what nobody can see.
+const USUAL_COVERAGE: f64 = 1e-4;
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -64,7 +71,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => args.input.read()?,
     };
     refuse_by(args.format, &profile)?;
-    let profile = prune(profile, &args.prune.thresholds());
+    let mut thresholds = args.prune.thresholds();
+    let before = contexts(&profile);
+    let usual = thresholds.is_nothing() && !args.all && args.format.has_whole_stacks();
+    if usual && profile.meta.timed {
+        thresholds.coverage = USUAL_COVERAGE;
+    }
+    let profile = prune(profile, &thresholds);
+    if usual && contexts(&profile) < before {
+        eprintln!(
+            "contexts with less than 0.01 % of all time are left out, as [pruned] of their callers: --all has them"
+        );
+    }
     check(args.format, &profile)?;
     match named(args.output) {
         Some(path) => {
@@ -80,7 +98,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn contexts(profile: &Profile) -> usize {
+    let threads = thalweg_analysis::threads(profile);
+    threads.map(|(_, thread)| thread.nodes.len()).sum()
+}
+
 impl Format {
+    fn has_whole_stacks(self) -> bool {
+        matches!(self, Format::Folded | Format::Speedscope | Format::Firefox)
+    }
+
     /// Others would have several rows that look the same.
     fn knows_sites(self) -> bool {
         matches!(self, Format::Json | Format::Pprof | Format::Callgrind)

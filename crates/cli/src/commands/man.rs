@@ -1,4 +1,4 @@
-//! `thalweg man` (hidden): write the man pages, one per subcommand, from the same table as the help.
+//! `thalweg man`: write the man pages, one per subcommand, from the same table as the help.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! One file per subcommand: its arguments and what it does with them.
 
 pub mod attach;
+pub mod begin;
 pub mod cache;
 pub mod calibrate;
 pub mod calls;

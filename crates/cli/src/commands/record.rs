@@ -1,6 +1,7 @@
 //! `thalweg record`: attach or launch, wait, detach, save, report.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
 use crate::live::{self, AnalysisBar, Interrupts, Watch};
 use crate::recording::{Drop, RecordingArgs};
 use crate::sidecar::{SampleArgs, hold};
+
+use super::serve;
 
 /// Record a command, or a running process, from start to end, and report
 ///
@@ -61,6 +64,10 @@ pub struct Args {
     /// Where to write the profile
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
+
+    /// Show the profile in a browser when it is saved
+    #[arg(long)]
+    pub serve: bool,
 
     /// Save the profile but print no summary at the end
     #[arg(long)]
@@ -121,13 +128,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
-    match args.pid {
+    let status = match args.pid {
         Some(pid) => {
             let pid = Pid(pid as i32);
             record_process(pid, &args, &plan, output, &interrupts, checkpoints)
         }
         None => record_command(&args, &plan, output, &interrupts, checkpoints),
+    }?;
+    if args.serve {
+        serve::show_file(&args.output)?;
     }
+    Ok(status)
 }
 
 fn record_process(
@@ -261,7 +272,8 @@ fn watch(
 ) -> anyhow::Result<Reason> {
     let started = Instant::now();
     let mode = args.measure.mode(args.pid.is_some())?;
-    let mut watch = Watch::new(args.quiet, mode == Mode::All);
+    let shared = !args.command.is_empty() && std::io::stdout().is_terminal();
+    let mut watch = Watch::new(args.quiet, mode == Mode::All, shared);
     let mut holds_memory = true;
     loop {
         let pause = each_time(family, &watch)?;

@@ -1,6 +1,6 @@
 //! `thalweg report`: read a profile and show it as a summary, a table, a tree, or from the view of one function.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,6 +48,10 @@ pub struct Args {
     /// Columns of the table of functions, separated by commas
     #[arg(long, value_enum, value_name = "FIELD", value_delimiter = ',')]
     pub fields: Vec<Field>,
+
+    /// All columns of the table of functions, also those that do not fit on the terminal
+    #[arg(long, conflicts_with = "fields")]
+    pub wide: bool,
 
     #[command(flatten)]
     pub prune: PruneArgs,
@@ -129,6 +133,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         metric::refuse_on_page(args.input.by)?;
         let output = OutputFile::create(path)?;
         let subject = Subject::new(profile, args.input.origin());
+        if io::stderr().is_terminal() {
+            eprintln!("computing the answers that the page may ask for");
+        }
         output.save_with(|file| page::write_html(&subject, &mut BufWriter::new(file)))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -140,6 +147,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     selection.min_percent = args.min_percent;
     selection.depth = args.depth;
     selection.fields.clone_from(&args.fields);
+    selection.wide = args.wide;
     let chosen = View::of(&profile, view)?;
 
     print(&args, &profile, &chosen, selection).context("cannot write to standard output")?;

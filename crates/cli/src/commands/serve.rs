@@ -1,7 +1,7 @@
 //! `thalweg serve`: the page, on a file or on a live process, for one's own browser.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use thalweg_analysis::rolled_up;
@@ -74,17 +74,40 @@ fn open_browser(address: &str) -> Option<Redirect> {
     Some(redirect)
 }
 
+/// Tells the address and sends a browser there, where there is one.
+fn announce(address: &str, may_open: bool) -> Option<Redirect> {
+    println!("{address}");
+    say("Ctrl-C ends it");
+    let screen = ["DISPLAY", "WAYLAND_DISPLAY"];
+    let has_screen = screen.iter().any(|name| std::env::var_os(name).is_some());
+    let opens = may_open && has_screen && std::io::stdout().is_terminal();
+    opens.then(|| open_browser(address)).flatten()
+}
+
+/// For people only.
+fn say(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{text}");
+    }
+}
+
+/// What `record --serve` ends with.
+pub fn show_file(path: &Path) -> anyhow::Result<()> {
+    // A Ctrl-C that ended the recording does not end this as well.
+    let interrupts = Interrupts::catch()?;
+    let profile = as_shown(thalweg_model::read_file(path)?, None, false)?;
+    let subject = Subject::new(profile, path.display().to_string()).with_sources();
+    serve::run(subject, None, 0, &interrupts, |address| {
+        announce(address, true)
+    })
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     metric::refuse_on_page(args.input.by)?;
     let interrupts = Interrupts::catch()?;
-    let announce = |address: &str| {
-        println!("{address}");
-        let screen = ["DISPLAY", "WAYLAND_DISPLAY"];
-        let has_screen = screen.iter().any(|name| std::env::var_os(name).is_some());
-        let opens = !args.no_open && has_screen && std::io::stdout().is_terminal();
-        opens.then(|| open_browser(address)).flatten()
-    };
+    let announce = |address: &str| announce(address, !args.no_open);
     let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
+        say(&format!("reading {}", args.input.origin()));
         let mut subject =
             Subject::new(args.input.read_with_sites()?, args.input.origin()).with_sources();
         if let Some(before) = &args.before {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use thalweg_analysis::rolled_up;
-use thalweg_instrument::{attach, detach};
+use thalweg_instrument::{attach, detach, switch};
 use thalweg_model::Profile;
 use thalweg_ptrace::proc::{self, Pid};
 use thalweg_region::memory::Shared;
@@ -18,7 +18,9 @@ use crate::calibration;
 use crate::live::{self, AnalysisBar, Interrupts};
 use crate::report;
 use crate::sidecar::{SampleArgs, Sidecar};
-use crate::top::{State, Wish, draw};
+use crate::top::{Probes, State, Wish, draw};
+
+use super::switch::Which;
 
 /// Watch a running process: functions, tree and threads, live
 ///
@@ -105,6 +107,7 @@ fn watch(
 
     let mut terminal = ratatui::try_init()?;
     let ended = session(
+        pid,
         &mut terminal,
         &mut state,
         interval,
@@ -116,7 +119,18 @@ fn watch(
     ended
 }
 
+fn switched(pid: Pid, function: u32, probes: Probes) -> anyhow::Result<String> {
+    let state = match probes {
+        Probes::Timed => switch::State::Timed,
+        Probes::Counted => switch::State::Counted,
+        Probes::Off => switch::State::Off,
+    };
+    let order = (Which::Numbered(&[function]), state);
+    Ok(super::switch::switch(pid, &[order])?.text("switched"))
+}
+
 fn session(
+    pid: Pid,
     terminal: &mut ratatui::DefaultTerminal,
     state: &mut State,
     interval: Duration,
@@ -132,9 +146,15 @@ fn session(
         if event::poll(wait.min(Duration::from_millis(200)))? {
             if let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
-                && state.key(key) == Wish::Quit
             {
-                break;
+                match state.key(key) {
+                    Wish::Quit => break,
+                    Wish::Stay => {}
+                    Wish::Switch(function, probes) => {
+                        let said = switched(pid, function, probes);
+                        state.say(&said.unwrap_or_else(|error| error.to_string()));
+                    }
+                }
             }
             continue;
         }

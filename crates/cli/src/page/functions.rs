@@ -1,6 +1,6 @@
 //! Tables of functions, of one function's surroundings, and of threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use thalweg_analysis::{
@@ -23,6 +23,9 @@ pub struct Functions<'a> {
     function: Vec<u32>,
     name: Vec<&'a str>,
     module: Vec<u32>,
+    /// Source files, and of each function the place of its own there; -1 where it is not known.
+    files: Vec<&'a str>,
+    file: Vec<i64>,
     calls: Vec<u64>,
     /// 1 where there may have been more calls; where any is so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -67,6 +70,7 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         ..Functions::default()
     };
     let bounds = Bounds::of(profile);
+    let mut places: HashMap<&str, i64> = HashMap::new();
     let has_errors = cut
         .flat()
         .iter()
@@ -78,6 +82,13 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         table.function.push(row.function);
         table.name.push(&function.name);
         table.module.push(function.module);
+        table.file.push(match &function.file {
+            None => -1,
+            Some(file) => *places.entry(file.as_str()).or_insert_with(|| {
+                table.files.push(file);
+                table.files.len() as i64 - 1
+            }),
+        });
         table.calls.push(row.calls);
         table.own.push(row.base);
         table.total.push(row.cum);

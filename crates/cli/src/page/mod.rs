@@ -32,7 +32,7 @@ pub use html::write as write_html;
 pub use question::{Question, Refusal, RefusalKind};
 
 use crate::report::{self, Selection, SortKey};
-use part::{Cut, Parts, Weighed};
+use part::{Cut, Lens, Parts, Seen};
 use sites::CallSites;
 
 /// So many rows has each table of the summary.
@@ -44,7 +44,7 @@ pub struct Subject {
     parts: Parts,
     sites: CallSites,
     calls: calls::Lists,
-    weighed: Weighed,
+    seen: Seen,
     /// The profile that it is compared with, and what changed since.
     before: Option<(Profile, Diff)>,
     /// Where it came from, for the title.
@@ -72,7 +72,7 @@ impl Subject {
         Subject {
             sites,
             calls: calls::Lists::default(),
-            weighed: Weighed::default(),
+            seen: Seen::default(),
             parts: Parts::of(profile.clone()),
             profile,
             before: None,
@@ -113,18 +113,25 @@ impl Subject {
     pub fn answer(&self, question: &Question) -> Result<Vec<u8>, Refusal> {
         let cut = || -> Result<Arc<Cut>, Refusal> {
             let part = self.part(question)?;
-            Ok(match question.metric(&self.profile)? {
-                None => self.parts.get(&part),
-                Some(metric) => self.weighed.get(&self.profile, metric).get(&part),
-            })
+            let lens = Lens {
+                refine: question.refine()?,
+                metric: question.metric(&self.profile)?,
+            };
+            if lens == Lens::default() {
+                return Ok(self.parts.get(&part));
+            }
+            let seen = self.seen.get(&self.profile, &lens);
+            let seen = seen.map_err(|error| Refusal::question(error.to_string()))?;
+            Ok(seen.get(&part))
         };
         match question.what.as_str() {
             "meta" => json(&self.meta()),
             "functions" => json(&functions::all(&*cut()?, self.live.as_ref())),
-            "function" => json(&functions::one(
-                &*cut()?,
-                question.function(&self.profile, "f")?,
-            )?),
+            "function" => {
+                let cut = cut()?;
+                let function = question.function(cut.profile(), "f")?;
+                json(&functions::one(&cut, function)?)
+            }
             "river" => json(&river::answer(&*cut()?, question)?),
             "tree" => json(&tree::answer(&*cut()?, question)?),
             "sites" => {

@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_analysis::{
-    FunctionTotals, Part, Stanza, Weight, flat, narrow, stanzas, together, waited_by_context, weigh,
+    FunctionTotals, Part, Stanza, Weight, flat, inverted, narrow, stanzas, together,
+    waited_by_context, weigh,
 };
 use thalweg_formats::graph::Basin;
 use thalweg_model::{Metric, Profile, Thread};
+
+use crate::args::RefineArgs;
 
 /// Going back and forth between a few is quick; each may be as large as the profile.
 const KEPT: usize = 4;
@@ -49,28 +52,40 @@ impl Parts {
     }
 }
 
-/// The profile with a metric in the place of time, for the metrics that were asked for lately.
+/// How a profile is looked at before a part of it is taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lens {
+    pub refine: RefineArgs,
+    /// In the place of time.
+    pub metric: Option<Metric>,
+}
+
+/// The profile through those lenses that were asked for lately.
 #[derive(Default)]
-pub struct Weighed {
-    recent: Mutex<VecDeque<(Metric, Arc<Parts>)>>,
+pub struct Seen {
+    recent: Mutex<VecDeque<(Lens, Arc<Parts>)>>,
 }
 
 /// Each is as large as the profile.
-const KEPT_METRICS: usize = 2;
+const KEPT_LENSES: usize = 3;
 
-impl Weighed {
-    pub fn get(&self, profile: &Profile, metric: Metric) -> Arc<Parts> {
+impl Seen {
+    pub fn get(&self, profile: &Profile, lens: &Lens) -> anyhow::Result<Arc<Parts>> {
         let mut recent = self
             .recent
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some((_, parts)) = recent.iter().find(|(known, _)| *known == metric) {
-            return parts.clone();
+        if let Some((_, parts)) = recent.iter().find(|(known, _)| known == lens) {
+            return Ok(parts.clone());
         }
-        let parts = Arc::new(Parts::of(Arc::new(weigh(profile.clone(), metric))));
-        recent.push_front((metric, parts.clone()));
-        recent.truncate(KEPT_METRICS);
-        parts
+        let weighed = match lens.metric {
+            Some(metric) => weigh(profile.clone(), metric),
+            None => profile.clone(),
+        };
+        let parts = Arc::new(Parts::of(Arc::new(lens.refine.apply(weighed)?)));
+        recent.push_front((lens.clone(), parts.clone()));
+        recent.truncate(KEPT_LENSES);
+        Ok(parts)
     }
 }
 
@@ -82,6 +97,7 @@ pub struct Cut {
     stanzas: OnceLock<Vec<Stanza>>,
     waits: OnceLock<(Vec<u64>, bool)>,
     tree: OnceLock<Thread>,
+    inverted: OnceLock<Thread>,
     basins: [OnceLock<Basin>; 3],
 }
 
@@ -94,6 +110,7 @@ impl Cut {
             stanzas: OnceLock::new(),
             waits: OnceLock::new(),
             tree: OnceLock::new(),
+            inverted: OnceLock::new(),
             basins: [const { OnceLock::new() }; 3],
         }
     }
@@ -135,6 +152,11 @@ impl Cut {
     /// All threads laid over each other.
     pub fn tree(&self) -> &Thread {
         self.tree.get_or_init(|| together(&self.profile))
+    }
+
+    /// The same upside down: who keeps the time, and who called that.
+    pub fn inverted(&self) -> &Thread {
+        self.inverted.get_or_init(|| inverted(&self.profile))
     }
 
     pub fn basin(&self, weight: Weight) -> &Basin {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use thalweg_analysis::Weight;
 use thalweg_model::{Metric, Profile};
 
+use crate::args::{Detail, RefineArgs};
+
 /// Longer lists than a page ever sends.
 const MOST_NUMBERS: usize = 10_000;
 
@@ -128,6 +130,23 @@ impl Question {
             _ if profile.meta.timed => Weight::Time,
             _ => Weight::Calls,
         }
+    }
+
+    /// `focus`, `ignore`, `hide`, `from`, and `per`: as the options of the commands.
+    pub fn refine(&self) -> Result<RefineArgs, Refusal> {
+        let pattern = |name: &str| self.text(name).map(str::to_string);
+        Ok(RefineArgs {
+            focus: pattern("focus"),
+            ignore: pattern("ignore"),
+            hide: pattern("hide"),
+            show_from: pattern("from"),
+            granularity: match self.text("per") {
+                None | Some("function") => Detail::Function,
+                Some("file") => Detail::File,
+                Some("module") => Detail::Module,
+                Some(_) => return Err(Refusal::question("'per' is function, file or module")),
+            },
+        })
     }
 
     /// What is to be in the place of time, if anything.

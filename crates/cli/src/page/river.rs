@@ -43,6 +43,8 @@ pub struct Answer {
     width: f64,
     height: f64,
     down: bool,
+    /// Functions that stand in the box of the start, the first one first.
+    folded: Vec<u32>,
     boxes: Vec<BoxOf>,
     arcs: Vec<ArcOf>,
 }
@@ -129,18 +131,27 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         // No time, no waiting.
         river.banks.iter_mut().for_each(|bank| bank.waited = 0);
     }
-    let labels: Vec<Label> = river
+    let folded = match brief {
+        true => fold_start(&mut river, &choice),
+        false => Vec::new(),
+    };
+    let name_length = name_length.clamp(4, 200);
+    let columns = columns.clamp(0.0, 2.0);
+    let mut labels: Vec<Label> = river
         .banks
         .iter()
-        .map(|bank| {
-            Label::of(
-                cut,
-                bank,
-                name_length.clamp(4, 200),
-                columns.clamp(0.0, 2.0),
-            )
-        })
+        .map(|bank| Label::of(cut, bank, name_length, columns))
         .collect();
+    if let (Some(&last), Some(start)) = (folded.last(), labels.first_mut()) {
+        let name = &profile.functions[last as usize].name;
+        let way = if folded.len() > 1 {
+            " \u{2192} \u{2026}"
+        } else {
+            ""
+        };
+        let text = format!("START{way} \u{2192} {}", shortened(name, name_length));
+        *start = Label::new(text.replace(char::is_control, "\u{fffd}"), COLUMN);
+    }
     let placed = place(&river, &labels, &width, down, &Bounds::of(profile));
     let known = Known::of(cut);
     let boxes = river.banks.iter().zip(labels).zip(&placed.places);
@@ -157,6 +168,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         width: placed.width,
         height: placed.height,
         down,
+        folded,
         boxes: boxes
             .map(|((bank, label), place)| box_of(bank, label, place, &choice, &known))
             .collect(),
@@ -194,8 +206,57 @@ impl Label {
         } else {
             COLUMN
         };
+        Label::new(text, data)
+    }
+
+    fn new(text: String, data: f64) -> Label {
         let width = (text_width(&text, NAME_SIZE) + 2.0 * PADDING + data).ceil();
         Label { text, width }
+    }
+}
+
+/// Of its own a function has less than this of the whole where it stands in the box of the start.
+const KEPT_IN_START: f64 = 0.01;
+
+/// Takes the straight chain that many programs begin with into the box of the start: functions with one caller, which is
+/// the chain, and one callee, that keep next to nothing. What they keep becomes the start's.
+fn fold_start(river: &mut River, choice: &Choice) -> Vec<u32> {
+    let mut folded = Vec::new();
+    if choice.root.is_some() {
+        return folded;
+    }
+    loop {
+        let mut onward = river.streams.iter().filter(|stream| stream.from == 0);
+        let (Some(first), None) = (onward.next().copied(), onward.next()) else {
+            return folded;
+        };
+        let next = first.to;
+        let bank = river.banks[next];
+        let of_next =
+            |end: fn(&Stream) -> usize| river.streams.iter().filter(move |s| end(s) == next);
+        let is_chain = of_next(|s| s.to).count() == 1 && of_next(|s| s.from).count() == 1;
+        let function = bank.function.filter(|function| {
+            !choice.closed.contains(function) && !choice.open.contains(function)
+        });
+        let keeps_little = river.share(bank.own) < KEPT_IN_START && bank.recursion == 0;
+        let Some(function) = function.filter(|_| is_chain && keeps_little && !first.made) else {
+            return folded;
+        };
+        folded.push(function);
+        let start = &mut river.banks[0];
+        start.own = start.own.saturating_add(bank.own);
+        start.hidden = start.hidden.saturating_add(bank.hidden);
+        start.waited = start.waited.saturating_add(bank.waited);
+        river.banks.remove(next);
+        river.streams.retain(|stream| stream.to != next);
+        let moved = |place: usize| match place {
+            place if place == next => 0,
+            place if place > next => place - 1,
+            place => place,
+        };
+        for stream in &mut river.streams {
+            (stream.from, stream.to) = (moved(stream.from), moved(stream.to));
+        }
     }
 }
 

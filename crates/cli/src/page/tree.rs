@@ -1,9 +1,10 @@
-//! The heaviest part of the tree of contexts: of all threads laid over each other, from a context down.
+//! The heaviest part of the tree of contexts: of all threads laid over each other, from a context down; or of one that is
+//! turned upside down, or of what stands above or below one function.
 
 use std::collections::BinaryHeap;
 
 use serde::Serialize;
-use thalweg_analysis::{Bounds, Tree, Weight};
+use thalweg_analysis::{Bounds, Tree, Weight, callees, callers};
 use thalweg_model::NodeFlags;
 
 use super::part::Cut;
@@ -42,7 +43,22 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
     let weight = question.weight(cut.profile());
     let limit: usize = question.number("limit")?.unwrap_or(USUAL_ROWS);
     let limit = limit.clamp(1, MOST_ROWS);
-    let thread = cut.tree();
+    let around;
+    let thread = match question.text("shape") {
+        None => cut.tree(),
+        Some("inverted") => cut.inverted(),
+        Some(shape @ ("callers" | "callees")) => {
+            let function = question.function(cut.profile(), "f")?;
+            around = match shape {
+                "callers" => callers(cut.profile(), function, None),
+                _ => callees(cut.profile(), function, None),
+            };
+            &around
+        }
+        Some(_) => {
+            return Err(Refusal::question("'shape' is inverted, callers or callees"));
+        }
+    };
     let tree = Tree::new(thread, weight);
     let from: Vec<u32> = match question.number::<u32>("at")? {
         None => tree.roots().to_vec(),

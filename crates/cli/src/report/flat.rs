@@ -87,7 +87,9 @@ pub enum Field {
     Name,
 }
 
-const TIMED: [Field; 8] = [
+/// Without a wish; the rest with --wide.
+const USUAL: [Field; 4] = [Field::Base, Field::Cum, Field::Calls, Field::Name];
+const WIDE: [Field; 8] = [
     Field::Base,
     Field::Cum,
     Field::Calls,
@@ -97,7 +99,7 @@ const TIMED: [Field; 8] = [
     Field::Module,
     Field::Name,
 ];
-const WITH_WAITS: [Field; 10] = [
+const WIDE_WITH_WAITS: [Field; 10] = [
     Field::Base,
     Field::Cum,
     Field::Calls,
@@ -204,55 +206,22 @@ pub fn print_flat(
     style: Style,
 ) -> io::Result<()> {
     let rows = rows(profile, selection);
-    print_rows(profile, &rows.rows, &selection.fields, out, style)?;
+    print_rows(profile, &rows.rows, selection, out, style)?;
     print_left_out(profile, &rows.left_out, out, style)
 }
 
 pub fn print_rows(
     profile: &Profile,
     rows: &[FunctionTotals],
-    fields: &[Field],
+    selection: &Selection,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let chosen = !fields.is_empty();
-    let mut fields: Vec<Field> = match profile.meta.timed {
-        _ if chosen => fields.to_vec(),
-        true if is_waiting_measured(profile) => WITH_WAITS.to_vec(),
-        true => TIMED.to_vec(),
-        false => COUNTED.to_vec(),
+    let chosen = !selection.fields.is_empty();
+    let mut fields = match chosen {
+        true => selection.fields.clone(),
+        false => usual_fields(profile, rows, selection.wide),
     };
-    let taken_out = |costs: ProbeCosts| costs.taken_out;
-    let looked = !profile.looked.is_empty();
-    if !chosen && (looked || profile.meta.costs.is_some_and(taken_out)) {
-        fields.insert(1, Field::Error);
-    }
-    let weighed = profile.meta.weighed_by.is_some();
-    if !chosen && weighed {
-        fields.retain(|field| !matches!(field, Field::Min | Field::Max));
-    } else if !chosen && profile.meta.metrics.contains(&Metric::AllocBytes) {
-        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
-        let behind = fields.len() - 2;
-        fields.splice(behind..behind, ALLOCATION);
-    }
-    if !chosen && kernel::is_measured(profile) {
-        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
-        let behind = fields.len() - 2;
-        let time = profile.meta.timed.then_some(Field::SyscallTime);
-        fields.splice(behind..behind, [Field::Syscalls].into_iter().chain(time));
-    }
-    let has = |metric: &Metric| profile.meta.metrics.contains(metric);
-    let more = KERNEL.iter().filter(|(metric, _)| has(metric));
-    let more: Vec<Field> = more.map(|(_, field)| *field).collect();
-    if !chosen && !weighed && !more.is_empty() {
-        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
-        let behind = fields.len() - 2;
-        fields.splice(behind..behind, more);
-    }
-    if !chosen && (looked || !profile.switched.is_empty()) {
-        let behind = fields.iter().position(|&field| field == Field::Calls);
-        fields.insert(behind.map_or(0, |at| at + 1), Field::State);
-    }
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
     fields.push(Field::Name);
@@ -266,18 +235,17 @@ pub fn print_rows(
             false => Vec::new(),
         },
         bounds: Bounds::of(profile),
+        names_have_modules: !chosen && !selection.wide,
     };
     let mut table = Table::new(style);
     for &field in &fields {
         table = view.column(table, field);
-        if !chosen {
+        // What was asked for is there, and a terminal that is too narrow wraps.
+        if !chosen && !selection.wide {
             table = match field {
-                Field::Callers => table.dispensable(6),
-                Field::Elapsed => table.dispensable(5),
-                Field::Min | Field::Max => table.dispensable(4),
+                Field::Allocs | Field::Frees | Field::Freed => table.dispensable(4),
                 Field::State => table.dispensable(3),
-                Field::Waited => table.dispensable(2),
-                Field::Module => table.dispensable(1),
+                Field::Live | Field::SyscallTime => table.dispensable(2),
                 _ => table,
             };
         }
@@ -287,6 +255,50 @@ pub fn print_rows(
         table.row(cells.collect());
     }
     table.print(out)
+}
+
+/// Self, its error, total, calls and the name, and what was measured beside; `wide`: all that there is.
+fn usual_fields(profile: &Profile, rows: &[FunctionTotals], wide: bool) -> Vec<Field> {
+    let mut fields: Vec<Field> = match (profile.meta.timed, wide) {
+        (true, true) if is_waiting_measured(profile) => WIDE_WITH_WAITS.to_vec(),
+        (true, true) => WIDE.to_vec(),
+        (true, false) => USUAL.to_vec(),
+        (false, true) => COUNTED.to_vec(),
+        (false, false) => vec![Field::Calls, Field::Name],
+    };
+    let taken_out = |costs: ProbeCosts| costs.taken_out;
+    let sampled = !profile.looked.is_empty();
+    if sampled || profile.meta.costs.is_some_and(taken_out) {
+        fields.insert(1, Field::Error);
+    }
+    let weighed = profile.meta.weighed_by.is_some();
+    let mut more: Vec<Field> = Vec::new();
+    if !weighed && profile.meta.metrics.contains(&Metric::AllocBytes) {
+        more.extend(ALLOCATION);
+    }
+    if kernel::is_measured(profile) {
+        more.push(Field::Syscalls);
+        more.extend(profile.meta.timed.then_some(Field::SyscallTime));
+    }
+    let has = |metric: &Metric| !weighed && profile.meta.metrics.contains(metric);
+    let counted = KERNEL.iter().filter(|(metric, _)| has(metric));
+    more.extend(counted.map(|(_, field)| *field));
+    if weighed || !more.is_empty() {
+        fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
+    }
+    let behind = fields.len() - if wide { 2 } else { 1 };
+    fields.splice(behind..behind, more);
+    if (sampled || !profile.switched.is_empty()) && (wide || states_differ(profile, rows)) {
+        let behind = fields.iter().position(|&field| field == Field::Calls);
+        fields.insert(behind.map_or(0, |at| at + 1), Field::State);
+    }
+    fields
+}
+
+fn states_differ(profile: &Profile, rows: &[FunctionTotals]) -> bool {
+    let mut states = rows.iter().map(|row| state::of_row(profile, row));
+    let first = states.next();
+    states.any(|state| Some(state) != first)
 }
 
 /// How many functions called each function; code that is not patched counts as one.
@@ -304,6 +316,8 @@ struct View<'a> {
     style: Style,
     callers: Vec<u64>,
     bounds: Bounds,
+    /// There is no column for them.
+    names_have_modules: bool,
 }
 
 impl View<'_> {
@@ -423,7 +437,14 @@ impl View<'_> {
                 Some(file) => format!("{}:{}", printable(file), function.line),
                 None => String::new(),
             }),
-            Field::Name => Cell::new(printable(&function.name)).tail(marks(row)),
+            Field::Name => {
+                let name = Cell::new(printable(&function.name)).tail(marks(row));
+                let module = &self.profile.modules[function.module as usize].name;
+                match self.names_have_modules && !module.is_empty() {
+                    true => name.aside(printable(module)),
+                    false => name,
+                }
+            }
         }
     }
 }

@@ -43,7 +43,7 @@ pub use output::OutputArgs;
 pub use overview::{print_overview, print_overview_json};
 pub use state::of_row as state_of_row;
 pub use style::Style;
-pub use summary::{HOTTEST_FUNCTIONS, error_of_time, print_summary, print_summary_of};
+pub use summary::{HOTTEST_FUNCTIONS, error_of_time, hottest, print_end, print_summary_of};
 
 /// How many times slower the probes made the program, where that is known.
 pub fn slowdown(profile: &thalweg_model::Profile) -> Option<f64> {
@@ -137,6 +137,8 @@ pub struct Selection {
     pub depth: Option<u32>,
     /// Of the flat table: its columns, or none for the usual ones.
     pub fields: Vec<Field>,
+    /// All of the usual columns, whether they fit on the terminal or not.
+    pub wide: bool,
 }
 
 impl Selection {
@@ -173,6 +175,7 @@ impl Selection {
             filter: Filter::default(),
             depth: None,
             fields: Vec::new(),
+            wide: false,
         }
     }
 

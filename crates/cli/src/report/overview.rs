@@ -39,7 +39,7 @@ pub fn print_overview(
     }
     view.title("Functions", out)?;
     let rows = flat::rows(profile, selection);
-    flat::print_rows(profile, &rows.rows, &selection.fields, out, style)?;
+    flat::print_rows(profile, &rows.rows, selection, out, style)?;
     view.print_edges(&overview.hottest_edges, out)?;
     if let Some(path) = hottest_path(profile) {
         print_path(profile, &figures, &path, out, style)?;

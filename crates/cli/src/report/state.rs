@@ -44,7 +44,11 @@ pub fn of_row(profile: &Profile, row: &FunctionTotals) -> String {
             true => "est.",
             false => "untimed",
         };
-        text.push_str(&format!(", {:.0}% {word}", share * 100.0));
+        let share = match share {
+            share if share < 0.005 => "<1".to_string(),
+            share => format!("{:.0}", share * 100.0),
+        };
+        text.push_str(&format!(", {share}% {word}"));
     }
     if row.looks > 0 {
         text.push_str(&format!(", {}", counted(row.looks, "sample", "samples")));

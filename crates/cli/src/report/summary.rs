@@ -11,7 +11,7 @@ use thalweg_model::{Metric, Profile};
 use super::style::{Paint, Style};
 use super::text::{
     TIME_WIDTH, at_least, bytes, calls, command_line, count, counted, cut, nanoseconds, printable,
-    share, time, time_inline,
+    share, time, time_inline, wrapped,
 };
 use super::{Selection, SortKey, counting, flat, held, kernel, state};
 
@@ -22,18 +22,6 @@ pub const HOTTEST_FUNCTIONS: usize = 20;
 const LONGEST_COMMAND: usize = 200;
 
 /// The summary in the order of its importance, for those who did not ask for anything special.
-pub fn print_summary(profile: &Profile, out: &mut impl Write, style: Style) -> io::Result<()> {
-    let sort = match profile.meta.timed {
-        true => SortKey::Base,
-        false => SortKey::Calls,
-    };
-    let selection = Selection {
-        limit: Some(HOTTEST_FUNCTIONS),
-        ..Selection::by(sort)
-    };
-    print_summary_of(profile, &selection, out, style)
-}
-
 pub fn print_summary_of(
     profile: &Profile,
     selection: &Selection,
@@ -55,7 +43,7 @@ pub fn print_summary_of(
         (shown, key) => format!("The {shown} functions with most {}", key_name(key)),
     };
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
-    flat::print_rows(profile, &rows.rows, &selection.fields, out, style)?;
+    flat::print_rows(profile, &rows.rows, selection, out, style)?;
     if kernel::is_measured(profile) {
         kernel::print_system_calls(profile, HOTTEST_FUNCTIONS, out, style)?;
     }
@@ -137,12 +125,71 @@ fn key_name(key: SortKey) -> &'static str {
     }
 }
 
+/// At the end of a recording, after the few lines that matter then.
+const HOTTEST_AT_THE_END: usize = 8;
+
+/// What a recording ends with, on one screen.
+pub fn print_end(profile: &Profile, out: &mut impl Write, style: Style) -> io::Result<()> {
+    let figures = summary(profile);
+    print_some_head(profile, &figures, Detail::Brief, out, style)?;
+    if figures.contexts == 0 {
+        return writeln!(out, "\nNo call was seen.");
+    }
+    let sort = match profile.meta.timed {
+        true => SortKey::Base,
+        false => SortKey::Calls,
+    };
+    let selection = Selection {
+        limit: Some(HOTTEST_AT_THE_END),
+        ..Selection::by(sort)
+    };
+    writeln!(out)?;
+    let rows = flat::rows(profile, &selection);
+    flat::print_rows(profile, &rows.rows, &selection, out, style)
+}
+
+/// The function with most self time, or with most calls where nothing was timed.
+pub fn hottest(profile: &Profile) -> Option<&str> {
+    let rows = flat::rows(
+        profile,
+        &Selection {
+            limit: Some(1),
+            ..Selection::by(match profile.meta.timed {
+                true => SortKey::Base,
+                false => SortKey::Calls,
+            })
+        },
+    );
+    let first = rows.rows.first()?;
+    Some(&profile.functions[first.function as usize].name)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Brief,
+    Full,
+}
+
 pub fn print_head(
     profile: &Profile,
     figures: &Summary,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
+    print_some_head(profile, figures, Detail::Full, out, style)
+}
+
+/// Where the texts of the head begin.
+const HEAD_INDENT: usize = 13;
+
+fn print_some_head(
+    profile: &Profile,
+    figures: &Summary,
+    detail: Detail,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    let full = detail == Detail::Full;
     let meta = &profile.meta;
     let command = command_line(&meta.command);
     let title = cut(&command, style.width.unwrap_or(LONGEST_COMMAND));
@@ -158,7 +205,14 @@ pub fn print_head(
     } else {
         ", counted without a clock"
     };
-    let mut line = |label: &str, text: String| writeln!(out, "  {label:<10} {text}");
+    let mut line = |label: &str, text: String| {
+        let mut label = label;
+        for part in wrapped(&text, style.width, HEAD_INDENT) {
+            writeln!(out, "  {label:<10} {part}")?;
+            label = "";
+        }
+        Ok::<(), io::Error>(())
+    };
     line(
         "recorded",
         format!("{how} {}{clock}", nanoseconds(meta.duration_ns).trim()),
@@ -182,7 +236,7 @@ pub fn print_head(
         line(
             "shown",
             format!(
-                "{} in the place of time: Base is a function's own, Cum with its callees",
+                "{} in the place of time: Self is a function's own, Total with its callees",
                 metric.name()
             ),
         )?;
@@ -195,23 +249,25 @@ pub fn print_head(
     for (metric, text) in counting::lines(profile) {
         line(metric, text)?;
     }
-    line(
-        "functions",
-        format!(
-            "{} seen, {} patched, {} skipped ('thalweg probe --skipped' says why)",
-            count(figures.functions_seen),
-            count(figures.functions_patched),
-            count(figures.skipped),
-        ),
-    )?;
-    line(
-        "contexts",
-        format!(
-            "{}, the deepest of {}",
-            count(figures.contexts),
-            counted(figures.deepest, "level", "levels"),
-        ),
-    )?;
+    if full {
+        line(
+            "functions",
+            format!(
+                "{} seen, {} patched, {} skipped ('thalweg probe --skipped' says why)",
+                count(figures.functions_seen),
+                count(figures.functions_patched),
+                count(figures.skipped),
+            ),
+        )?;
+        line(
+            "contexts",
+            format!(
+                "{}, the deepest of {}",
+                count(figures.contexts),
+                counted(figures.deepest, "level", "levels"),
+            ),
+        )?;
+    }
     let pruned = meta.pruned;
     if pruned.contexts > 0 {
         line(
@@ -233,14 +289,16 @@ pub fn print_head(
             ),
         )?;
     }
-    line(
-        "memory",
-        format!(
-            "{} of {}",
-            bytes(meta.memory_bytes),
-            bytes(meta.memory_limit)
-        ),
-    )?;
+    if full {
+        line(
+            "memory",
+            format!(
+                "{} of {}",
+                bytes(meta.memory_bytes),
+                bytes(meta.memory_limit)
+            ),
+        )?;
+    }
     let taken_out = meta.costs.is_some_and(|costs| costs.taken_out);
     if let Some((cost, error)) = total_cost(profile).filter(|_| taken_out) {
         line(
@@ -273,13 +331,13 @@ pub fn print_head(
             format!("{factor:.2} x on a processor, by the probes' cost that was taken out"),
         )?;
     }
-    if let Some(text) = held::stopped(&meta.held) {
+    if let Some(text) = held::stopped(&meta.held).filter(|_| full) {
         line("stopped", text)?;
     }
-    if let Some(text) = state::summary(profile) {
+    if let Some(text) = state::summary(profile).filter(|_| full) {
         line("switched", text)?;
     }
-    if let Some(text) = state::looks(profile) {
+    if let Some(text) = state::looks(profile).filter(|_| full) {
         line("samples", text)?;
     }
     for note in &profile.notes {

@@ -18,6 +18,8 @@ pub struct Cell {
     text: String,
     /// Stays whole when the text before it has to be cut.
     tail: String,
+    /// Dimmed, behind the rest; goes first where there is no room.
+    aside: String,
     paint: Paint,
 }
 
@@ -41,8 +43,13 @@ impl Cell {
         self
     }
 
+    pub fn aside(mut self, aside: impl Into<String>) -> Cell {
+        self.aside = format!("  {}", aside.into());
+        self
+    }
+
     fn width(&self) -> usize {
-        self.text.width() + self.tail.width()
+        self.text.width() + self.tail.width() + self.aside.width()
     }
 }
 
@@ -174,8 +181,10 @@ impl Table {
             if column.dispensable == u8::MAX {
                 continue;
             }
+            let fits = cell.width() <= width;
+            let aside = if fits { cell.aside.as_str() } else { "" };
             let fitted = fit(cell, width);
-            let fill = width.saturating_sub(fitted.width());
+            let fill = width.saturating_sub(fitted.width() + aside.width());
             if column.align == Align::Right {
                 blanks += fill;
             }
@@ -183,6 +192,9 @@ impl Table {
                 line.push_str(&pad("", blanks));
                 blanks = 0;
                 line.push_str(&style.paint(cell.paint, &fitted));
+                if !aside.is_empty() {
+                    line.push_str(&style.paint(Paint::Aside, aside));
+                }
             }
             if column.align == Align::Left {
                 blanks += fill;
@@ -195,7 +207,7 @@ impl Table {
 
 fn fit(cell: &Cell, width: usize) -> String {
     let whole = || format!("{}{}", cell.text, cell.tail);
-    if cell.width() <= width {
+    if cell.text.width() + cell.tail.width() <= width {
         whole()
     } else if cell.tail.width() + MIN_LAST_WIDTH <= width {
         let text = cut(&cell.text, width - cell.tail.width());

@@ -2,6 +2,7 @@
 //!
 //! After a wanted change: `THALWEG_BLESS=1 cargo test -p thalweg golden`, then read the difference.
 
+use std::io;
 use std::path::Path;
 
 use serde_json::Value;
@@ -205,6 +206,19 @@ fn assert_golden(name: &str, found: &str) {
         "{} differs; found:\n{found}\nwanted:\n{wanted}",
         path.display()
     );
+}
+
+/// What `report` shows to those who did not ask for anything special.
+fn print_summary(profile: &Profile, out: &mut impl io::Write, style: Style) -> io::Result<()> {
+    let sort = match profile.meta.timed {
+        true => SortKey::Base,
+        false => SortKey::Calls,
+    };
+    let selection = Selection {
+        limit: Some(HOTTEST_FUNCTIONS),
+        ..Selection::by(sort)
+    };
+    print_summary_of(profile, &selection, out, style)
 }
 
 #[test]

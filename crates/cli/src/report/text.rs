@@ -170,6 +170,26 @@ fn fitting(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
+/// The text in lines that fit behind an indent; whole where nothing cuts it.
+pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> Vec<String> {
+    let Some(room) = width.map(|width| width.saturating_sub(indent).max(20)) else {
+        return vec![text.to_string()];
+    };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("a line");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.width() + 1 + word.width() <= room {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_string());
+        }
+    }
+    lines
+}
+
 /// Fills up with blanks on the right, by columns and not by characters.
 pub fn pad(text: &str, width: usize) -> String {
     let blanks = width.saturating_sub(text.width());

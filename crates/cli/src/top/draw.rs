@@ -8,21 +8,22 @@ use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
 use super::rows::Row;
-use super::{Span, State, View};
+use super::{SPARKS, Span, State, View};
 use crate::report::{at_least, count, counted, cut, printable, share, time, time_if};
 
 const KEYS: &str =
-    "1 functions  2 tree  3 threads   s sort  / search  space freeze  d now/total  ? help  q quit";
+    "1 functions  2 tree  3 threads  s sort  / search  d now/total  o off  ? help  q quit";
 
 const HELP: &str = "\
 1 2 3, Tab   functions, tree, threads
 up down      move; also j k, PgUp PgDn, Home End
 right left   open and close a row of the tree; Enter does both
 x            open the heaviest path below the row
-s            sort by base, cum, calls, name
+s            sort by self, total, calls, name
 /            search; Enter keeps, Esc drops it
 space, f     freeze; the target goes on
-d            totals since the start, or what happens now
+d            what happens now, or totals since the start
+o c t        probes of the function: off, counted, timed
 q            quit";
 
 pub fn draw(state: &mut State, frame: &mut Frame) {
@@ -44,6 +45,7 @@ pub fn draw(state: &mut State, frame: &mut Frame) {
     let foot_line = match (state.typing, state.search.is_empty()) {
         (true, _) => format!("search: {}_", state.search),
         (false, false) => format!("showing '{}' only (Esc shows all)   {KEYS}", state.search),
+        (false, true) if !state.said.is_empty() => format!("{}   {KEYS}", state.said),
         (false, true) => KEYS.to_string(),
     };
     frame.render_widget(Paragraph::new(foot_line).style(Style::new().dim()), foot);
@@ -75,7 +77,7 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
         Text::styled(mark, Style::new().fg(Color::Yellow)),
     ]);
     let second = format!(
-        "{} for {}   {} calls{}   {}   {}   sorted by {}",
+        "{} for {}   {} calls{}   {}   {}   {}, sorted by {}",
         if profile.meta.attached {
             "attached"
         } else {
@@ -89,6 +91,10 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
         rate.map_or(String::new(), |rate| format!(" ({}/s)", count(rate as u64))),
         counted(summary.threads, "thread", "threads"),
         counted(summary.contexts, "context", "contexts"),
+        match state.span {
+            Span::Now => "now",
+            Span::SinceStart => "in all",
+        },
         state.sort.title(),
     );
     frame.render_widget(Paragraph::new(vec![first, Line::raw(second)]), area);
@@ -103,6 +109,9 @@ enum Figures {
     TimesWithErrors,
 }
 
+/// So much room have names before the small pictures get any.
+const NAME_ROOM: usize = 35;
+
 const CALLS: usize = 14 + 2;
 const TIMES: usize = 10 + 7 + 2 + 10 + 7 + 2;
 const ERROR: usize = 10 + 2;
@@ -112,11 +121,19 @@ impl Figures {
         let profile = &state.profile;
         let is_estimated =
             !profile.looked.is_empty() || profile.meta.costs.is_some_and(|costs| costs.taken_out);
+        // They are those of the sums.
+        let has_errors = state.view == View::Functions
+            && (state.span == Span::SinceStart || state.before.is_none());
         match profile.meta.timed {
             false => Figures::Calls,
-            true if is_estimated && state.view == View::Functions => Figures::TimesWithErrors,
+            true if has_errors && is_estimated => Figures::TimesWithErrors,
             true => Figures::Times,
         }
+    }
+
+    /// For the small pictures. Beside errors it is better spent on what is to be known of the figures.
+    fn leave_room(self, width: usize) -> bool {
+        self != Figures::TimesWithErrors && width >= self.width() + SPARKS + 2 + NAME_ROOM
     }
 
     fn width(self) -> usize {
@@ -142,10 +159,14 @@ fn titles(state: &State, figures: Figures, width: usize) -> String {
         Figures::TimesWithErrors => format!("{:>10}  ", "Error"),
         _ => String::new(),
     };
+    let lately = match state.view {
+        View::Functions if figures.leave_room(width) => format!("{:<SPARKS$}  ", "Lately"),
+        _ => String::new(),
+    };
     let line = match figures {
-        Figures::Calls => format!("{calls:>14}  {name}"),
+        Figures::Calls => format!("{calls:>14}  {lately}{name}"),
         _ => format!(
-            "{calls:>14}  {:>10} {:>6}  {error}{:>10} {:>6}  {name}",
+            "{calls:>14}  {:>10} {:>6}  {error}{:>10} {:>6}  {lately}{name}",
             "Self", "%", "Total", "%"
         ),
     };
@@ -219,7 +240,14 @@ fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Li
         }
         parts.push(timed(row.cum));
     }
-    let room = width.saturating_sub(figures.width());
+    let mut room = width.saturating_sub(figures.width());
+    if view == View::Functions && figures.leave_room(width) {
+        parts.push(Text::styled(
+            format!("{:<SPARKS$}  ", row.sparks),
+            Style::new().fg(Color::Cyan),
+        ));
+        room = room.saturating_sub(SPARKS + 2);
+    }
     let mark = match (view, row.children, row.expanded) {
         (View::Tree, 0, _) => "  ",
         (View::Tree, _, true) => "- ",
@@ -251,7 +279,7 @@ fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Li
 
 fn draw_help(frame: &mut Frame) {
     let area = frame.area();
-    let (width, height) = (64.min(area.width), 11.min(area.height));
+    let (width, height) = (64.min(area.width), 12.min(area.height));
     let place = Rect {
         x: (area.width - width) / 2,
         y: (area.height - height) / 2,

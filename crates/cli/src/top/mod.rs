@@ -9,7 +9,7 @@
 mod draw;
 mod rows;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use thalweg_model::Profile;
@@ -53,12 +53,24 @@ pub enum Span {
     Now,
 }
 
-/// Whether a key ended the session.
+/// What a key asks of whoever watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Stay,
     Quit,
+    /// The probes of a function, by its number in the process's catalog.
+    Switch(u32, Probes),
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probes {
+    Timed,
+    Counted,
+    Off,
+}
+
+/// So many readings has the small picture of each function.
+const SPARKS: usize = 8;
 
 pub struct State {
     profile: Profile,
@@ -69,6 +81,10 @@ pub struct State {
     sort: Sort,
     span: Span,
     frozen: bool,
+    /// Of each function, what it took between two readings, the latest last.
+    history: HashMap<u32, VecDeque<u64>>,
+    /// What came of the last order.
+    said: String,
     /// Why nothing new will come.
     ended: Option<String>,
     search: String,
@@ -95,8 +111,10 @@ impl State {
             title,
             view: View::Functions,
             sort,
-            span: Span::SinceStart,
+            span: Span::Now,
             frozen: false,
+            history: HashMap::new(),
+            said: String::new(),
             ended: None,
             search: String::new(),
             typing: false,
@@ -115,12 +133,40 @@ impl State {
     pub fn feed(&mut self, profile: Profile) {
         if !self.frozen && self.ended.is_none() {
             self.before = Some(std::mem::replace(&mut self.profile, profile));
+            self.remember();
             self.refresh();
         }
     }
 
+    /// Nothing happens any more: what happened in all is what is left to see.
     pub fn end(&mut self, why: String) {
         self.ended = Some(why);
+        self.span = Span::SinceStart;
+        self.refresh();
+    }
+
+    /// What came of an order, for the line below the table.
+    pub fn say(&mut self, text: &str) {
+        self.said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+
+    /// What each function took since the reading before: time, or calls where nothing is timed.
+    fn remember(&mut self) {
+        let timed = self.profile.meta.timed;
+        let figures = |profile: &Profile| -> HashMap<u32, u64> {
+            let rows = thalweg_analysis::flat(profile).into_iter();
+            rows.map(|row| (row.function, if timed { row.base } else { row.calls }))
+                .collect()
+        };
+        let before = self.before.as_ref().map(figures).unwrap_or_default();
+        for (function, now) in figures(&self.profile) {
+            let old = before.get(&function).copied().unwrap_or(0);
+            let past = self.history.entry(function).or_default();
+            past.push_back(now.saturating_sub(old));
+            if past.len() > SPARKS {
+                past.pop_front();
+            }
+        }
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Wish {
@@ -173,9 +219,19 @@ impl State {
                 false => self.expand(),
             },
             KeyCode::Char('x') => self.expand_heaviest(),
+            KeyCode::Char('o') => return self.switch(Probes::Off),
+            KeyCode::Char('c') => return self.switch(Probes::Counted),
+            KeyCode::Char('t') => return self.switch(Probes::Timed),
             _ => {}
         }
         Wish::Stay
+    }
+
+    fn switch(&self, probes: Probes) -> Wish {
+        match self.row().and_then(|row| row.function) {
+            Some(function) if self.ended.is_none() => Wish::Switch(function, probes),
+            _ => Wish::Stay,
+        }
     }
 
     fn type_search(&mut self, code: KeyCode) {

@@ -34,6 +34,10 @@ fn mixed(value: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Row {
     pub id: RowId,
+    /// What it is of; none of a thread.
+    pub function: Option<u32>,
+    /// What it took lately, from reading to reading.
+    pub sparks: String,
     pub level: usize,
     pub name: String,
     pub module: String,
@@ -100,13 +104,16 @@ fn functions(state: &State) -> Vec<Row> {
             let is_counted = row.calls > 0 || row.looks == 0;
             Some(Row {
                 id: RowId(row.function.into()),
+                function: Some(row.function),
+                sparks: sparks(state, row.function),
                 level: 0,
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),
                 calls: is_counted.then_some(row.calls.saturating_sub(old.calls)),
                 at_least: bounds.function(row.function),
                 base: row.base.saturating_sub(old.base),
-                error: row.error,
+                // It is that of the sums.
+                error: if since(state).is_some() { 0 } else { row.error },
                 cum: row.cum.saturating_sub(old.cum),
                 mark: Some(state_of_row(profile, &row))
                     .filter(|mark| mark != ProbeState::Timed.name())
@@ -122,6 +129,23 @@ fn functions(state: &State) -> Vec<Row> {
         .collect();
     rows.sort_by(|a, b| compare(state.sort, a, b));
     rows
+}
+
+/// A bar for each of the last readings, the highest one full.
+fn sparks(state: &State, function: u32) -> String {
+    const BARS: [char; 8] = [
+        '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
+        '\u{2588}',
+    ];
+    let Some(past) = state.history.get(&function) else {
+        return String::new();
+    };
+    let most = past.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |&took: &u64| match took {
+        0 => ' ',
+        took => BARS[(took as u128 * 7 / most as u128) as usize],
+    };
+    past.iter().map(bar).collect()
 }
 
 fn threads(state: &State) -> Vec<Row> {
@@ -141,6 +165,8 @@ fn threads(state: &State) -> Vec<Row> {
             let base = base.saturating_sub(old_base);
             Row {
                 id,
+                function: None,
+                sparks: String::new(),
                 level: 0,
                 name: format!("{} {}", thread.tid, thread.name),
                 module: format!("{} contexts", thread.nodes.len()),
@@ -198,19 +224,43 @@ fn tree(state: &State) -> Vec<Row> {
     let before = since(state).map(by_context).unwrap_or_default();
     let bounds = Bounds::of(profile);
     let mut rows = Vec::new();
-    for (process, thread) in thalweg_analysis::threads(profile) {
-        let id = RowId::of_thread(process.pid, thread.tid);
+    let old_totals: HashMap<RowId, (u64, u64)> = since(state)
+        .map(|before| {
+            let threads = thalweg_analysis::threads(before);
+            threads
+                .map(|(p, thread)| (RowId::of_thread(p.pid, thread.tid), totals(thread)))
+                .collect()
+        })
+        .unwrap_or_default();
+    let now = |id: RowId, thread: &Thread| {
+        let (calls, base) = totals(thread);
+        let (old_calls, old_base) = old_totals.get(&id).copied().unwrap_or_default();
+        (
+            calls.saturating_sub(old_calls),
+            base.saturating_sub(old_base),
+        )
+    };
+    // The busiest first.
+    let mut all: Vec<_> = thalweg_analysis::threads(profile)
+        .map(|(process, thread)| {
+            let id = RowId::of_thread(process.pid, thread.tid);
+            (id, thread, now(id, thread))
+        })
+        .collect();
+    all.sort_by_key(|(_, _, (calls, base))| Reverse((*base, *calls)));
+    for (id, thread, (calls, base)) in all {
         let tree = Tree::new(thread, weight);
         let ids = ids(id, thread);
         let wanted = wanted(state, thread);
         if !state.search.is_empty() && !wanted.contains(&true) {
             continue;
         }
-        let (calls, base) = totals(thread);
         // While one searches, everything that leads to a match is open.
         let open = |id: RowId| !state.search.is_empty() || state.expanded.contains(&id);
         rows.push(Row {
             id,
+            function: None,
+            sparks: String::new(),
             level: 0,
             name: format!("thread {} {}", thread.tid, thread.name),
             module: String::new(),
@@ -235,6 +285,8 @@ fn tree(state: &State) -> Vec<Row> {
             let is_counted = data.calls > 0 || !is_looked;
             Row {
                 id,
+                function: Some(data.function),
+                sparks: String::new(),
                 level,
                 name: function.name.clone(),
                 module: profile.modules[function.module as usize].name.clone(),

@@ -7,7 +7,7 @@ use thalweg_model::{
     Function, Looked, Module, Node, NodeFlags, ProbeState, Process, Profile, Switched, Thread,
 };
 
-use super::{State, Wish, draw};
+use super::{Probes, State, Wish, draw};
 
 /// main -> { parse 300, run -> eval 600 }, each figure times `rounds`.
 fn profile(rounds: u64) -> Profile {
@@ -142,9 +142,28 @@ fn a_frozen_screen_stays_and_a_running_one_follows() {
 fn what_happens_now_is_the_difference_of_two_readings() {
     let mut state = state();
     state.feed(profile(4));
-    press(&mut state, "d");
     assert_eq!(state.rows[0].name, "eval");
     assert_eq!((state.rows[0].calls, state.rows[0].base), (Some(150), 1800));
+    state.feed(profile(5));
+    assert_eq!(state.rows[0].sparks, "\u{2588}\u{2583}");
+    press(&mut state, "d");
+    assert_eq!((state.rows[0].calls, state.rows[0].base), (Some(250), 3000));
+}
+
+#[test]
+fn a_key_switches_the_selected_function_and_what_came_of_it_is_said() {
+    let mut state = state();
+    let key = |code| {
+        KeyEvent::new(
+            KeyCode::Char(code),
+            ratatui::crossterm::event::KeyModifiers::NONE,
+        )
+    };
+    assert_eq!(state.key(key('o')), Wish::Switch(3, Probes::Off));
+    state.say("eval is off");
+    assert!(screen(&mut state).contains("eval is off"));
+    state.end("it has ended".into());
+    assert_eq!(state.key(key('o')), Wish::Stay);
 }
 
 /// The same with `eval` off for three quarters of the time and never counted: what is known of it comes from looks.

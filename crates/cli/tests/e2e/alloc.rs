@@ -340,6 +340,7 @@ fn any_metric_takes_the_place_of_time_in_tables_pictures_exports_and_comparisons
         file,
         "--format",
         "folded",
+        "--all",
         "--by",
         "live.bytes",
     ]);

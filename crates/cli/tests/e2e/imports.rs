@@ -145,6 +145,7 @@ fn folded_stacks_bring_back_the_time_of_each_function() {
         path(&ours),
         "--format",
         "folded",
+        "--all",
         "-o",
         path(&folded),
     ]);
@@ -156,6 +157,33 @@ fn folded_stacks_bring_back_the_time_of_each_function() {
     }
     let report = succeed(&["report", path(&imported)]);
     assert!(report.contains("fib"), "{report}");
+}
+
+#[test]
+fn perf_script_without_stacks_has_the_functions_that_were_found() {
+    let scratch = Scratch::new();
+    let text = scratch.join("flat.txt");
+    let line = |name: &str| {
+        format!(
+            "         python3    4242  8231.012345:     250000 cpu-clock:u:      55d0c0de {name}+0x1a (/usr/bin/python3.11)\n"
+        )
+    };
+    std::fs::write(&text, [line("work"), line("cafe"), line("work")].concat()).expect("written");
+    let profile = scratch.join("p.thalweg");
+    let [text, profile] = [&text, &profile].map(|path| path.to_str().expect("UTF-8"));
+    succeed(&["import", "-q", text, "-o", profile]);
+    let flat = succeed(&["report", "-i", profile, "--flat", "--json"]);
+    let flat: Value = serde_json::from_str(&flat).expect("JSON");
+    let rows = flat["functions"].as_array().expect("rows");
+    let found = |row: &Value| {
+        (
+            row["name"].as_str().map(str::to_owned),
+            row["self_ns"].as_u64(),
+        )
+    };
+    let found: Vec<_> = rows.iter().map(found).collect();
+    let known = |name: &str, ns| (Some(name.to_owned()), Some(ns));
+    assert_eq!(found, [known("work", 500_000), known("cafe", 250_000)]);
 }
 
 #[test]

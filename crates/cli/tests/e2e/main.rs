@@ -32,6 +32,7 @@ mod recorded_go;
 mod recorded_servers;
 mod recorded_ways;
 mod references;
+mod refined;
 mod reports;
 mod sites;
 mod stacks;

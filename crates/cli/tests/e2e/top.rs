@@ -42,6 +42,11 @@ fn keys_choose_what_the_screen_shows_of_a_working_process() {
         text.contains("Function") && text.contains("fib")
     });
     assert_patched(&before, &live.text());
+    screen.until("what happens now", |text| {
+        text.contains("now, sorted by self")
+    });
+    screen.press("d");
+    screen.until("totals", |text| text.contains("in all, sorted by self"));
 
     screen.press("s");
     screen.until("by total", |text| text.contains("sorted by total"));
@@ -159,6 +164,9 @@ fn what_is_off_has_its_time_from_looks_whoever_has_attached() {
         }
         live.tell("go");
         let mut screen = Screen::start(&arguments);
+        screen.until("functions", |text| text.contains("Function"));
+        // Errors are those of the sums.
+        screen.press("d");
         assert_shows_looks(&mut screen);
         if attached {
             let shown = succeed(&["report", "-p", &id, "--flat"]);

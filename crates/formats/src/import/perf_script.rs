@@ -6,6 +6,12 @@
 //!             7f21a0de __libc_start_main+0x85 (/usr/lib/libc.so.6)
 //! ```
 //!
+//! Without -g each sample is one line, with the place behind the event:
+//!
+//! ```text
+//!  python3 41 1234.567890:     250000 cpu-clock:u:      55d0c0de _PyEval_EvalFrameDefault+0x1a (/usr/bin/python3.11)
+//! ```
+//!
 //! Periods of clock events are nanoseconds; of other events each sample counts one.
 
 use thalweg_model::Profile;
@@ -31,7 +37,7 @@ pub fn read(text: &str) -> Result<Profile, ImportError> {
             }
         } else if line.starts_with('#') {
             // Comments stand before the samples.
-        } else if line.starts_with(['\t', ' ']) && sample.is_some() {
+        } else if line.starts_with(['\t', ' ']) && sample.is_some() && !is_head(line) {
             if let (Some(sample), Some(frame)) = (&mut sample, frame(line, &mut trees)) {
                 sample.stack.push(frame);
             }
@@ -40,7 +46,7 @@ pub fn read(text: &str) -> Result<Profile, ImportError> {
             if let Some(previous) = sample.take() {
                 previous.finish(&mut trees)?;
             }
-            sample = head(line);
+            sample = head(line, &mut trees);
         }
     }
     if earliest < latest {
@@ -79,7 +85,8 @@ impl Sample {
 }
 
 /// `comm pid/tid [cpu] seconds: period event:`; most parts may be missing, and comm may have blanks.
-fn head(line: &str) -> Option<Sample> {
+/// Without stacks (`perf record` without -g) the place stands behind the event.
+fn head(line: &str, trees: &mut Trees) -> Option<Sample> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ids = words.iter().skip(1).position(|word| is_ids(word))? + 1;
     let (pid, tid) = match words[ids].split_once('/') {
@@ -96,10 +103,9 @@ fn head(line: &str) -> Option<Sample> {
         .find_map(|word| word.parse::<f64>().ok())
         .filter(|seconds| (0.0..1e9).contains(seconds))
         .map(|seconds| (seconds * 1e9).round() as u64);
-    let event = rest
-        .iter()
-        .rev()
-        .find(|word| word.ends_with(':') && word.parse::<f64>().is_err());
+    let place = event_place(rest);
+    let event = place.map(|place| rest[place]);
+    let beside = place.map_or(String::new(), |place| rest[place + 1..].join(" "));
     let is_time = event.is_some_and(|event| event.contains("clock"));
     let period = rest.iter().find_map(|word| word.parse::<u64>().ok());
     Some(Sample {
@@ -109,8 +115,23 @@ fn head(line: &str) -> Option<Sample> {
         at_ns,
         weight: if is_time { period.unwrap_or(1) } else { 1 },
         is_time: is_time && period.is_some(),
-        stack: Vec::new(),
+        stack: frame(&beside, trees).into_iter().collect(),
     })
+}
+
+/// `cpu-clock:u:`, and no time of day.
+fn event_place(words: &[&str]) -> Option<usize> {
+    words.iter().position(|word| {
+        let number = word.trim_end_matches(':').parse::<f64>();
+        word.ends_with(':') && number.is_err()
+    })
+}
+
+/// A line about a sample, though blanks stand before it: process, time and event.
+fn is_head(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ids = words.iter().skip(1).position(|word| is_ids(word));
+    ids.is_some_and(|ids| event_place(&words[ids + 2..]).is_some())
 }
 
 fn is_ids(word: &str) -> bool {

@@ -75,7 +75,7 @@ impl Condition {
         let Some((at, sign, compare)) = found else {
             bail!(
                 "'{text}' is no condition: write WHAT > VALUE (or < >= <= == != =~), where WHAT is duration, self, waiting, \
-                 function, thread, module, rule, end, pid, tid, request, or the name of a value"
+                 function, thread, module, rule, end, id, pid, tid, request, or the name of a value"
             );
         };
         let what = text[..at].trim().to_string();
@@ -109,6 +109,7 @@ impl Condition {
             "duration" | "total" => number(call.total_ns()),
             "self" => number(call.self_ns),
             "waiting" => number(call.waited_ns),
+            "id" => number(call.id),
             "pid" => number(call.pid.into()),
             "tid" => number(call.tid.into()),
             "request" => number(call.request),
