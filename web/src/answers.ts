@@ -92,6 +92,9 @@ export interface Functions {
   function: number[];
   name: string[];
   module: number[];
+  /** Source files, and of each function the place of its own there, or -1. */
+  files: string[];
+  file: number[];
   calls: number[];
   /** 1 where there may have been more calls. */
   at_least?: number[];
@@ -232,6 +235,8 @@ export interface River {
   width: number;
   height: number;
   down: boolean;
+  /** Functions that stand in the box of the start. */
+  folded: number[];
   boxes: Box[];
   arcs: Arc[];
 }

@@ -1,6 +1,6 @@
 // Questions and their answers: from the server, or from the answers that came with the page.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { inUnit, time } from "./format";
+import { inUnit, matcher, time } from "./format";
 import { current, notify, State } from "./store";
 import type { Functions, Meta, SwitchedFunction } from "./answers";
 
@@ -28,7 +28,8 @@ export function question(what: string, parameters: Parameters = {}): string {
 
 /** The parameters that every view has in common. */
 export function part(state: State): Parameters {
-  return { root: state.root, threads: state.threads.join(",") };
+  const { root, threads, focus, ignore, hide, from, per } = state;
+  return { root, threads: threads.join(","), focus, ignore, hide, from, per };
 }
 
 /** The metric that is in the place of time, if any. */
@@ -138,7 +139,10 @@ export function useAnswer<T>(text: string | null): Answered<T> {
 
 /** All functions of the part that is looked at. */
 export function useFunctions(): Answered<Functions> {
-  return useAnswer<Functions>(question("functions", weighedPart(current())));
+  const answered = useAnswer<Functions>(question("functions", weighedPart(current())));
+  // Files and modules that stand for their functions are functions that nobody has heard of yet.
+  if (answered.data && current().per) learn(answered.data);
+  return answered;
 }
 
 /** What shares are shares of: the time of the part that is looked at. */
@@ -150,6 +154,7 @@ export function useWhole(): number {
 export let meta: Meta;
 let names: string[] = [];
 let modules: string[] = [];
+let files: string[] = [];
 let byName = new Map<string, number>();
 
 function learn(functions: Functions): void {
@@ -157,6 +162,7 @@ function learn(functions: Functions): void {
   functions.function.forEach((f, i) => {
     names[f] = functions.name[i];
     modules[f] = functions.modules[functions.module[i]];
+    files[f] = functions.file[i] < 0 ? "" : functions.files[functions.file[i]];
     const known = weight.get(functions.name[i]);
     if (known === undefined || functions.total[i] > known) {
       weight.set(functions.name[i], functions.total[i]);
@@ -203,6 +209,21 @@ function watch(): void {
 
 export function nameOf(f: number): string {
   return names[f] ?? `function ${f}`;
+}
+
+/** Functions whose name, module or file the pattern means. */
+export function finder(pattern: string): ((f: number) => boolean) | null {
+  const match = matcher(pattern);
+  if (!match) return null;
+  const known = new Map<number, boolean>();
+  return (f) => {
+    let found = known.get(f);
+    if (found === undefined) {
+      found = match(nameOf(f)) || match(modules[f] ?? "") || match(files[f] ?? "");
+      known.set(f, found);
+    }
+    return found;
+  };
 }
 
 export function moduleOf(f: number): string {

@@ -31,11 +31,14 @@ export function Failure({ text }: { text: string }) {
   );
 }
 
-export function Tile({ name, value, note }: { name: string; value: string; note: string }) {
+export function Tile({ name, value, error, note }: { name: string; value: string; error?: string; note: string }) {
   return (
     <div class="tile">
       <span class="label">{name}</span>
-      <span class="value">{value}</span>
+      <span class="value">
+        {value}
+        {error && <span class="error muted">{error}</span>}
+      </span>
       <span class="note" title={note}>
         {note}
       </span>

@@ -76,6 +76,16 @@ export function cut(name: string, length: number): string {
   return name.slice(0, length - 1 - tail) + "…" + name.slice(name.length - tail);
 }
 
+/** Whether it can be read as a regular expression, as all but unfinished ones can. */
+export function isPattern(pattern: string): boolean {
+  try {
+    new RegExp(pattern);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** A test for names: the pattern as a regular expression, or as plain text where it is none. */
 export function matcher(pattern: string): ((name: string) => boolean) | null {
   if (!pattern) return null;

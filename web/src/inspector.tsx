@@ -33,8 +33,8 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
           <dl class="figures">
             {isWeighed() && (
               <>
-                <Figure name="self" value={figure(shown.self) + plusMinus(shown.self_error, figure)} share={shown.self / whole} hint={shown.self_error ? ERROR : undefined} />
-                <Figure name="total" value={figure(shown.total) + plusMinus(shown.total_error, figure)} share={shown.total / whole} hint={shown.total_error ? ERROR : undefined} />
+                <Figure name="self" value={figure(shown.self)} error={plusMinus(shown.self_error, figure)} share={shown.self / whole} hint={shown.self_error ? ERROR : undefined} />
+                <Figure name="total" value={figure(shown.total)} error={plusMinus(shown.total_error, figure)} share={shown.total / whole} hint={shown.total_error ? ERROR : undefined} />
               </>
             )}
             <Figure name="calls" value={shown.calls || !shown.samples ? atLeast(count(shown.calls), shown.at_least) : "–"} hint={shown.at_least ? BOUND : undefined} />
@@ -71,13 +71,14 @@ export function Calls({ calls, bound }: { calls: number; bound: boolean | number
   return bound ? <span title={BOUND}>{atLeast(count(calls), bound)}</span> : <>{count(calls)}</>;
 }
 
-function Figure({ name, value, share, hint }: { name: string; value: string; share?: number; hint?: string }) {
+function Figure({ name, value, error, share, hint }: { name: string; value: string; error?: string; share?: number; hint?: string }) {
   return (
     <div title={hint}>
       <dt>{name}</dt>
       <dd>
         {value}
-        {share !== undefined && <span class="muted"> {percent(share)}</span>}
+        {error && <span class="muted error">{error}</span>}
+        {share !== undefined && <div class="muted">{percent(share)}</div>}
       </dd>
     </div>
   );

@@ -1,9 +1,10 @@
 // The page: what it is about, the views, and the keys that work everywhere.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, isFile, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
-import { atLeast, count, matcher, plusMinus, time } from "./format";
+import { ask, finder, isFile, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
+import { atLeast, count, isPattern, plusMinus, time } from "./format";
 import { go } from "./inspector";
+import { Refine, RefineChips } from "./refine";
 import { current, link, set, useStore, View } from "./store";
 import { Calls } from "./views/calls";
 import { Compare } from "./views/compare";
@@ -33,7 +34,7 @@ function Page() {
   const state = useStore();
   const search = useRef<HTMLInputElement>(null);
   const [help, setHelp] = useState(false);
-  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || !meta.live) && (view !== "calls" || meta.recorded));
+  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || meta.before !== null) && (view !== "calls" || meta.recorded));
   const View = (TABS.find(([view]) => view === state.view) ?? TABS[0])[2];
 
   useEffect(() => {
@@ -80,8 +81,9 @@ function Page() {
           {meta.live && <span class={`pulse ${state.frozen || meta.live.ended ? "off" : ""}`}>{meta.live.ended ? "ended" : state.frozen ? "frozen" : "live"}</span>}
         </p>
         <Chips />
+        <Refine />
         <div class="search">
-          <input ref={search} type="search" placeholder="Filter by name (/)" aria-label="Filter by name, a regular expression" value={state.q} onInput={(event) => set({ q: event.currentTarget.value }, true)} onKeyDown={(event) => event.key === "Enter" && selectFirst(state.q)} spellcheck={false} />
+          <input ref={search} type="search" placeholder="Find: function, module, file (/)" aria-label="Find by function, module or file, a regular expression" value={state.q} onInput={(event) => set({ q: event.currentTarget.value }, true)} aria-invalid={!isPattern(state.q)} onKeyDown={(event) => event.key === "Enter" && step(state.q, event.shiftKey ? -1 : 1)} spellcheck={false} />
           <Matches />
         </div>
         <button class="help-button" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>
@@ -120,6 +122,7 @@ function Chips() {
           {threads.length === 1 ? `thread ${threads[0]}` : `${count(threads.length)} threads`} <span aria-hidden="true">×</span>
         </button>
       )}
+      <RefineChips />
     </div>
   );
 }
@@ -127,31 +130,45 @@ function Chips() {
 function Matches() {
   const state = useStore();
   const { data } = useFunctions();
-  const match = matcher(state.q);
+  const match = finder(state.q);
   if (!match || !data) return null;
+  if (!isPattern(state.q))
+    return (
+      <span class="matches bad" role="status">
+        invalid pattern
+      </span>
+    );
   return (
-    <span class="matches" role="status">
-      {count(data.name.filter(match).length)}
+    <span class="matches">
+      <span role="status">{count(data.function.filter(match).length)}</span>
+      <button aria-label="Previous match" title="Previous match (shift Enter)" onClick={() => step(state.q, -1)}>
+        ‹
+      </button>
+      <button aria-label="Next match" title="Next match (Enter)" onClick={() => step(state.q, 1)}>
+        ›
+      </button>
     </span>
   );
 }
 
-/** The heaviest function of such a name. */
-function selectFirst(q: string): void {
-  const match = matcher(q);
+/** To the next match, the heaviest first. */
+function step(q: string, by: number): void {
+  const match = finder(q);
   if (!match) return;
   void ask(question("functions", weighedPart(current()))).then((data) => {
-    let best = -1;
-    data.name.forEach((name: string, i: number) => {
-      if (match(name) && (best < 0 || (isWeighed() ? data.total[i] > data.total[best] : data.calls[i] > data.calls[best]))) best = i;
-    });
-    if (best >= 0) set({ sel: data.function[best] });
+    const weight = isWeighed() ? data.total : data.calls;
+    const order: number[] = data.function.map((_: number, i: number) => i).filter((i: number) => match(data.function[i]));
+    order.sort((a, b) => weight[b] - weight[a]);
+    if (!order.length) return;
+    const at = order.findIndex((i) => data.function[i] === current().sel);
+    const next = at < 0 ? (by > 0 ? 0 : order.length - 1) : (at + by + order.length) % order.length;
+    set({ sel: data.function[order[next]] });
   });
 }
 
 const KEYS: [string, string][] = [
   ["1 – 9", "go to a view"],
-  ["/", "filter by name; Enter selects the heaviest match, Esc drops it"],
+  ["/", "find functions; Enter goes to the next match, shift Enter back, Esc drops it"],
   ["Esc", "unselect, then leave the root"],
   ["River: arrows", "along the heaviest call, to neighbours"],
   ["River: shift + arrows, drag", "pan"],

@@ -23,8 +23,15 @@ export interface State {
   threads: number[];
   /** What is weighed: time (or calls, where nothing was timed), "calls", "wall", or a metric of the profile. */
   metric: string;
+  /** As the options --focus, --ignore, --hide, --show-from and --granularity of the commands. */
+  focus: string;
+  ignore: string;
+  hide: string;
+  from: string;
+  per: string;
   width: string;
-  down: boolean;
+  /** Which way the river flows: 1 down, 0 to the right; null: as suits the window. */
+  down: number | null;
   left: Datum;
   right: Datum;
   names: number;
@@ -34,6 +41,8 @@ export interface State {
   change: boolean;
   sort: string;
   columns: string;
+  /** The flame: "" from the start, "inverted", or "sandwich" of the selected function. */
+  shape: string;
   /** The context that the flame is zoomed to. */
   at: number | null;
   frozen: boolean;
@@ -56,8 +65,13 @@ const START: State = {
   root: null,
   threads: [],
   metric: "",
+  focus: "",
+  ignore: "",
+  hide: "",
+  from: "",
+  per: "",
   width: "linear",
-  down: false,
+  down: null,
   left: "self",
   right: "total",
   names: 28,
@@ -66,6 +80,7 @@ const START: State = {
   change: false,
   sort: "-self",
   columns: "",
+  shape: "",
   at: null,
   frozen: false,
   call: null,

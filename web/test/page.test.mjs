@@ -1,5 +1,6 @@
 // Each interaction of the page, on recordings of real programs, against what the reports print.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
 import { answer, boxes, changed, config, hash, launch, open, riverReady, rows, settled } from "./browser.mjs";
 
@@ -14,12 +15,15 @@ after(async () => {
   await browser.close();
 });
 
+const thalweg = (...arguments_) => execFileSync(config.thalweg, arguments_, { encoding: "utf8", maxBuffer: 1 << 28 });
 const flat = new Map(config.flat.functions.map((f) => [f.function, f]));
 const byCum = [...flat.values()].sort((a, b) => b.total_ns - a.total_ns);
 const hottest = [...flat.values()].sort((a, b) => b.self_ns - a.self_ns)[0];
 const whole = config.summary.time_ns;
 const count = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+// To the right, unless a test is about the direction: the window's shape decides otherwise.
 const go = async (to) => {
+  if (to.startsWith("#/river") && !to.includes("down=")) to += `${to.includes("?") ? "&" : "?"}down=0`;
   await page.goto(config.python + to);
   await page.reload();
   await page.waitForSelector("nav a[aria-current]");
@@ -160,7 +164,7 @@ test("data left and right of names, the length of names, and the direction are t
   await page.press("input[aria-label='Length of names']", "Enter");
   await page.waitForFunction(() => location.hash.includes("names=8"));
   const short = await answer(page, "river?names=8");
-  assert.ok(short.boxes.every((box) => [...box.label].length <= 9));
+  assert.ok(short.boxes.every((box) => box.f < 0 || [...box.label].length <= 9));
   await page.click("button:text-is('Top down')");
   await page.waitForFunction(() => location.hash.includes("down=1"));
   const down = await answer(page, "river?dir=down");
@@ -210,7 +214,7 @@ test("a virtual root is the whole of every view", async () => {
 
 test("centre brings the selected function to the middle", async () => {
   const last = functionsOf(await (await go("#/river"), boxes(page))).sort((a, b) => b.x - a.x)[0];
-  await page.evaluate((f) => (location.hash = `#/river?sel=${f}`), last.f);
+  await page.evaluate((f) => (location.hash = `#/river?down=0&sel=${f}`), last.f);
   await page.waitForSelector(".inspector .actions");
   await click("Centre");
   await settled(page);
@@ -227,10 +231,80 @@ test("search finds by a regular expression and Enter selects the heaviest", asyn
   await page.keyboard.type("^_?Py.*Call");
   const matches = [...flat.values()].filter((f) => /^_?Py.*Call/.test(f.name));
   await page.waitForSelector(".matches");
-  assert.equal(await page.textContent(".matches"), count(matches.length));
+  assert.equal(await page.textContent(".matches [role=status]"), count(matches.length));
+  const heaviest = matches.sort((a, b) => b.total_ns - a.total_ns);
+  const selects = (f) => page.waitForFunction((f) => new URLSearchParams(location.hash.split("?")[1]).get("sel") === String(f), f.function);
   await page.keyboard.press("Enter");
-  const heaviest = matches.sort((a, b) => b.total_ns - a.total_ns)[0];
-  await page.waitForFunction((f) => location.hash.includes(`sel=${f}`), heaviest.function);
+  await selects(heaviest[0]);
+  await page.keyboard.press("Enter");
+  await selects(heaviest[1]);
+  await page.keyboard.press("Shift+Enter");
+  await selects(heaviest[0]);
+  // A module means its functions; a pattern that is not finished says so.
+  const module = heaviest[0].module;
+  await page.fill(".search input", module.replace(/\W/g, "\\$&"));
+  const within = [...flat.values()].filter((f) => f.module.includes(module) || f.name.includes(module));
+  await page.waitForFunction((n) => document.querySelector(".matches [role=status]")?.textContent === n, count(within.length));
+  await page.fill(".search input", "Py(");
+  await page.waitForFunction(() => document.querySelector(".matches")?.textContent === "invalid pattern");
+  await page.fill(".search input", "");
+});
+
+test("the river's first view shows what is hottest, in the direction that suits the window", async () => {
+  for (const [width, height] of [[1600, 1000], [1000, 700]]) {
+    const first = await open(browser, config.python, "#/river", { viewport: { width, height } });
+    await riverReady(first);
+    await settled(first);
+    const shown = await boxes(first);
+    const { zoom, w, h } = await first.$eval(".detail canvas", (c) => ({ zoom: Number(c.dataset.zoom), w: c.clientWidth, h: c.clientHeight }));
+    assert.ok(zoom >= 0.92, `names can be read at ${zoom}`);
+    const inSight = shown.filter((box) => box.x > 0 && box.y > 0 && box.x < w && box.y < h);
+    assert.ok(inSight.length * 3 >= shown.length, `${inSight.length} of ${shown.length} at ${width}x${height}`);
+    // The keys work at once.
+    await first.keyboard.press("ArrowRight");
+    await first.keyboard.press("ArrowDown");
+    await first.waitForFunction(() => location.hash.includes("sel="));
+    assert.deepEqual(first.errors, []);
+    await first.context().close();
+  }
+});
+
+test("what is refined has the figures of the report with the same options, and says its command", async () => {
+  const name = hottest.name;
+  const pattern = `^${name.replace(/\W/g, "\\$&")}$`;
+  for (const [option, key] of [["--focus", "focus"], ["--ignore", "ignore"], ["--hide", "hide"], ["--show-from", "from"]]) {
+    await go(`#/functions?${key}=${encodeURIComponent(pattern)}`);
+    await page.waitForSelector(".tr");
+    const reported = new Map(JSON.parse(thalweg("report", config.file, "--flat", "--json", option, pattern)).functions.map((f) => [f.function, f]));
+    const sent = await answer(page, `functions?${key}=${encodeURIComponent(pattern)}`);
+    assert.equal(sent.function.length, reported.size, option);
+    sent.function.forEach((f, i) => assert.deepEqual([sent.calls[i], sent.self[i], sent.total[i]], [reported.get(f).calls, reported.get(f).self_ns, reported.get(f).total_ns], option));
+    assert.match(await page.textContent("[data-count]"), new RegExp(`^${count(reported.size)} functions`));
+  }
+  await page.click(".refine summary");
+  await page.click("button:text-is('Copy as command')");
+  const command = await page.waitForSelector(".refine .command");
+  assert.match(await command.textContent(), /thalweg report --flat --show-from .* \S+\.thalweg$/);
+  await page.click("button:text-is('Clear')");
+  await page.waitForFunction(() => !location.hash.includes("from="));
+  assert.equal(await page.$eval("[data-count]", (e) => e.textContent.split(" ")[0]), count(flat.size));
+});
+
+test("the inverted flame begins with who keeps the time, and the sandwich stands around the selected function", async () => {
+  const turned = await answer(page, "tree?shape=inverted&limit=50000");
+  const roots = turned.parent.map((parent, i) => [parent, i]).filter(([parent]) => parent < 0).map(([, i]) => i);
+  for (const i of roots.slice(0, 20)) assert.equal(turned.weight[i], flat.get(turned.function[i]).self_ns);
+  assert.equal(turned.function[roots[0]], hottest.function);
+  await go(`#/flame?sel=${hottest.function}`);
+  await page.selectOption("select[aria-label=Shape]", "inverted");
+  await page.waitForSelector("canvas[aria-label^='Inverted']:not([data-frames='0'])");
+  await page.selectOption("select[aria-label=Shape]", "sandwich");
+  await page.waitForSelector("canvas[aria-label^='Callers']:not([data-frames='0'])");
+  await page.waitForSelector("canvas[aria-label^='Callees']:not([data-frames='0'])");
+  for (const shape of ["callers", "callees"]) {
+    const tree = await answer(page, `tree?shape=${shape}&f=${hottest.function}`);
+    assert.deepEqual([tree.function[0], tree.weight[0]], [hottest.function, hottest.total_ns], shape);
+  }
 });
 
 test("the keyboard goes along calls", async () => {

@@ -69,7 +69,7 @@ async function picture(name, address, hash, { dark = false, wait = 900, act } = 
 const flat = JSON.parse(execFileSync(thalweg, ["report", "python.thalweg", "--flat", "--json"], { cwd: scratch, maxBuffer: 1 << 28 })).functions;
 const named = (name) => (flat.find((f) => f.name === name) ?? flat[0]).function;
 const eval_ = named("_PyEval_EvalFrameDefault");
-await picture("river", sqlite.address, "#/river?down=1&width=log");
+await picture("river", sqlite.address, "#/river");
 await picture("selected", file.address, `#/river?sel=${eval_}`, { dark: true });
 await picture("functions", file.address, `#/functions?sel=${eval_}`);
 await picture("function", file.address, `#/function?sel=${eval_}`);

@@ -14,6 +14,39 @@ const DEEPEST = 4;
 /** A new picture is begun when nothing has moved for so long. */
 const REST_MS = 90;
 
+/** Below this names can hardly be read. */
+const READABLE = 0.92;
+const LARGEST = 1.25;
+/** The line at the bottom of the pane. */
+const LEGEND = 40;
+/** Room beside a box at the edge of the first view. */
+const EDGE = 16;
+
+/** The first view of a river: all of it where that can be read, else the part with most time; and how much is in sight. */
+export function opening(river: River, w: number, h: number): { x: number; y: number; k: number; seen: number } {
+  const fit = Math.min(w / river.width, h / river.height);
+  const k = Math.max(READABLE, Math.min(LARGEST, fit));
+  const [vw, vh] = [w / k, h / k];
+  if (fit >= READABLE) return { x: (river.width - vw) / 2, y: (river.height - vh) / 2, k, seen: 1 };
+  // With a box in the middle, or at either edge.
+  const along = (from: number, length: number, view: number, size: number) =>
+    view >= size ? [(size - view) / 2] : [from + length / 2 - view / 2, from - EDGE, from + length + EDGE - view].map((at) => Math.max(0, Math.min(size - view, at)));
+  const whole = Math.max(1, river.whole);
+  const candidates = [...river.boxes].sort((a, b) => b.self - a.self).slice(0, 40);
+  let best = { x: 0, y: 0, k, seen: -1 };
+  for (const at of candidates)
+    for (const x of along(at.x, at.w, vw, river.width))
+      for (const y of along(at.y, at.h, vh, river.height)) {
+        let seen = 0;
+        for (const b of river.boxes) {
+          if (b.x < x || b.y < y || b.x + b.w > x + vw || b.y + b.h > y + vh) continue;
+          seen += (b.self / whole) * 0.65 + 0.35 / river.boxes.length;
+        }
+        if (seen > best.seen) best = { x, y, k, seen };
+      }
+  return best;
+}
+
 interface Stored {
   canvas: HTMLCanvasElement;
   frame: Frame;
@@ -84,15 +117,23 @@ export class RiverCanvas {
     }
     this.picture = next;
     if (!old || old.river.down !== river.down) {
-      const fit = Math.min(w / river.width, h / river.height);
-      this.k = Math.max(0.72, Math.min(1.05, fit));
-      const start = river.boxes[0];
-      if (fit >= this.k) [this.x, this.y] = [(river.width - w / this.k) / 2, (river.height - h / this.k) / 2];
-      else if (river.down) [this.x, this.y] = [start ? start.x + start.w / 2 - w / this.k / 2 : 0, 0];
-      else [this.x, this.y] = [0, start ? start.y + start.h / 2 - h / this.k / 2 : 0];
-      if (this.selected !== null && next.indexOf.has(this.selected)) this.centre(this.selected, false);
+      const first = opening(river, w, h - LEGEND);
+      [this.x, this.y, this.k] = [first.x, first.y, first.k];
+      if (this.selected !== null && next.indexOf.has(this.selected)) this.include(this.selected);
     }
     this.redraw();
+  }
+
+  /** Moves the first view to where a box is in sight, without leaving the river. */
+  private include(f: number): void {
+    const at = this.screenOf(f)!;
+    const [w, h] = this.size;
+    if (at.x >= EDGE && at.y >= EDGE && at.x + at.w <= w - EDGE && at.y + at.h <= h - LEGEND) return;
+    this.centre(f, false);
+    const { river } = this.picture!;
+    const [vw, vh] = [w / this.k, (h - LEGEND) / this.k];
+    if (river.width > vw) this.x = Math.max(0, Math.min(river.width - vw, this.x));
+    if (river.height > vh) this.y = Math.max(0, Math.min(river.height - vh, this.y));
   }
 
   private anchor(old: Picture, next: Picture): number | null {

@@ -16,7 +16,7 @@ export interface Look {
   right: Datum;
   /** Change of self of each function as a share of the whole, when boxes are coloured by it. */
   changes: Map<number, number> | null;
-  match: ((name: string) => boolean) | null;
+  match: ((f: number) => boolean) | null;
 }
 
 export interface Frame {
@@ -248,16 +248,17 @@ export function datum(which: Datum, box: Box, river: River): string {
   switch (which) {
     case "total":
       return percent(river.whole ? box.total / river.whole : 0);
+    // What functions that are not shown have is no time of its own.
     case "self":
-      return percent(river.whole ? box.self / river.whole : 0);
+      return percent(river.whole ? (box.self - box.hidden) / river.whole : 0);
     case "calls":
       return atLeast(short(box.calls), box.least) + "×";
     case "total-time":
       return amount(box.total);
     case "self-time":
-      return amount(box.self);
+      return amount(box.self - box.hidden);
     case "mean":
-      return box.calls ? amount(box.self / box.calls) : "";
+      return box.calls ? amount((box.self - box.hidden) / box.calls) : "";
     case "threads":
       return box.threads ? short(box.threads) : "";
     case "none":
@@ -295,7 +296,7 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
   ctx.lineWidth = Math.max(0.8, 0.5 / k);
   ctx.strokeStyle = p.line;
   ctx.stroke();
-  if (look.match?.(box.label)) {
+  if (box.f >= 0 && look.match?.(box.f)) {
     ctx.lineWidth = Math.max(2, 1.2 / k);
     ctx.strokeStyle = p.accent;
     ctx.stroke();

@@ -15,6 +15,12 @@ export function compareQuestion(state: State): string {
   return question("compare", { metric: metricOf(state)?.name });
 }
 
+/** Of each function that changed, by what share of the whole its self did. */
+export function changeShares(changes: Changes): Map<number, number> {
+  const changed = changes.rows.filter((row) => row.function !== null && row.self_changed);
+  return new Map(changed.map((row) => [row.function!, (row.self[1] - row.self[0]) / Math.max(1, changes.self[1])]));
+}
+
 export function Compare() {
   const state = useStore();
   const { data, error } = useAnswer<Changes>(meta.before === null ? null : compareQuestion(state));

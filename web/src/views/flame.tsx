@@ -1,13 +1,14 @@
 // Contexts as an icicle: as wide as they weigh, what they call below them. Click zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { FOLDED, type TreeRows } from "../answers";
-import { figure, isFile, isWeighed, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
-import { css, mix, onTheme, palette, RGB } from "../canvas/colours";
+import { type Changes, FOLDED, type TreeRows } from "../answers";
+import { figure, finder, isFile, isWeighed, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { changed, css, isDark, mix, onTheme, palette, RGB } from "../canvas/colours";
 import { By } from "../by";
-import { Failure } from "../controls";
-import { atLeast, count, matcher, percent, short } from "../format";
+import { Choose, Failure, Toggle } from "../controls";
+import { atLeast, count, percent, short } from "../format";
 import { Inspector } from "../inspector";
-import { set, useStore } from "../store";
+import { set, State, useStore } from "../store";
+import { changeShares, compareQuestion } from "./compare";
 import { treeQuestion } from "./tree";
 
 const ROW = 19;
@@ -45,20 +46,77 @@ function place(data: TreeRows): Frames {
   return { data, x, w, level, row, depth };
 }
 
+/** "": from the start; "inverted": who keeps the time; "sandwich": what stands above and below the selected function. */
 export function Flame() {
   const state = useStore();
+  const sandwich = state.shape === "sandwich";
+  return (
+    <div class="split">
+      <div class={sandwich && state.sel !== null ? "main halves" : "main"}>
+        {sandwich ? (
+          state.sel === null ? (
+            <>
+              <Shapes />
+              <p class="empty">Select a function, here or in any other view: its callers stand above it then, its callees below.</p>
+            </>
+          ) : (
+            <>
+              <Icicle key="callers" shape="callers" up tools />
+              <Icicle key="callees" shape="callees" />
+            </>
+          )
+        ) : (
+          <Icicle key={state.shape} shape={state.shape} tools />
+        )}
+      </div>
+      <aside class="side">
+        <Inspector />
+      </aside>
+    </div>
+  );
+}
+
+function Shapes() {
+  const state = useStore();
+  return (
+    <Choose
+      label="Shape"
+      value={state.shape}
+      options={[
+        ["", "from the start"],
+        ["inverted", "inverted: who keeps it"],
+        ["sandwich", "around the selected"],
+      ]}
+      change={(shape) => set({ shape, at: null })}
+    />
+  );
+}
+
+function shapedQuestion(state: State, shape: string, more = {}): string {
+  if (!shape) return treeQuestion(state);
+  return question("tree", { ...part(state), metric: weightOf(state), shape, f: shape === "inverted" ? null : state.sel, ...more });
+}
+
+function Icicle({ shape, up = false, tools = false }: { shape: string; up?: boolean; tools?: boolean }) {
+  const state = useStore();
+  // Contexts have numbers in the address only where they are those of the tree.
+  const [local, setLocal] = useState<number | null>(null);
+  const zoom = shape ? local : state.at;
+  const zoomTo = (at: number | null) => (shape ? setLocal(at) : set({ at }));
   // A server is asked again for what is below the context that is zoomed to: lighter ones then have room.
-  const deep = state.at !== null && !isFile ? question("tree", { ...part(state), metric: weightOf(state), limit: 12000, at: state.at }) : null;
-  const all = useAnswer<TreeRows>(treeQuestion(state));
+  const deep = zoom !== null && !isFile ? question("tree", { ...part(state), metric: weightOf(state), shape, f: shape && shape !== "inverted" ? state.sel : null, limit: 12000, at: zoom }) : null;
+  const all = useAnswer<TreeRows>(shapedQuestion(state, shape));
   const zoomed = useAnswer<TreeRows>(deep);
   const whole = useMemo(() => all.data && place(all.data), [all.data]);
   const inner = useMemo(() => (deep && zoomed.data && !zoomed.late ? place(zoomed.data) : null), [zoomed.data, zoomed.late, deep]);
+  const changes = useAnswer<Changes>(meta.before !== null && state.change ? compareQuestion(state) : null).data;
+  const shares = useMemo(() => changes && changeShares(changes), [changes]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [cursor, setCursor] = useState<number | null>(null);
   const [hint, setHint] = useState<{ x: number; y: number; i: number; frames: Frames } | null>(null);
   const [top, setTop] = useState(0);
-  const match = useMemo(() => matcher(state.q), [state.q]);
-  const focus = state.at === null || !whole ? -1 : (whole.row.get(state.at) ?? -1);
+  const match = useMemo(() => finder(state.q), [state.q]);
+  const focus = zoom === null || !whole ? -1 : (whole.row.get(zoom) ?? -1);
 
   // Above the focus the way to it, at full width; below it either its own rows, or those of the whole.
   const way = useMemo(() => {
@@ -87,17 +145,17 @@ export function Flame() {
     ctx.font = `11.5px ${p.font}`;
     ctx.textBaseline = "middle";
     const one = (i: number, f: Frames, left: number, width: number, level: number, faint: boolean) => {
-      const y = level * ROW - top;
+      const y = up ? H - (level + 1) * ROW + top : level * ROW - top;
       if (y < -ROW || y > H || left > W || left + width < 0) return;
       const fn = f.data.function[i];
       const [l, r] = [Math.max(0, left), Math.min(W, left + width)];
-      const found = match ? match(nameOf(fn)) : true;
-      const colour = frameColour(fn, (f.data.flags[i] & FOLDED) !== 0 ? p.wait : null);
+      const found = match ? match(fn) : true;
+      const colour = shares ? changed(p, shares.get(fn) ?? 0) : frameColour(fn, (f.data.flags[i] & FOLDED) !== 0 ? p.wait : null);
       ctx.globalAlpha = faint ? 0.55 : found ? 1 : 0.28;
       ctx.fillStyle = css(colour);
       ctx.fillRect(l, y, Math.max(0.5, r - l - (width > 2 ? 0.8 : 0)), ROW - 1);
       if (r - l > 26) {
-        ctx.fillStyle = "#15202b";
+        ctx.fillStyle = isDark(colour) ? "#fff" : "#15202b";
         const room = Math.floor((r - l - 8) / 6.1);
         const name = nameOf(fn);
         ctx.fillText(name.length > room ? name.slice(0, Math.max(1, room - 1)) + "…" : name, l + 4, y + ROW / 2, r - l - 6);
@@ -154,7 +212,7 @@ export function Flame() {
 
   const hit = (px: number, py: number): { i: number; frames: Frames } | null => {
     if (!frames) return null;
-    const level = Math.floor((py + top) / ROW);
+    const level = Math.floor(((up ? canvas.current!.clientHeight - py : py) + top) / ROW);
     if (inner && level < way.length - 1) return { i: way[level], frames: whole! };
     const at = view.current.x + (px / canvas.current!.clientWidth) * view.current.w;
     for (let i = 0; i < frames.data.id.length; i++)
@@ -170,7 +228,10 @@ export function Flame() {
   const choose = (found: { i: number; frames: Frames }) => {
     const id = found.frames.data.id[found.i];
     setCursor(id);
-    set({ sel: found.frames.data.function[found.i], at: found.frames.data.parent[found.i] < 0 && !inner ? null : id === state.at ? parentOf(id) : id });
+    // Around the selected function another one is zoomed to, and not selected.
+    if (shape === "callers" || shape === "callees") return zoomTo(id === zoom ? parentOf(id) : id);
+    zoomTo(found.frames.data.parent[found.i] < 0 && !inner && !shape ? null : id === zoom ? parentOf(id) : id);
+    set({ sel: found.frames.data.function[found.i] });
   };
   const parentOf = (id: number): number | null => {
     const i = whole?.row.get(id);
@@ -184,7 +245,8 @@ export function Flame() {
     const move = (to: number) => {
       if (to < 0 || to >= data.id.length) return;
       setCursor(data.id[to]);
-      set({ sel: data.function[to] }, true);
+      setHint(null);
+      if (shape !== "callers" && shape !== "callees") set({ sel: data.function[to] }, true);
       const y = (frames.level[to] + base) * ROW;
       const H = canvas.current!.clientHeight;
       if (y < top) setTop(y);
@@ -193,7 +255,7 @@ export function Flame() {
     const sibling = (by: number) => {
       for (let j = i + by; j >= 0 && j < data.id.length; j += by) if (frames.level[j] === frames.level[i]) return move(j);
     };
-    switch (event.key) {
+    switch (up && event.key === "ArrowDown" ? "ArrowUp" : up && event.key === "ArrowUp" ? "ArrowDown" : event.key) {
       case "ArrowDown":
         i < 0 ? move(0) : data.parent[i + 1] === i && move(i + 1);
         break;
@@ -207,14 +269,14 @@ export function Flame() {
         if (i >= 0) sibling(1);
         break;
       case "Enter":
-        if (i >= 0) set({ at: cursor });
+        if (i >= 0) zoomTo(cursor);
         break;
       case "Backspace":
       case "-":
-        if (state.at !== null) set({ at: parentOf(state.at) });
+        if (zoom !== null) zoomTo(parentOf(zoom));
         break;
       case "0":
-        set({ at: null });
+        zoomTo(null);
         break;
       default:
         return;
@@ -231,7 +293,7 @@ export function Flame() {
     let weight = 0;
     for (let i = 0; i < data.id.length; i++) {
       const above = data.parent[i] >= 0 && inside[data.parent[i]];
-      const own = match(nameOf(data.function[i]));
+      const own = match(data.function[i]);
       if (own && !above) weight += data.weight[i];
       inside[i] = above || own ? 1 : 0;
     }
@@ -240,27 +302,30 @@ export function Flame() {
 
   const metric = (n: number) => (state.metric === "calls" || !isWeighed() ? `${short(n)} calls` : figure(n));
   return (
-    <div class="split">
-      <div class="main">
+    <>
+      {tools && (
         <div class="tools" role="toolbar" aria-label="Flame">
-          <By every question={(metric) => treeQuestion({ ...state, metric })} patch={{ at: null }} />
-          <button onClick={() => set({ at: state.at === null ? null : parentOf(state.at) })} disabled={state.at === null}>
+          <Shapes />
+          <By every question={(metric) => shapedQuestion({ ...state, metric }, shape)} patch={{ at: null }} change={() => setLocal(null)} />
+          <button onClick={() => zoomTo(zoom === null ? null : parentOf(zoom))} disabled={zoom === null}>
             Zoom out
           </button>
-          <button onClick={() => set({ at: null })} disabled={state.at === null}>
+          <button onClick={() => zoomTo(null)} disabled={zoom === null}>
             Whole
           </button>
+          {meta.before !== null && <Toggle label="Change" hint="Colour by what changed since the other profile" on={state.change} change={(change) => set({ change })} />}
           {found !== null && <span data-found>{percent(found)} matches</span>}
           {all.data && <span class="muted">{all.data.id.length < all.data.contexts ? `the ${count(all.data.id.length)} heaviest of ${count(all.data.contexts)} contexts` : `${count(all.data.contexts)} contexts`}</span>}
         </div>
+      )}
         {all.error && <Failure text={all.error} />}
         <div class="flame">
           <canvas
             ref={canvas}
             tabIndex={0}
             role="application"
-            aria-label="Flame graph of contexts. Arrow keys move between them, Enter zooms, Backspace zooms out, 0 shows all."
-            aria-describedby="flame-selected"
+            aria-label={`${up ? "Callers of the selected function" : shape === "callees" ? "Callees of the selected function" : shape ? "Inverted flame graph: functions, and who called them" : "Flame graph of contexts"}. Arrow keys move between them, Enter zooms, Backspace zooms out, 0 shows all.`}
+            aria-describedby={`flame-selected${shape}`}
             data-depth={depth}
             data-frames={frames?.data.id.length ?? 0}
             onKeyDown={onKeyDown}
@@ -281,15 +346,11 @@ export function Flame() {
           />
           {all.data && all.data.id.length === 0 && <p class="empty over">There are no contexts.</p>}
           {hint && <FlameHint {...hint} metric={metric} whole={Math.max(1, hint.frames.data.whole)} />}
-          <p id="flame-selected" class="sr-only" aria-live="polite">
+          <p id={`flame-selected${shape}`} class="sr-only" aria-live="polite">
             {cursor !== null && frames?.row.has(cursor) ? describe(frames, frames.row.get(cursor)!, metric) : ""}
           </p>
         </div>
-      </div>
-      <aside class="side">
-        <Inspector />
-      </aside>
-    </div>
+    </>
   );
 }
 

@@ -56,8 +56,8 @@ export function Function() {
       <div class="tiles">
         {isWeighed() && (
           <>
-            <Tile name="Self" value={figure(data.self) + plusMinus(data.self_error, figure)} note={percent(data.self / whole)} />
-            <Tile name="Total" value={figure(data.total) + plusMinus(data.total_error, figure)} note={percent(data.total / whole)} />
+            <Tile name="Self" value={figure(data.self)} error={plusMinus(data.self_error, figure)} note={percent(data.self / whole)} />
+            <Tile name="Total" value={figure(data.total)} error={plusMinus(data.total_error, figure)} note={percent(data.total / whole)} />
           </>
         )}
         <Tile name="Calls" value={data.calls || !data.samples ? atLeast(count(data.calls), data.at_least) : "–"} note={data.at_least && !data.samples ? "a lower bound: off for a while" : data.samples ? `not counted at ${count(data.samples)} samples` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />

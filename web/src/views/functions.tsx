@@ -1,10 +1,10 @@
 // Every function, sorted by any figure, filtered by name.
 import { useMemo } from "preact/hooks";
-import { figure, figureName, isWeighed, metricOf, question, unitOf, useFunctions, weighedPart } from "../api";
+import { figure, figureName, finder, isWeighed, metricOf, question, unitOf, useFunctions, weighedPart } from "../api";
 import type { Functions as Answer } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
-import { count, inUnit, matcher, percent, short } from "../format";
+import { count, inUnit, percent, short } from "../format";
 import { Calls, Inspector, WithError } from "../inspector";
 import { current, set, useStore } from "../store";
 import { Bar, Column, sortRows, Table } from "../table";
@@ -22,12 +22,12 @@ const USUAL = ["self", "self-share", "total", "total-share", "calls", "mean", "n
 export function Functions() {
   const state = useStore();
   const { data, error } = useFunctions();
-  const match = useMemo(() => matcher(state.q), [state.q]);
+  const match = useMemo(() => finder(state.q), [state.q]);
   const rows = useMemo(() => {
     if (!data) return [];
     const all: Row[] = [];
     data.name.forEach((name, i) => {
-      if (!match || match(name)) all.push({ i, f: data.function[i], name });
+      if (!match || match(data.function[i])) all.push({ i, f: data.function[i], name });
     });
     const sort = columnsOf(data).some((column) => column.id === state.sort.replace("-", "")) ? state.sort : isWeighed() ? "-self" : "-calls";
     return sortRows(all, sort, (row, column) => value(data, row, column));
@@ -151,6 +151,8 @@ function columnsOf(data: Answer): Column<Row>[] {
     cell: (row) => <Bar share={data[of][row.i] / whole} text={percent(data[of][row.i] / whole)} kind={of} />,
   });
   return [
+    // First, so that it is in sight in a narrow window too.
+    { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
     ...(isWeighed()
       ? [
           shares("self-share", "self", "Self %", "Self, as a share of all"),
@@ -172,7 +174,6 @@ function columnsOf(data: Answer): Column<Row>[] {
           times("waiting", "Waiting", data.waits_measured ? "Time off the processor" : "Time in functions that wait by their nature"),
         ]
       : []),
-    { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
     { id: "module", title: "Module", width: "130px", cell: (row) => <span class="muted">{data.modules[data.module[row.i]]}</span> },
     counts("threads", "Threads", "Threads it ran in", "70px"),
     counts("contexts", "Contexts", "Ways in which it was reached", "80px"),

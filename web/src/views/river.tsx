@@ -1,15 +1,15 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { answerable, figure, figureName, isFile, meta, metricOf, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { answerable, figure, figureName, finder, isFile, meta, metricOf, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
 import type { Arc, Box, Changes, River as Answer } from "../answers";
-import { RiverCanvas } from "../canvas/riverCanvas";
+import { opening, RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
-import { atLeast, count, matcher, percent, plusMinus, short, time } from "../format";
+import { atLeast, count, percent, plusMinus, short, time } from "../format";
 import { current, DATA, Datum, set, State, useStore } from "../store";
 import { Inspector } from "../inspector";
 import { By } from "../by";
 import { Choose, Failure, Toggle } from "../controls";
-import { compareQuestion } from "./compare";
+import { changeShares, compareQuestion } from "./compare";
 
 const DATA_NAMES: Record<Datum, string> = {
   total: "total share",
@@ -22,14 +22,14 @@ const DATA_NAMES: Record<Datum, string> = {
   none: "nothing",
 };
 
-export function riverQuestion(state: State, cut: number | null = state.cut): string {
+export function riverQuestion(state: State, cut: number | null = state.cut, down = state.down === 1): string {
   return question("river", {
     ...part(state),
     cut,
     brief: state.brief ? null : 0,
     metric: weightOf(state),
     width: state.width === "linear" ? null : state.width,
-    dir: state.down ? "down" : null,
+    dir: down ? "down" : null,
     names: state.names === 28 ? null : state.names,
     columns: [state.left, state.right].filter((datum) => datum !== "none").length === 2 || isFile ? null : [state.left, state.right].filter((datum) => datum !== "none").length,
     closed: state.closed.join(","),
@@ -39,7 +39,7 @@ export function riverQuestion(state: State, cut: number | null = state.cut): str
 
 export function River() {
   const state = useStore();
-  const { data, error, late } = useAnswer<Answer>(riverQuestion(state));
+  const { data, error, late } = useRiver(state);
   const changes = useAnswer<Changes>(meta.before !== null && state.change ? compareQuestion(state) : null).data;
   const detail = useRef<HTMLCanvasElement>(null);
   const overview = useRef<HTMLCanvasElement>(null);
@@ -68,12 +68,16 @@ export function River() {
     };
   }, []);
 
-  const match = useMemo(() => matcher(state.q), [state.q]);
+  const match = useMemo(() => finder(state.q), [state.q]);
   useEffect(() => {
-    const shares = changes && new Map(changes.rows.filter((row) => row.function !== null && row.self_changed).map((row) => [row.function!, (row.self[1] - row.self[0]) / Math.max(1, changes.self[1])]));
+    const shares = changes && changeShares(changes);
     canvas.current!.setLook({ left: state.left, right: state.right, changes: shares, match });
   }, [state.left, state.right, changes, match]);
   useEffect(() => canvas.current!.select(state.sel), [state.sel]);
+  // The keys work at once.
+  useEffect(() => {
+    if (document.activeElement === document.body) detail.current!.focus({ preventScroll: true });
+  }, []);
   const shown = useRef<Answer | null>(null);
   useEffect(() => {
     if (data && data !== shown.current) {
@@ -112,10 +116,11 @@ export function River() {
       return;
     }
     const [x, y] = place(event);
-    const i = river!.boxAt(x, y);
-    if (i !== null) return setHint({ x, y, box: data!.boxes[i] });
-    const a = river!.arcAt(x, y);
-    setHint(a === null ? null : { x, y, arc: data!.arcs[a] });
+    if (!river || !data) return;
+    const i = river.boxAt(x, y);
+    if (i !== null) return setHint({ x, y, box: data.boxes[i] });
+    const a = river.arcAt(x, y);
+    setHint(a === null ? null : { x, y, arc: data.arcs[a] });
   };
   const onPointerUp = (event: PointerEvent) => {
     const held = drag.current;
@@ -141,8 +146,9 @@ export function River() {
 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !data || !river) return;
+    setHint(null);
     // Keys may come faster than the page is drawn.
-    const { sel, root, down } = current();
+    const { sel, root } = current();
     const far = event.shiftKey;
     const along: Record<string, string> = data.down ? { ArrowUp: "back", ArrowDown: "on", ArrowLeft: "before", ArrowRight: "after" } : { ArrowLeft: "back", ArrowRight: "on", ArrowUp: "before", ArrowDown: "after" };
     const direction = along[event.key];
@@ -160,7 +166,7 @@ export function River() {
     else if (event.key === "c" && sel !== null) stepState(sel, -1, boxOf(sel));
     else if (event.key === "e" && sel !== null) stepState(sel, 1, boxOf(sel));
     else if (event.key === "r") set({ root: root === sel ? null : sel });
-    else if (event.key === "d") set({ down: !down });
+    else if (event.key === "d") set({ down: data.down ? 0 : 1 });
     else if (event.key === "[" || event.key === "]") stepFilter(data, event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
@@ -265,13 +271,32 @@ export function River() {
   );
 }
 
+/** To the right or down: whichever shows more at once in a window of this shape, unless somebody has chosen. */
+function useRiver(state: State): { data: Answer | null; error: string | null; late: boolean } {
+  const chosen = useAnswer<Answer>(riverQuestion(state));
+  // The panes beside it, and the bars above and below.
+  const [w, h] = [innerWidth - 300, innerHeight - 150];
+  const right = chosen.data;
+  const downQuestion = riverQuestion(state, state.cut, true);
+  const doubt = state.down === null && right !== null && right.boxes.length <= MOST_TURNED && answerable(downQuestion) && opening(right, w, h).seen < 1;
+  const down = useAnswer<Answer>(doubt ? downQuestion : null);
+  const last = useRef<Answer | null>(null);
+  if (!doubt) last.current = right;
+  else if (!down.late && down.data) last.current = opening(down.data, w, h).seen > opening(right, w, h).seen ? down.data : right;
+  else if (down.error) last.current = right;
+  return { data: last.current, error: chosen.error, late: chosen.late || (doubt && down.late) };
+}
+
+/** Larger ones are laid out once only. */
+const MOST_TURNED = 300;
+
 function describe(box: Box, data: Answer): string {
   const share = (n: number) => percent(data.whole ? n / data.whole : 0);
   if (box.f === -1) return `START, ${share(box.total)}`;
   if (box.f < 0) return `${box.label} made by ${nameOf(box.maker!)}, ${share(box.total)}`;
   const waits = isWaiting(box, data) ? ", mostly waiting" : "";
   const below = { "": "", closed: ", closed", some: `, ${box.more} callees not shown`, all: "" }[box.state];
-  return `${nameOf(box.f)}, total ${share(box.total)}, self ${share(box.self)}, ${atLeast(count(box.calls), box.least)} calls${waits}${below}`;
+  return `${nameOf(box.f)}, total ${share(box.total)}, self ${share(box.self - box.hidden)}${box.hidden ? `, callees not shown ${share(box.hidden)}` : ""}, ${atLeast(count(box.calls), box.least)} calls${waits}${below}`;
 }
 
 function canOpen(state: State, box: Box): boolean {
@@ -349,6 +374,7 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
       {box && (
         <>
           <b>{box.f >= 0 ? nameOf(box.f) : box.label}</b>
+          {box.f === -1 && data.folded.map((f) => <span>→ {nameOf(f)}</span>)}
           {box.f >= 0 && <span class="muted">{moduleOf(box.f)}</span>}
           {box.maker !== null && <span class="muted">made by {nameOf(box.maker)}</span>}
           <span>
@@ -357,9 +383,9 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
           </span>
           {box.f >= 0 && (
             <span>
-              self {share(box.self)} · {unit(box.self)}
+              self {share(box.self - box.hidden)} · {unit(box.self - box.hidden)}
               {plusMinus(box.self_error, unit)}
-              {box.hidden > 0 && `, ${share(box.hidden)} of functions not shown`}
+              {box.hidden > 0 && `, and ${share(box.hidden)} in callees that are not shown`}
             </span>
           )}
           {box.waiting > 0 && <span>waiting {time(box.waiting)}</span>}
@@ -530,7 +556,7 @@ function Tools({ data }: { data: Answer | null }) {
         <span>Names</span>
         <input key={state.names} type="number" class="number" min={4} max={200} defaultValue={String(state.names)} disabled={isFile} aria-label="Length of names" onChange={(event) => set({ names: Math.max(4, Math.min(200, Number(event.currentTarget.value) || 28)) })} />
       </label>
-      <Toggle label="Top down" hint="Let it flow down instead of to the right (d)" on={state.down} disabled={!held({ down: !state.down })} change={(down) => set({ down })} />
+      <Toggle label="Top down" hint="Let it flow down instead of to the right (d)" on={data?.down ?? state.down === 1} disabled={!held({ down: data?.down ? 0 : 1 })} change={(down) => set({ down: down ? 1 : 0 })} />
       {meta.before !== null && <Toggle label="Change" hint="Colour by what changed since the other profile" on={state.change} change={(change) => set({ change })} />}
       {(state.closed.length > 0 || state.open.length > 0) && (
         <button onClick={() => set({ closed: [], open: [] })} title="Everything as the filter has it">

@@ -30,7 +30,7 @@ export function Summary() {
         <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
         <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
         <Tile name="Graph" value={`${count(data.nodes)} nodes`} note={`${count(data.edges)} edges${data.made ? `, ${count(data.made)} of them make threads` : ""}`} />
-        <Tile name="Threads" value={count(data.threads)} note={`${count(data.processes)} processes; by level ${data.threads_by_level.map(count).join(", ")}`} />
+        <Tile name="Threads" value={count(data.threads)} note={`${count(data.processes)} ${data.processes === 1 ? "process" : "processes"}; by level ${data.threads_by_level.map(count).join(", ")}`} />
         <Tile name="Recursion" value={data.recursion ? `${count(data.recursion.levels)} levels` : "none"} note={data.recursion?.name ?? ""} />
       </div>
       <div class="tables">

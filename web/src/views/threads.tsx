@@ -59,17 +59,30 @@ export function Threads() {
       id: "life",
       title: "Life",
       hint: "From the start of the recording to its end",
-      width: "minmax(220px,2fr)",
+      width: "minmax(160px,1.6fr)",
       cell: (row) => {
         const left = (row.start / duration) * 100;
         const width = Math.max(0.4, ((Math.max(row.end, row.start) - row.start) / duration) * 100);
-        const lived = Math.max(1, row.end - row.start) * (1 + row.others);
-        const waited = Math.min(1, row.waiting / lived);
-        const worked = Math.min(1 - waited, (data!.waits_measured ? row.self : row.self - row.waiting) / lived);
         return (
           <span class="life" title={`${time(row.start)} to ${time(row.end)}`}>
-            <span class="span" style={{ left: `${left}%`, width: `${width}%` }}>
-              <span class="work" style={{ width: `${Math.max(0, worked) * 100}%` }} />
+            <span class="span" style={{ left: `${left}%`, width: `${width}%` }} />
+          </span>
+        );
+      },
+    },
+    {
+      id: "did",
+      title: "Of its life",
+      hint: "How much of its life it was on a processor, and how much it waited",
+      width: "150px",
+      cell: (row) => {
+        const lived = Math.max(1, row.end - row.start) * (1 + row.others);
+        const waited = Math.min(1, row.waiting / lived);
+        const worked = Math.max(0, Math.min(1 - waited, (data!.waits_measured ? row.self : row.self - row.waiting) / lived));
+        return (
+          <span class="life" title={`${percent(worked)} on a processor, ${percent(waited)} waiting`}>
+            <span class="span" style={{ left: "0", width: "100%" }}>
+              <span class="work" style={{ width: `${worked * 100}%` }} />
               <span class="wait" style={{ width: `${waited * 100}%` }} />
             </span>
           </span>

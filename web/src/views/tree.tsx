@@ -1,10 +1,10 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, figure, figureName, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { ask, figure, figureName, finder, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
 import { FOLDED, SAMPLED, type TreeRows } from "../answers";
 import { By } from "../by";
 import { Failure } from "../controls";
-import { count, matcher, percent } from "../format";
+import { count, percent } from "../format";
 import { Calls, Inspector } from "../inspector";
 import { set, State, useStore } from "../store";
 import { Bar, Column, Table } from "../table";
@@ -30,6 +30,11 @@ interface Node {
 /** So many rows are asked for; a file holds fewer. */
 const LIMIT = isFile ? 5000 : 12000;
 
+/** Deep contexts keep some room for their names. */
+function indent(level: number): number {
+  return Math.min(level, 10) * 14 + Math.min(Math.max(0, level - 10), 60) * 4;
+}
+
 export function treeQuestion(state: State): string {
   return question("tree", { ...part(state), metric: weightOf(state), limit: LIMIT });
 }
@@ -42,7 +47,7 @@ export function Tree() {
   const [at, setAt] = useState<number | null>(null);
   const [version, loaded] = useState(0);
   const roots = useMemo(() => (data ? grow(data, null) : []), [data]);
-  const match = useMemo(() => matcher(state.q), [state.q]);
+  const match = useMemo(() => finder(state.q), [state.q]);
   const whole = Math.max(1, data?.whole ?? 1);
 
   // At first the heaviest path is open.
@@ -67,7 +72,7 @@ export function Tree() {
       while (stack.length) {
         const node = stack.pop()!;
         stack.push(...node.children);
-        if (match(nameOf(node.f))) for (let up: Node | null = node; up && !found.has(up.id); up = up.parent) found.add(up.id);
+        if (match(node.f)) for (let up: Node | null = node; up && !found.has(up.id); up = up.parent) found.add(up.id);
       }
     };
     walk(roots);
@@ -139,7 +144,7 @@ export function Tree() {
       title: "Name",
       width: "minmax(320px,1fr)",
       cell: (n) => (
-        <span class="indented" style={{ paddingLeft: `${Math.min(n.level, 60) * 14}px` }}>
+        <span class="indented" style={{ paddingLeft: `${indent(n.level)}px` }}>
           {n.all > 0 ? (
             <button
               class="twist"
@@ -155,7 +160,7 @@ export function Tree() {
           ) : (
             <span class="twist" />
           )}
-          <span class={match?.(nameOf(n.f)) ? "found" : ""}>{nameOf(n.f)}</span>
+          <span class={match?.(n.f) ? "found" : ""}>{nameOf(n.f)}</span>
           {n.folded && <span class="muted"> (context not kept)</span>}
           {n.sampled && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from samples"> (sampled)</span>}
         </span>

@@ -86,6 +86,8 @@ fn every_interaction_of_the_page_shows_what_the_reports_say() {
     let of_lua = Served::start(&[lua.to_str().unwrap()]);
     let of_hostile = Served::start(&[hostile.to_str().unwrap()]);
     let config = json!({
+        "thalweg": env!("CARGO_BIN_EXE_thalweg"),
+        "file": python_text,
         "python": of_python.address(),
         "lua": of_lua.address(),
         "hostile": of_hostile.address(),
