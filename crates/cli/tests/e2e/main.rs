@@ -26,6 +26,7 @@ mod looks_everywhere;
 mod pictures;
 mod processes;
 mod pruning;
+mod python;
 mod real;
 mod recorded_compared;
 mod recorded_go;
