@@ -20,6 +20,7 @@ fn main() {
         agent.join("src"),
         agent.join("agent.ld"),
         agent.join("calibration"),
+        agent.join("jvmti"),
         abi.join("src"),
         bytecode.join("src"),
         "build.rs".into(),
@@ -75,6 +76,19 @@ fn main() {
             "-Clink-arg=-no-pie",
         ],
         &agent.join("calibration/main.rs"),
+        &out,
+    );
+    rustc(
+        &[
+            "--crate-type=cdylib",
+            "--crate-name=thalweg_jvm",
+            "-Crelocation-model=pic",
+            "-Cstrip=symbols",
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-Wl,--build-id=none",
+        ],
+        &agent.join("jvmti/main.rs"),
         &out,
     );
 }

@@ -21,6 +21,7 @@ pub mod filter;
 pub mod gate;
 pub mod goroutines;
 pub mod idle;
+pub mod java;
 pub mod later;
 pub mod leaf;
 pub mod ledger;
