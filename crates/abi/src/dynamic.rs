@@ -5,7 +5,7 @@
 //! DYNAMIC_OFFSET  head | sets of places | identities | records | text
 //! ```
 
-use crate::PAGE;
+use crate::{Java, PAGE};
 
 /// Numbers that dynamic functions can have; behind these one for all others of each kind.
 pub const DYNAMIC_LIMIT: u64 = 65_536;
@@ -40,6 +40,7 @@ pub struct DynamicHead {
     /// Bytes of text; may exceed `DYNAMIC_TEXT_LEN`.
     pub text: u64,
     pub python: Python,
+    pub java: Java,
 }
 
 /// What the evaluator's probe must know of CPython; written by the controller before any text is.

@@ -55,6 +55,11 @@ pub const GATE_KIND_SYSCALL: u32 = 10;
 pub const GATE_KIND_ARCH_PRCTL: u32 = 11;
 /// A function with an instruction that sets the GS base: no probe runs after it.
 pub const GATE_KIND_GS_BASE: u32 = 12;
+/// Java's method probes (java.rs), no gates: what takes the place of their functions.
+pub const GATE_KIND_JAVA_ENTRY: u32 = 13;
+pub const GATE_KIND_JAVA_EXIT: u32 = 14;
+/// Java methods are about to give their memory back. Nobody is waited for.
+pub const GATE_KIND_JAVA_FREE: u32 = 15;
 
 /// A stub tells its gate kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;

@@ -24,6 +24,7 @@ pub mod calls;
 pub mod dynamic;
 mod frames;
 mod gates;
+mod java;
 pub mod kernel;
 mod leaf;
 mod looks;
@@ -38,6 +39,7 @@ pub mod totals;
 
 pub use frames::*;
 pub use gates::*;
+pub use java::*;
 pub use leaf::*;
 pub use looks::*;
 pub use nodes::*;
@@ -49,7 +51,7 @@ pub use states::*;
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 

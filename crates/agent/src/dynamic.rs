@@ -74,7 +74,6 @@ impl Text {
     ///
     /// # Safety
     /// There must be `len` bytes to read at `from`.
-    #[allow(dead_code, reason = "runtimes whose names are UTF-8 need it")]
     pub unsafe fn push_bytes(&mut self, from: *const u8, len: usize) {
         for at in 0..len {
             // SAFETY: by the caller's promise.

@@ -7,7 +7,7 @@
 //! clock.rs tells working from waiting. stacks.rs follows threads to other
 //! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
-//! controller, dynamic.rs gives numbers to functions that are not patched, python.rs finds them for CPython, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
+//! controller, dynamic.rs gives numbers to functions that are not patched, python.rs finds them for CPython, java.rs stands in for the method probes of HotSpot, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
 //!
 //! The build script of `crates/instrument` compiles this crate a second time, freestanding, and without what is for the
@@ -23,6 +23,7 @@ mod free;
 mod gate;
 mod goroutines;
 mod interrupted;
+mod java;
 mod kernel;
 mod limits;
 mod memory;

@@ -58,6 +58,7 @@ global_asm!(
     include_str!("probes/entry.s"),
     include_str!("probes/exit.s"),
     include_str!("probes/others.s"),
+    include_str!("probes/java.s"),
     OWNER = const shm::PRIVATE_OWNER,
     TOP = const shm::PRIVATE_TOP,
     LIMIT = const shm::PRIVATE_LIMIT,

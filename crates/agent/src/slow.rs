@@ -411,12 +411,22 @@ pub unsafe fn push(
     tail: u64,
     now: u64,
 ) -> bool {
-    // SAFETY: `caller` is a frame of this thread; there is room for MAX_FRAMES above the sentinel, checked here.
+    // SAFETY: `caller` is a frame of this thread.
+    unsafe {
+        let (node, folded) = node_below(slot, caller, callee, sp, now);
+        push_node(slot, node, tail | folded, sp, now)
+    }
+}
+
+/// The same where the context is known. `mark`: what the frame is marked with.
+///
+/// # Safety
+/// `slot` must be the running thread's, and `node` one of its tree, or with the mark `KEY_CLOSER` a process-wide one.
+pub unsafe fn push_node(slot: Slot, node: *mut Node, mark: u64, sp: u64, now: u64) -> bool {
+    // SAFETY: there is room for MAX_FRAMES above the sentinel, checked here.
     unsafe {
         let top = slot.top();
-        let (node, folded) = node_below(slot, caller, callee, sp, now);
-        let mark = tail | folded;
-        count(node, folded);
+        count(node, mark & shm::KEY_CLOSER);
         if (slot.0 + (*slot.private()).limit) <= top as u64 {
             // Too deep for the shadow stack: counted, its time is its caller's.
             atomic64(&raw mut (*header()).deep_calls).fetch_add(1, Relaxed);

@@ -281,6 +281,28 @@ pub unsafe fn child(
     }
 }
 
+/// The child of `parent` for `callee`, if it is where the hot path looks; else null.
+///
+/// # Safety
+/// `parent` must be a node of this thread's tree, or a process-wide one.
+pub unsafe fn known(parent: *mut Node, callee: Callee) -> *mut Node {
+    // SAFETY: an empty place leads to the root; by the caller's promise all others lead to nodes of this tree.
+    unsafe {
+        let places: *mut u64 = (&raw mut (*parent).children).cast();
+        for place in callee.places() {
+            let node = places.add(place).read_volatile() as *mut Node;
+            if Callee::of(node) == callee {
+                return node;
+            }
+        }
+        let table = from_link((*parent).extension) as *mut u64;
+        match table.is_null() {
+            true => core::ptr::null_mut(),
+            false => find_in(table, callee),
+        }
+    }
+}
+
 /// The child among all, and how many were looked at.
 unsafe fn among_siblings(parent: *mut Node, callee: Callee) -> (*mut Node, u32) {
     // SAFETY: as in child.

@@ -141,6 +141,10 @@ pub struct MeasureArgs {
     #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::On)]
     pub python: Whether,
 
+    /// Count and time the methods of Java virtual machines (HotSpot; JDK 24 and later only where thalweg launches them)
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::Off)]
+    pub java: Whether,
+
     /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
     #[arg(long)]
     pub refuse_rseq: bool,

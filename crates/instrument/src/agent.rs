@@ -109,6 +109,16 @@ fn put_gate(
     let Some((_, kind)) = gates.iter().find(|(gated, _)| *gated == function) else {
         return;
     };
+    if let gate::Kind::JavaEntry | gate::Kind::JavaExit = kind {
+        // The probe returns to the caller: nothing of the function itself is executed.
+        let probe = match kind {
+            gate::Kind::JavaEntry => symbol::TW_JAVA_ENTRY,
+            _ => symbol::TW_JAVA_EXIT,
+        };
+        out.push(JMP);
+        out.extend_from_slice(&((agent + probe).wrapping_sub(at + 5) as u32).to_le_bytes());
+        return;
+    }
     let number = number.map_or(shm::GATE_NO_FUNCTION, |number| {
         number.min(shm::GATE_NO_FUNCTION)
     });
@@ -388,6 +398,8 @@ mod tests {
             TW_KERNEL_S,
             TW_WATCH,
             TW_GATE,
+            TW_JAVA_ENTRY,
+            TW_JAVA_EXIT,
             TW_ALLOC,
             TW_GO_ENTRY_TSR,
             TW_GO_LEAVE_ANY,

@@ -98,6 +98,8 @@ pub struct Attached {
     pub modules: Modules,
     /// The longer of the two stops, in nanoseconds.
     pub longest_stop_ns: u64,
+    /// What is to be told to whoever attached.
+    pub notes: Vec<String>,
 }
 
 /// Attaches to a running process.
@@ -154,7 +156,9 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
                 match armed {
                     Ok(second_stop) => {
                         let longest_stop_ns = first_stop.max(second_stop).as_nanos() as u64;
-                        return attached(pid, shared, &build, options, longest_stop_ns);
+                        let mut attached = attached(pid, shared, &build, options, longest_stop_ns)?;
+                        attached.notes.extend(build.java.drop_compiled());
+                        return Ok(attached);
                     }
                     Err(error) => {
                         drop(shared);
@@ -277,6 +281,7 @@ fn attached(
         skipped: build.skipped,
         modules: Modules::at_attach(build, &header, identity, &options.filter),
         longest_stop_ns,
+        notes: build.java.note.iter().cloned().collect(),
     })
 }
 
@@ -620,6 +625,7 @@ fn arm(
         None => make_or_take_back(stopped, &build.ledger)?,
     }
     python::begin(shared, stopped)?;
+    build.java.begin(stopped)?;
     clocks.start(shared, header)?;
     shared.set_state(shm::STATE_ATTACHED)
 }

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::gate;
 use crate::goroutines;
 use crate::held;
+use crate::java;
 use crate::ledger::{Ledger, lookup};
 use crate::loaded;
 use crate::memory::{self, Shared};
@@ -133,6 +134,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         }
     }
     detached.shared.set_state(shm::STATE_DETACHED)?;
+    java::ended(&detached.shared, pid);
     Ok(detached)
 }
 
@@ -342,6 +344,7 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
                 undo.read(&detached.shared)?;
                 detached.header.code = detached.shared.header()?.code;
                 undo.texts(stopped, &maps, &mut detached.foreign)?;
+                java::end(&detached.shared, stopped, &maps)?;
                 detached.is_restored = true;
             }
             let outcome = evacuate(detached, stopped, maps, &undo.back)?;

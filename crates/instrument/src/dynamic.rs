@@ -37,6 +37,12 @@ pub(crate) fn tell_python(shared: &Shared, python: &Python) -> Result<()> {
     shared.write(place, bytes_of(python))
 }
 
+/// What the probes of Java methods must know.
+pub(crate) fn tell_java(shared: &Shared, java: &shm::Java) -> Result<()> {
+    let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, java) as u64;
+    shared.write(place, bytes_of(java))
+}
+
 impl Dynamic {
     pub(crate) fn read(shared: &Shared) -> Result<Dynamic> {
         let head = head(shared)?;
@@ -125,6 +131,9 @@ fn described(record: &DynamicRecord, text: &[u8]) -> Described {
             _ => "other functions".into(),
         };
     }
+    if record.kind == KIND_JAVA {
+        name = java_name(&name).unwrap_or(name);
+    }
     if name.is_empty() {
         name = "unknown function".into();
     }
@@ -137,6 +146,36 @@ fn described(record: &DynamicRecord, text: &[u8]) -> Described {
         line: record.line,
         kind: record.kind,
     }
+}
+
+/// `java.util.HashMap.get(Object)` for `java/util/HashMap.get(Ljava/lang/Object;)Ljava/lang/Object;`, as class files say it.
+fn java_name(raw: &str) -> Option<String> {
+    let (method, signature) = raw.split_once('(')?;
+    let (class, name) = method.rsplit_once('.')?;
+    let mut rest = signature.split_once(')')?.0;
+    let mut arguments = Vec::new();
+    while let Some(first) = rest.chars().find(|c| *c != '[') {
+        let (arrays, of) = rest.split_at(rest.find(first)?);
+        let (argument, behind) = match first {
+            'L' => {
+                let (class, behind) = of[1..].split_once(';')?;
+                (class.rsplit('/').next()?, behind)
+            }
+            'B' => ("byte", &of[1..]),
+            'C' => ("char", &of[1..]),
+            'D' => ("double", &of[1..]),
+            'F' => ("float", &of[1..]),
+            'I' => ("int", &of[1..]),
+            'J' => ("long", &of[1..]),
+            'S' => ("short", &of[1..]),
+            'Z' => ("boolean", &of[1..]),
+            _ => return None,
+        };
+        arguments.push(format!("{argument}{}", "[]".repeat(arrays.len())));
+        rest = behind;
+    }
+    let class = class.replace('/', ".");
+    Some(format!("{class}.{name}({})", arguments.join(", ")))
 }
 
 /// As text that a terminal may be given.
@@ -245,6 +284,28 @@ mod tests {
         assert_eq!((&*far.name, &*far.file), ("unknown function", ""));
         let ugly = described(&record((5, 5), (21, 1)), text);
         assert_eq!((&*ugly.name, &*ugly.file), ("\u{fffd}[31m", "\u{fffd}"));
+    }
+
+    #[test]
+    fn a_java_method_is_called_as_in_java() {
+        let named = |raw| java_name(raw).unwrap_or_default();
+        let get = "java/util/HashMap.get(Ljava/lang/Object;)Ljava/lang/Object;";
+        assert_eq!(named(get), "java.util.HashMap.get(Object)");
+        let main = "Main$1.<init>([[I[Ljava/lang/String;JZ)V";
+        assert_eq!(
+            named(main),
+            "Main$1.<init>(int[][], String[], long, boolean)"
+        );
+        for broken in [
+            "A.f(",
+            "A.f(Q)V",
+            "A.f(Lx)V",
+            "f()V",
+            "A.f([[)V",
+            "A.f(\u{e9})V",
+        ] {
+            assert!(!named(broken).contains('\u{fffd}'), "{broken}");
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Filter {
     system_calls: bool,
     /// Python functions are told apart.
     python: bool,
+    /// And Java's methods, where a virtual machine is.
+    java: bool,
 }
 
 impl Filter {
@@ -52,6 +54,7 @@ impl Filter {
             allocators: false,
             system_calls: false,
             python: false,
+            java: false,
         })
     }
 
@@ -80,6 +83,14 @@ impl Filter {
 
     pub fn wants_python(&self) -> bool {
         self.python
+    }
+
+    pub fn with_java(self, java: bool) -> Filter {
+        Filter { java, ..self }
+    }
+
+    pub fn wants_java(&self) -> bool {
+        self.java
     }
 
     pub fn wants_system_calls(&self) -> bool {

@@ -20,6 +20,7 @@ use thalweg_symbols::{Function, FunctionKind, Module};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::held;
+use crate::java;
 use crate::memory::Shared;
 use crate::numbers::Carriers;
 use crate::proc::{Pid, Tid};
@@ -43,13 +44,18 @@ pub enum Kind {
     Syscall,
     ArchPrctl,
     GsBase,
+    /// HotSpot calls it for each Java method: what it does is not done, but what the agent's java.rs does.
+    JavaEntry,
+    JavaExit,
+    /// Java methods are about to give their memory back.
+    JavaFree,
     /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
     /// children are not counted: one that has lived for a while, and is to be left clean.
     Birth,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 15] = [
         Kind::LinkMap,
         Kind::Exec,
         Kind::ExecAt,
@@ -61,6 +67,9 @@ impl Kind {
         Kind::Syscall,
         Kind::ArchPrctl,
         Kind::GsBase,
+        Kind::JavaEntry,
+        Kind::JavaExit,
+        Kind::JavaFree,
         Kind::Birth,
     ];
 
@@ -77,6 +86,9 @@ impl Kind {
             Kind::Syscall => shm::GATE_KIND_SYSCALL,
             Kind::ArchPrctl => shm::GATE_KIND_ARCH_PRCTL,
             Kind::GsBase => shm::GATE_KIND_GS_BASE,
+            Kind::JavaEntry => shm::GATE_KIND_JAVA_ENTRY,
+            Kind::JavaExit => shm::GATE_KIND_JAVA_EXIT,
+            Kind::JavaFree => shm::GATE_KIND_JAVA_FREE,
             Kind::Birth => shm::GATE_KIND_BIRTH,
         }
     }
@@ -116,7 +128,12 @@ pub fn gated(module: &Module, filter: &Filter) -> Vec<(usize, Kind)> {
         };
         let checkpoint =
             || filter.is_checkpoint(&function.name, function.linkage_name.as_deref()) && !is_go();
-        kind_of(function).or_else(|| checkpoint().then_some(Kind::Checkpoint))
+        let java = || {
+            let is_machine = filter.wants_java() && module.name == java::LIBRARY;
+            is_machine.then(|| java::gate_of(function)).flatten()
+        };
+        let by_name = || kind_of(function).or_else(java);
+        by_name().or_else(|| checkpoint().then_some(Kind::Checkpoint))
     };
     let new_threads = thalweg_patch::makers(module)
         .into_iter()

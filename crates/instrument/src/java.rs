@@ -9,9 +9,16 @@
 mod drop;
 mod symbols;
 
+use thalweg_abi as shm;
+use thalweg_symbols::Function;
+
+use crate::dynamic;
 use crate::error::{Error, Result};
-use crate::memory::read_remote;
+use crate::gate::Kind;
+use crate::memory::{Shared, read_remote};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
+use crate::survey::Surveyed;
+use crate::tracee::Stopped;
 
 pub use drop::drop_compiled;
 use symbols::Symbols;
@@ -21,6 +28,18 @@ pub const LIBRARY: &str = "libjvm.so";
 
 /// From this version on interpreted code asks for the flag when it is made, not when it runs.
 const FLAG_IS_LATE: i32 = 24;
+
+/// What stands at a function of the library.
+pub(crate) fn gate_of(function: &Function) -> Option<Kind> {
+    match function.linkage_name.as_deref()? {
+        "_ZN13SharedRuntime19dtrace_method_entryEP10JavaThreadP6Method" => Some(Kind::JavaEntry),
+        "_ZN13SharedRuntime18dtrace_method_exitEP10JavaThreadP6Method" => Some(Kind::JavaExit),
+        "_ZN15ClassLoaderDataD1Ev"
+        | "_ZN15ClassLoaderDataD2Ev"
+        | "_ZN6Method19deallocate_contentsEP15ClassLoaderData" => Some(Kind::JavaFree),
+        _ => None,
+    }
+}
 
 /// A HotSpot virtual machine in a process.
 #[derive(Clone, Debug)]
@@ -63,6 +82,20 @@ impl Machine {
         Ok(i32::from_le_bytes(version))
     }
 
+    /// What the probes must know, before the flag is set. One that is set already is somebody else's.
+    fn told(&self) -> Result<shm::Java> {
+        let flag = match self.is_set()? {
+            true => 0,
+            false => self.flag().0,
+        };
+        Ok(shm::Java {
+            flag,
+            tables: self.symbols.tables,
+            version: self.version()? as u32,
+            ..shm::Java::default()
+        })
+    }
+
     /// Why the methods of a machine that already runs cannot be counted.
     pub fn refuses_now(&self) -> Result<Option<String>> {
         let version = self.version()?;
@@ -73,6 +106,111 @@ impl Machine {
             )));
         }
         drop::refusal(self)
+    }
+}
+
+/// What is done about the machine of a target.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// Its flag is to be set.
+    machine: Option<Machine>,
+    told: Option<shm::Java>,
+    /// Why not, for whoever asked for it.
+    pub note: Option<String>,
+}
+
+impl Plan {
+    /// For a target with these modules. `runs`: its machine has begun, if it has one.
+    pub(crate) fn of<'a>(
+        pid: Pid,
+        modules: impl IntoIterator<Item = &'a Surveyed>,
+        runs: bool,
+    ) -> Plan {
+        let mut modules = modules.into_iter();
+        let Some(library) = modules.find(|one| one.module.name == LIBRARY) else {
+            return Plan::default();
+        };
+        let result = Plan::with(pid, library, runs);
+        result.unwrap_or_else(|error| Plan {
+            note: Some(error.to_string()),
+            ..Plan::default()
+        })
+    }
+
+    fn with(pid: Pid, library: &Surveyed, runs: bool) -> Result<Plan> {
+        if !library.has_method_probes() {
+            return Err(unusable(
+                pid,
+                "the functions that its virtual machine calls for each method are not to be found (is it stripped?)",
+            ));
+        }
+        let Some(machine) = Machine::of_process(pid)? else {
+            return Ok(Plan::default());
+        };
+        let told = machine.told()?;
+        if runs
+            && told.flag != 0
+            && let Some(reason) = machine.refuses_now()?
+        {
+            return Err(unusable(pid, reason));
+        }
+        Ok(Plan {
+            machine: Some(machine),
+            told: Some(told),
+            note: None,
+        })
+    }
+
+    /// Before any text is changed.
+    pub(crate) fn write(&self, shared: &Shared) -> Result<()> {
+        match &self.told {
+            Some(told) => dynamic::tell_java(shared, told),
+            None => Ok(()),
+        }
+    }
+
+    /// With the probes in their places: the flag.
+    pub(crate) fn begin(&self, stopped: &mut Stopped) -> Result<()> {
+        match &self.told {
+            Some(told) if told.flag != 0 => stopped.write(RemoteAddr(told.flag), &[1]),
+            _ => Ok(()),
+        }
+    }
+
+    /// With the target running again: what was compiled before goes.
+    pub(crate) fn drop_compiled(&self) -> Option<String> {
+        let set = self.told.is_some_and(|told| told.flag != 0);
+        let machine = self.machine.as_ref().filter(|_| set)?;
+        let error = drop_compiled(machine).err()?;
+        Some(format!(
+            "{error}: methods that were compiled before are not counted"
+        ))
+    }
+}
+
+/// Sets the flag back in a target that stands still, if it was set because of us.
+pub(crate) fn end(shared: &Shared, stopped: &mut Stopped, maps: &[Mapping]) -> Result<()> {
+    let flag = dynamic::head(shared)?.java.flag;
+    let place = RemoteAddr(flag);
+    // The target's word; and a child that has become another program has something else there.
+    let is_data = |m: &Mapping| m.contains(place) && m.perms.write && !m.perms.exec;
+    if flag == 0 || !maps.iter().any(is_data) {
+        return Ok(());
+    }
+    let mut byte = [0];
+    stopped.read(place, &mut byte)?;
+    match byte {
+        [1] => stopped.write(place, &[0]),
+        _ => Ok(()),
+    }
+}
+
+/// What was compiled with the probes' calls goes, too. It would work as it is, and be a little slower.
+pub(crate) fn ended(shared: &Shared, pid: Pid) {
+    if dynamic::head(shared).is_ok_and(|head| head.java.flag != 0)
+        && let Ok(Some(machine)) = Machine::of_process(pid)
+    {
+        let _ = drop_compiled(&machine);
     }
 }
 

@@ -30,6 +30,7 @@ use crate::dynamic;
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::held;
+use crate::java;
 use crate::ledger::{self, Ledger, Text, lookup};
 use crate::memory::{self, Shared};
 use crate::prepare::{self, Build, Probes};
@@ -111,6 +112,7 @@ struct Fresh {
     stubs: Vec<(u64, Vec<u8>)>,
     ledger: Ledger,
     changes: Changes,
+    java: java::Plan,
 }
 
 impl Modules {
@@ -348,6 +350,10 @@ impl Modules {
             stubs,
             ledger,
             changes,
+            java: match self.filter.wants_java() {
+                true => java::Plan::of(pid, [surveyed], false),
+                false => java::Plan::default(),
+            },
         }))
     }
 
@@ -409,6 +415,7 @@ impl Modules {
         for module in &fresh {
             self.store
                 .put_ledger(shared, module.home.entry, pid, &module.ledger)?;
+            module.java.write(shared)?;
         }
         self.regions.note(shared)?;
         // Should the stop fail, they are looked at again the next time.
@@ -440,6 +447,7 @@ impl Modules {
             let there = |text: &Text| text.is_mapped_at(&maps, text.start);
             if module.instance.texts.iter().all(there) && module.changes.still_fit(stopped)? {
                 module.write(stopped, &maps)?;
+                module.java.begin(stopped)?;
                 states::begin_loaded(shared, &header, &module.ledger.switchable)?;
                 self.instances.push(module.instance);
             }

@@ -13,6 +13,7 @@ use thalweg_symbols::{DebugLookup, Module, Unwinder};
 use crate::agent;
 use crate::catalogs;
 use crate::error::{Error, Result};
+use crate::java;
 use crate::launch::list_state;
 use crate::ledger::{Home, Ledger, Switches};
 use crate::ledgers;
@@ -119,6 +120,7 @@ pub struct Build {
     pub skipped: usize,
     /// What to record of single calls.
     pub rules: Option<Tables>,
+    pub(crate) java: java::Plan,
 }
 
 impl Build {
@@ -130,6 +132,10 @@ impl Build {
         recording: Option<&Recording>,
     ) -> Result<Build> {
         let maps = proc::maps(pid)?;
+        let java = match survey.wants_java {
+            true => java::Plan::of(pid, &survey.modules, !measure.launched),
+            false => java::Plan::default(),
+        };
         for surveyed in &mut survey.modules {
             let needed = page_up(agent::IMAGE.len() as u64) + stub_bytes(surveyed);
             if surveyed.top_byte.is_some() && distant_place(surveyed, &maps, needed).is_none() {
@@ -199,6 +205,7 @@ impl Build {
             functions: functions as u32,
             skipped,
             rules,
+            java,
         })
     }
 
@@ -213,6 +220,7 @@ impl Build {
         if let Some(rules) = &self.rules {
             rules.write(shared, header)?;
         }
+        self.java.write(shared)?;
         let counted_first = self.measure.counted_first;
         states::begin(shared, header, &self.ledger.switchable, counted_first)?;
         shared.write(0, bytes_of(header))

@@ -65,6 +65,8 @@ pub struct Survey {
     pub modules: Vec<Surveyed>,
     /// Executable mappings that could not be looked into: name and reason.
     pub unreadable: Vec<(String, String)>,
+    /// Java's methods are to be counted.
+    pub wants_java: bool,
 }
 
 /// Told as the survey goes on: modules done, modules in all, name of the one at hand.
@@ -110,7 +112,10 @@ impl Survey {
         });
         let mut results = results.into_inner().expect("no worker panics");
         results.sort_by_key(|(index, _)| *index);
-        let mut survey = Survey::default();
+        let mut survey = Survey {
+            wants_java: filter.wants_java(),
+            ..Survey::default()
+        };
         for (_, result) in results {
             match result {
                 Ok(module) => survey.modules.push(module),
@@ -144,6 +149,7 @@ impl Survey {
         Ok(Survey {
             modules: vec![surveyed],
             unreadable: Vec::new(),
+            wants_java: filter.wants_java(),
         })
     }
 
@@ -372,6 +378,26 @@ impl Surveyed {
     pub(crate) fn go_function(&self, name: &str) -> Option<u64> {
         let function = self.module.go.as_ref()?.named(name)?;
         Some(function.start.wrapping_add(self.bias))
+    }
+
+    /// The functions that a Java virtual machine calls for each method have their probes.
+    pub(crate) fn has_method_probes(&self) -> bool {
+        let plans = [&self.plan, &self.gate_plan];
+        let is_planned = |function: usize| {
+            let mut functions = plans.iter().flat_map(|plan| &plan.functions);
+            functions.any(|planned| planned.function == function)
+        };
+        let has = |kind: gate::Kind| {
+            let mut gates = self.gates.iter();
+            gates.any(|gate| gate.1 == kind && is_planned(gate.0))
+        };
+        [
+            gate::Kind::JavaEntry,
+            gate::Kind::JavaExit,
+            gate::Kind::JavaFree,
+        ]
+        .into_iter()
+        .all(has)
     }
 
     /// Takes everything back that was planned.

@@ -66,6 +66,8 @@ unsafe impl Contract for shm::dynamic::DynamicHead {}
 unsafe impl Contract for shm::dynamic::DynamicRecord {}
 // SAFETY: as above.
 unsafe impl Contract for shm::dynamic::Python {}
+// SAFETY: as above.
+unsafe impl Contract for shm::Java {}
 
 // SAFETY: integers in a row.
 unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}

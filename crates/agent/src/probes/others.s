@@ -433,7 +433,3 @@ EXIT tw_exit_x, 1, 1, -8, alloc=1, stopped=1
 ENTRY tw_go_entry_x, 1, 0, 0, 0, 1, stopped=1
 ENTRY tw_go_entry_xs, 1, 0, 0, 1, 1, stopped=1
 EXIT tw_go_return_x, 1, 0, -16, 1, stopped=1
-
-.section .rodata.tw_probes,"a",@progbits
-.quad 0                         # the end of the table
-.text

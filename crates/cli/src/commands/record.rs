@@ -154,6 +154,9 @@ fn record_process(
         bar.show(done, all, name)
     })?;
     drop(bar);
+    for note in &attached.notes {
+        eprintln!("thalweg: {note}");
+    }
     let mut lines = lines::Lookup::begin(attached.pid);
     let mut family = Family::begin(attached, plan)?;
     watch(&mut family, args, interrupts, |family, watch| {

@@ -17,6 +17,7 @@ mod goroutines;
 mod harmless;
 mod imports;
 mod inside;
+mod java;
 mod kept;
 mod leaves;
 mod live_reports;

@@ -226,6 +226,7 @@ impl Region<'_> {
                 Kind::Checkpoint => self.reached(&posted),
                 Kind::Syscall => self.silence_traced(&posted),
                 Kind::NewThread(_) | Kind::Prctl | Kind::ArchPrctl | Kind::GsBase => {}
+                Kind::JavaEntry | Kind::JavaExit | Kind::JavaFree => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);
