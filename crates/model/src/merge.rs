@@ -8,14 +8,17 @@ use crate::counting;
 use crate::profile::{Module, Process, Profile, Site, SiteId, Skipped};
 use crate::switched::Switched;
 
+/// Module and address; where the address is not known (imported from another tool, or no machine
+/// code), name and line as well.
+type FunctionKey = (u32, u64, Option<(String, u32)>);
+
 /// Grows one profile out of several.
 #[derive(Clone, Default)]
 pub struct Merger {
     profile: Profile,
     /// By path and build id: another file under the same name is another module.
     modules: HashMap<(String, String), u32>,
-    /// By module and address, and where that is not known (imported from another tool, or no machine code), by name and line.
-    functions: HashMap<(u32, u64, Option<(String, u32)>), u32>,
+    functions: HashMap<FunctionKey, u32>,
     sites: HashMap<(u32, u64, bool, String), u32>,
     skipped: HashSet<(String, u64, String)>,
     /// When the earliest one so far began.

@@ -107,7 +107,7 @@ fn at_a_time<T: Sync, R: Send>(all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<
     };
     let mut made = std::thread::scope(|scope| {
         let helpers = processors.min(all.len()).saturating_sub(1);
-        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(&work)).collect();
+        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
         let mut made = work();
         for helper in helpers {
             match helper.join() {

@@ -186,7 +186,7 @@ impl Shared {
         self.check(offset, 4)?;
         let page = shm::PAGE as usize;
         let at = offset as usize;
-        if at + 4 > page || at % 4 != 0 {
+        if at + 4 > page || !at.is_multiple_of(4) {
             return Err(out_of_bounds(offset, 4));
         }
         let Shared::File { file, .. } = self else {
