@@ -8,7 +8,7 @@ use crate::targets::ARITHMETIC;
 const LIMIT: usize = 96;
 
 /// Does the code at `start` (of a function that ends at `end`) read a flag that it has not set?
-pub(crate) fn read_before_set(image: &Image, start: u64, end: u64) -> bool {
+pub fn read_before_set(image: &Image, start: u64, end: u64) -> bool {
     let mut work = vec![(start, ARITHMETIC)];
     let mut seen: Vec<(u64, u32)> = Vec::new();
     let mut left = LIMIT;

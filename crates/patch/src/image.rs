@@ -5,7 +5,7 @@ use thalweg_symbols::{FunctionKind, Module, Section};
 /// No program has anything above this; below it, sums of addresses do not overflow.
 const ADDRESS_LIMIT: u64 = 1 << 47;
 
-pub(crate) struct Image<'m> {
+pub struct Image<'m> {
     pub module: &'m Module,
     /// Indices of the executable sections, in address order.
     pub code: Vec<usize>,

@@ -6,7 +6,7 @@ use iced_x86::{
 
 /// How control goes on after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub enum Flow {
     Next,
     Jump(u64),
     /// Conditional on flags.
@@ -30,7 +30,7 @@ pub(crate) enum Flow {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Insn {
+pub struct Insn {
     pub addr: u64,
     pub len: u8,
     pub flow: Flow,
@@ -146,12 +146,12 @@ impl Insn {
     }
 }
 
-pub(crate) fn decoder(bytes: &[u8], addr: u64) -> Decoder<'_> {
+pub fn decoder(bytes: &[u8], addr: u64) -> Decoder<'_> {
     Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE)
 }
 
 /// Decodes the instruction at the start of `bytes`.
-pub(crate) fn decode_one(bytes: &[u8], addr: u64) -> Option<Instruction> {
+pub fn decode_one(bytes: &[u8], addr: u64) -> Option<Instruction> {
     let window = &bytes[..bytes.len().min(15)];
     let instruction = decoder(window, addr).decode();
     (!instruction.is_invalid()).then_some(instruction)
@@ -173,7 +173,7 @@ fn talks_to_ports(i: &Instruction) -> bool {
 }
 
 /// Is all of `bytes` `nop` in one of its forms, or `int3`?
-pub(crate) fn only_nops(bytes: &[u8], addr: u64) -> bool {
+pub fn only_nops(bytes: &[u8], addr: u64) -> bool {
     let mut at = 0;
     while at < bytes.len() {
         match decode_one(&bytes[at..], addr + at as u64) {

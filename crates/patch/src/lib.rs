@@ -38,6 +38,16 @@ mod store;
 mod targets;
 pub mod verify;
 
+/// What is known of a module's code, for whoever plans something else with it.
+pub mod code {
+    pub use crate::flags::read_before_set;
+    pub use crate::image::Image;
+    pub use crate::insn::{Flow, Insn, decode_one, decoder, only_nops};
+    pub use crate::relocate::{Piece, call_to_jump, condition, copy, count_branch};
+    pub use crate::space::in_one_page;
+    pub use crate::targets::{ARITHMETIC, Targets, collect};
+}
+
 pub use callers::{Callers, CallingInsn, Reach};
 pub use emit::emit;
 pub use go::{GoPlan, plan_go};

@@ -4,14 +4,14 @@ use crate::insn::decode_one;
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
 
 /// Machine code with at most one displacement that depends on where it stands.
-pub(crate) struct Piece {
+pub struct Piece {
     pub bytes: Vec<u8>,
     /// Offset of a 32-bit displacement, and the module address that it has to reach.
     pub relative: Option<(usize, u64)>,
 }
 
 /// The instruction at `addr` with its rip-relative operand, if any, left to fill in.
-pub(crate) fn copy(bytes: &[u8], addr: u64) -> Option<Piece> {
+pub fn copy(bytes: &[u8], addr: u64) -> Option<Piece> {
     let mut decoder = Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE);
     let instruction = decoder.decode();
     if instruction.is_invalid() {
@@ -50,7 +50,7 @@ fn opcode(bytes: &[u8]) -> Option<(&[u8], u8, usize)> {
 }
 
 /// The condition of a conditional jump, as the low four bits of its opcode.
-pub(crate) fn condition(bytes: &[u8]) -> Option<u8> {
+pub fn condition(bytes: &[u8]) -> Option<u8> {
     let (_, _, at) = opcode(bytes)?;
     match (bytes.get(at)?, bytes.get(at + 1)) {
         (op @ 0x70..=0x7f, _) => Some(op & 15),
@@ -60,13 +60,13 @@ pub(crate) fn condition(bytes: &[u8]) -> Option<u8> {
 }
 
 /// The opcode of `jrcxz` or `loop`, without its displacement.
-pub(crate) fn count_branch(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn count_branch(bytes: &[u8]) -> Option<Vec<u8>> {
     let (_, _, at) = opcode(bytes)?;
     matches!(bytes.get(at)?, 0xe0..=0xe3).then(|| vec![bytes[at]])
 }
 
 /// `call reg` or `call [mem]` as a jump.
-pub(crate) fn call_to_jump(bytes: &[u8], addr: u64) -> Option<Piece> {
+pub fn call_to_jump(bytes: &[u8], addr: u64) -> Option<Piece> {
     let (_, _, at) = opcode(bytes)?;
     let mut piece = copy(bytes, addr)?;
     let modrm = *piece.bytes.get(at + 1)?;

@@ -25,7 +25,7 @@ pub(crate) const JUMP: u64 = 5;
 pub(crate) const SHORT_JUMP: u64 = 2;
 
 /// `[start, start + len)` lies in one page, so that one write changes all of it or nothing.
-pub(crate) fn in_one_page(start: u64, len: u64) -> bool {
+pub fn in_one_page(start: u64, len: u64) -> bool {
     start >> 12 == (start + len - 1) >> 12
 }
 

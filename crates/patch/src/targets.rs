@@ -8,7 +8,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use std::collections::HashSet;
 
 /// The arithmetic flags, as iced's bits.
-pub(crate) const ARITHMETIC: u32 = RflagsBits::OF
+pub const ARITHMETIC: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
     | RflagsBits::AF
@@ -16,7 +16,7 @@ pub(crate) const ARITHMETIC: u32 = RflagsBits::OF
     | RflagsBits::PF;
 
 #[derive(Default)]
-pub(crate) struct Targets {
+pub struct Targets {
     /// Sorted, without duplicates. Everything but direct jumps within one function.
     pub hard: Vec<u64>,
     /// Those of `hard` that an instruction names as its target; the others come from data.
@@ -75,7 +75,7 @@ const NO_FUNCTION: usize = usize::MAX;
 /// Below this many ranges of code a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 256;
 
-pub(crate) fn collect(image: &Image) -> Targets {
+pub fn collect(image: &Image) -> Targets {
     let functions = &image.module.functions;
     let span = |f: fn(u64, u64) -> u64, empty: u64, end: bool| {
         image.code.iter().fold(empty, |acc, &i| {
