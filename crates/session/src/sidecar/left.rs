@@ -60,7 +60,7 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
         for (sidecar, descriptor, _) in sidecars {
             let link = format!("/proc/{sidecar}/fd/0");
             // First whether it has yet to read: it may be done before the next question, and not the other way round.
-            is_reading |= holds_attached(Path::new(&link));
+            is_reading |= has_yet_to_read(Path::new(&link), target);
             if let Some(file) = own::open_profile(Path::new(&link), NAME) {
                 return Ok(Some(Left {
                     sidecar,
@@ -81,11 +81,18 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
     }
 }
 
-/// Whether that is the shared memory of a target that nobody has detached.
-fn holds_attached(link: &Path) -> bool {
-    Shared::opened_at(link)
-        .and_then(|shared| shared.header().ok())
-        .is_some_and(|header| header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED)
+/// Whether that is the shared memory of a target that nobody has detached, or of one that has ended
+/// and whose fork children the sidecar has just detached: it reads what was counted after that.
+fn has_yet_to_read(link: &Path, target: Pid) -> bool {
+    let header = Shared::opened_at(link).and_then(|shared| shared.header().ok());
+    header.is_some_and(|header| {
+        header.magic == shm::MAGIC
+            && match header.state {
+                shm::STATE_ATTACHED => true,
+                shm::STATE_DETACHED => !proc::stat(target).is_ok_and(|stat| !stat.is_dead()),
+                _ => false,
+            }
+    })
 }
 
 /// Whether this process was given a profile to keep.
