@@ -181,6 +181,8 @@ pub fn hold(pid: Pid, profile: &Profile) -> Option<String> {
 /// later commands find it.
 fn spawn(pid: Pid, held: File, arguments: &[String]) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
+    // Kernels before 5.11 do not know how: there it has what we have, as any child.
+    let _ = sidecar::pass_nothing_on();
     let mut command = Command::new(program);
     command
         .args(["attach", "--stay", &pid.to_string()])

@@ -69,6 +69,19 @@ pub fn stay(pid: Pid, kept: Kept, shared: Shared) -> Result<()> {
     Ok(())
 }
 
+/// What this process was started with beyond its three standard streams is not passed on to those
+/// that it starts. A sidecar lives for long: a lock or the end of a pipe that a script left open
+/// would be held as long as the sidecar lives.
+pub fn pass_nothing_on() -> std::io::Result<()> {
+    let standard = libc::STDERR_FILENO as libc::c_uint;
+    let flag = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    // SAFETY: sets a flag of descriptors; none is closed, and no memory is touched.
+    match unsafe { libc::close_range(standard + 1, libc::c_uint::MAX, flag) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// One target and its memory.
 struct Beside {
     pid: Pid,

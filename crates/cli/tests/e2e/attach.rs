@@ -4,7 +4,7 @@ use crate::support::build::Build;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::{assert_patched, assert_restored};
-use crate::support::thalweg::{command, export, refuse, succeed, text};
+use crate::support::thalweg::{command, export, refuse, succeed, text, through};
 use crate::support::watched::Recording;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -23,6 +23,32 @@ fn assert_ends_well(mut live: Live) {
         status.success() && words.starts_with("OK "),
         "{status}: {words}"
     );
+}
+
+#[test]
+fn a_lock_of_the_shell_is_not_held_by_the_sidecar() {
+    let live = torture();
+    let scratch = Scratch::new();
+    let lock = scratch.join("lock");
+    let script = r#"exec 9>"$0"; flock 9; exec "$@""#;
+    let output = through("bash")
+        .args(["-c", script])
+        .arg(&lock)
+        .arg(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["attach", &live.id()])
+        .output()
+        .expect("bash runs");
+    assert!(output.status.success(), "{}", text(&output));
+    // The command has ended; the target and what stays beside it go on.
+    let status = std::process::Command::new("flock")
+        .arg("--nonblock")
+        .arg(&lock)
+        .arg("true")
+        .status()
+        .expect("flock runs");
+    assert!(status.success(), "the lock is still held");
+    succeed(&["detach", &live.id()]);
+    assert_ends_well(live);
 }
 
 /// What the threads of the torture program do.
