@@ -251,7 +251,11 @@ fn an_interrupt_detaches_saves_and_reports() {
     let file = scratch.join("out.thalweg");
     let before = live.text();
     let said = Recording::of(&live, &file, &[]).interrupt();
-    assert!(said.contains("fib"), "{said}");
+    // Which functions are the hottest is not the same in each run.
+    assert!(
+        said.contains("recorded   attached for") && said.contains("torture"),
+        "{said}"
+    );
     assert_restored(&before, &live.text());
     assert!(export(&file).calls_by_name()["fib"] > 0);
     assert_ends_well(live);
