@@ -11,7 +11,7 @@
 //! target's, and only the target's own memory is read and written by them.
 
 use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSymbol};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use thalweg_abi::dynamic::Python;
 use thalweg_patch::{ModulePlan, Probe};
 use thalweg_symbols::Module;
@@ -99,7 +99,7 @@ pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
         }
     }
     let [_, runtime, code_type, text_type, version_at, rest @ ..] = found;
-    let Some(version) = data_word(module, version_at) else {
+    let Some(version) = data_word(&file, version_at) else {
         return left_alone(
             "this CPython is older than 3.11, or its symbols are stripped: Python functions are not told apart",
         );
@@ -177,12 +177,15 @@ fn layout(version: u32) -> Option<Python> {
     }
 }
 
-fn data_word(module: &Module, address: u64) -> Option<u64> {
+/// Of the file: a module that was kept from an earlier analysis has its code alone.
+fn data_word(file: &ElfFile64, address: u64) -> Option<u64> {
     if address == 0 {
         return None;
     }
-    let bytes = module.bytes_at(address, 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    file.sections().find_map(|section| {
+        let bytes = section.data_range(address, 8).ok()??;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    })
 }
 
 /// What an accessor returns.
