@@ -24,10 +24,11 @@ const BLOCK: usize = 4096;
 const WINDOW: usize = 64 << 10;
 
 /// What calls refer to.
-const NEEDED: [u64; 5] = [
+const NEEDED: [u64; 6] = [
     tag::META,
     tag::MODULES,
     tag::FUNCTIONS,
+    tag::LANGUAGES,
     tag::PROCESSES,
     tag::SIGNATURES,
 ];
