@@ -159,10 +159,12 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
     }
     let offset = (file.len() as u64).next_multiple_of(PAGE);
     file.resize(offset as usize, 0);
-    let [row] = &emitted.stubs[..] else {
-        panic!("so few functions are one row");
-    };
-    file.extend(&row.bytes);
+    // Rows lie one behind the other, with room between them.
+    for row in &emitted.stubs {
+        let at = offset + (row.address - place.stub_base);
+        file.resize(at as usize, 0);
+        file.extend(&row.bytes);
+    }
     let headers = word(&file, 32) as usize;
     let count = usize::from(u16::from_le_bytes([file[56], file[57]]));
     let note = (0..count)
@@ -170,7 +172,7 @@ pub fn write_patched(from: &Path, to: &Path, variant: Variant) -> (usize, usize)
         .rfind(|&at| file[at..at + 4] == [4, 0, 0, 0])
         .expect("a PT_NOTE to give up");
     file[note..note + 8].copy_from_slice(&[1, 0, 0, 0, 5, 0, 0, 0]);
-    let size = row.bytes.len() as u64;
+    let size = file.len() as u64 - offset;
     for (field, value) in [offset, stubs, stubs, size, size, PAGE]
         .into_iter()
         .enumerate()
