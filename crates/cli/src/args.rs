@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_analysis::{Granularity, Meant, Refinement, Thresholds, refine};
-use thalweg_instrument::filter::{BadPattern, Filter};
+use thalweg_instrument::filter::{BadPattern, Filter, Python};
 use thalweg_model::{Metric, Profile};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::pruning::Pruning;
@@ -137,9 +137,9 @@ pub struct MeasureArgs {
     #[arg(long, hide = true, conflicts_with_all = ["budget", "no_clock"])]
     pub restless: bool,
 
-    /// Count and time Python functions (CPython 3.11 and 3.13), each by its own name, between the functions of C
-    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::On)]
-    pub python: Whether,
+    /// Count and time Python functions (CPython 3.11 and 3.13), each by its own name, between the functions of C [default: off]
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    pub python: Option<Whether>,
 
     /// Count and time the methods of Java virtual machines (HotSpot; JDK 24 and later only where thalweg launches them)
     #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::Off)]
@@ -151,6 +151,18 @@ pub struct MeasureArgs {
 
     #[command(flatten)]
     pub stop: StopArgs,
+}
+
+impl MeasureArgs {
+    /// Off by default: samples know the evaluator and not whom it runs, and a budget cannot lower
+    /// what Python functions cost.
+    pub fn python(&self) -> Python {
+        match self.python {
+            Some(Whether::On) => Python::On,
+            Some(Whether::Off) => Python::Off,
+            None => Python::Unasked,
+        }
+    }
 }
 
 /// How the target is stopped, wherever it is.

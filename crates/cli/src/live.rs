@@ -42,7 +42,7 @@ pub fn plan(
             .build()?
             .with_allocators(wanted.alloc)
             .with_system_calls(wanted.system_calls)
-            .with_python(measure.python == Whether::On)
+            .with_python(measure.python())
             .with_java(measure.java == Whether::On),
         threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
         timed: !measure.no_clock,

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use thalweg_instrument::attach::Attached;
 use thalweg_instrument::detach;
+use thalweg_instrument::filter::Python;
 use thalweg_model::Profile;
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::attendants;
@@ -160,6 +161,12 @@ impl Sidecar<'_> {
             Mode::Restless => "--restless".into(),
             Mode::All | Mode::NoClock => "--time=all".into(),
         });
+        // It must not switch the evaluator, where Python functions are told apart by its probes.
+        let python = match self.measure.python() {
+            Python::On => "on",
+            Python::Off | Python::Unasked => "off",
+        };
+        all.push(format!("--python={python}"));
         let timeout = self.measure.stop.stop_timeout;
         all.push(format!("--stop-timeout={}ms", timeout.as_millis()));
         let hz = self.samples.map_or(0, |samples| samples.hz);

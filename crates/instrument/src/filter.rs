@@ -16,6 +16,16 @@ pub struct BadPattern {
     pub reason: String,
 }
 
+/// Whether Python functions are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Python {
+    #[default]
+    Off,
+    On,
+    /// Off, and a note says how to ask for it.
+    Unasked,
+}
+
 /// keep = (no -F, or some -F matches the demangled or the linkage name) and no -N matches either;
 /// likewise --lib and --no-lib with the file name of the module, the executable's included.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +38,7 @@ pub struct Filter {
     allocators: bool,
     /// So are functions that make system calls.
     system_calls: bool,
-    /// Python functions are told apart.
-    python: bool,
+    python: Python,
     /// And Java's methods, where a virtual machine is.
     java: bool,
 }
@@ -53,7 +62,7 @@ impl Filter {
             checkpoints: RegexSet::empty(),
             allocators: false,
             system_calls: false,
-            python: false,
+            python: Python::Off,
             java: false,
         })
     }
@@ -77,11 +86,11 @@ impl Filter {
         }
     }
 
-    pub fn with_python(self, python: bool) -> Filter {
+    pub fn with_python(self, python: Python) -> Filter {
         Filter { python, ..self }
     }
 
-    pub fn wants_python(&self) -> bool {
+    pub(crate) fn python(&self) -> Python {
         self.python
     }
 

@@ -76,6 +76,13 @@ fn evaluator_of(module: &Module) -> Option<usize> {
     module.functions.iter().position(named)
 }
 
+pub(crate) fn unasked(module: &Module) -> Found {
+    Found::LeftAlone(format!(
+        "{}: its Python functions are not told apart: --python on has them",
+        module.name
+    ))
+}
+
 /// `data`: the module's file.
 pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
     let Some(function) = evaluator_of(module) else {

@@ -17,7 +17,7 @@ use crate::alloc;
 use crate::cache;
 use crate::enters_kernel;
 use crate::error::{Error, Result};
-use crate::filter::Filter;
+use crate::filter::{Filter, Python};
 use crate::gate;
 use crate::ledger::Text;
 use crate::limits;
@@ -355,7 +355,11 @@ pub fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
     surveyed
         .settle(file)
         .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
-    if filter.wants_python() && python::is_candidate(&surveyed.module) {
+    if filter.python() != Python::Off && python::is_candidate(&surveyed.module) {
+        if filter.python() == Python::Unasked {
+            surveyed.python = python::unasked(&surveyed.module);
+            return Ok(surveyed);
+        }
         let mut data = Vec::new();
         let io = |source: std::io::Error| fail(source.to_string());
         (&handle).rewind().map_err(io)?;

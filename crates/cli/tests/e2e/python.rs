@@ -89,7 +89,7 @@ fn calls_are_those_that_the_interpreters_own_hook_counts() {
     for (name, made) in makers.into_iter().chain([("several", 2)]) {
         *expected.get_mut(name).expect("called") += made;
     }
-    let (_, profile) = recorded(&[], WORK);
+    let (_, profile) = recorded(&["--python", "on"], WORK);
     let found = calls(&profile);
     for (name, count) in expected {
         assert_eq!(found.get(&name), Some(&count), "{name} in {found:?}");
@@ -109,7 +109,7 @@ fn python_calls_c_that_calls_python_in_one_chain() {
         db = sqlite3.connect(':memory:')\n\
         db.create_function('double', 1, double)\n\
         for _ in range(7): print(ask(db)[0])";
-    let (said, profile) = recorded(&[], script);
+    let (said, profile) = recorded(&["--python", "on"], script);
     assert_eq!(said, "42\n".repeat(7));
     let mut chains = 0;
     for (thread, node) in profile.nodes_named("double") {
@@ -132,7 +132,7 @@ fn recursion_goes_as_deep_as_by_itself() {
         threading.stack_size(256 * 1024)\n\
         thread = threading.Thread(target=run)\n\
         thread.start(); thread.join()";
-    let (said, profile) = recorded(&[], script);
+    let (said, profile) = recorded(&["--python", "on"], script);
     assert_eq!(said, "50000 100\n50000 100\n");
     let told = profile
         .notes
@@ -140,16 +140,23 @@ fn recursion_goes_as_deep_as_by_itself() {
         .any(|note| note.contains("went so deep"));
     assert!(told, "{:?}", profile.notes);
     // What follows is counted again.
-    let (_, shallow) = recorded(&[], &script.replace("50000", "300").replace("256", "8192"));
+    let (_, shallow) = recorded(
+        &["--python", "on"],
+        &script.replace("50000", "300").replace("256", "8192"),
+    );
     assert_eq!(calls(&shallow).get("down"), Some(&(2 * (301 + 101))));
 }
 
 #[test]
 fn without_the_option_python_functions_are_the_interpreters() {
-    let (_, profile) = recorded(&["--python", "off"], "def f(): pass\nf()");
-    assert!(calls(&profile).is_empty());
-    let evaluator = profile.calls_by_name();
-    assert!(evaluator.contains_key("_PyEval_EvalFrameDefault"));
+    for (options, is_told) in [(&[][..], true), (&["--python", "off"], false)] {
+        let (_, profile) = recorded(options, "def f(): pass\nf()");
+        assert!(calls(&profile).is_empty());
+        let evaluator = profile.calls_by_name();
+        assert!(evaluator.contains_key("_PyEval_EvalFrameDefault"));
+        let told = profile.notes.iter().any(|n| n.contains("--python on"));
+        assert_eq!(told, is_told, "{:?}", profile.notes);
+    }
 }
 
 /// Answers each line with a sum, and whether its interpreter's evaluator is set: by the offset that its own accessor has.
@@ -177,7 +184,15 @@ fn an_interpreter_answers_right_and_is_as_it_was_after_each_detach() {
     let before = live.text();
     assert_eq!(live.ask("100"), "9900 not set");
     for _ in 0..3 {
-        succeed(&["attach", "--budget", "off", "--quiet", &live.id()]);
+        succeed(&[
+            "attach",
+            "--python",
+            "on",
+            "--budget",
+            "off",
+            "--quiet",
+            &live.id(),
+        ]);
         assert_eq!(live.ask("100"), "9900 set");
         succeed(&["detach", "--quiet", &live.id()]);
         assert_restored(&before, &live.text());
