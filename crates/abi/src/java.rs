@@ -1,6 +1,6 @@
 //! What the probes of Java methods must know of a HotSpot virtual machine (docs/design/managed.md).
 
-/// How many addresses of the machine's own tables are told; see `control/java/symbols.rs` for which.
+/// How many addresses of the machine's own tables are told; see `instrument/java/symbols.rs` for which.
 pub const JAVA_TABLES: usize = 9;
 
 #[repr(C)]

@@ -2,8 +2,8 @@
 //! keeps nothing.
 //!
 //! Asking for one small interface to be transformed again, unchanged, does that: HotSpot cannot know which compiled code
-//! relies on what is redefined the first time (`control/java/drop.rs` sees to it that it is always the first time). No C
-//! library, no state. `control/build.rs` makes it.
+//! relies on what is redefined the first time (`instrument/java/drop.rs` sees to it that it is always the first time). No C
+//! library, no state. `instrument/build.rs` makes it.
 #![no_std]
 #![allow(non_snake_case)]
 

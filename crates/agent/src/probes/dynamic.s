@@ -1,4 +1,4 @@
-# Functions that are named by a pointer (shm/dynamic.rs): their numbers. See probes.rs, which puts the parts together and gives them their constants.
+# Functions that are named by a pointer (abi/dynamic.rs): their numbers. See probes.rs, which puts the parts together and gives them their constants.
 
 # ---- the number of the function that the pointer in rsi names, whose check is in eax: to \found with it in esi, or on. rcx is
 # the region's start. Clobbers rcx and rdx.
