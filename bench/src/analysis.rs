@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 use thalweg_analysis::{Overview, Thresholds, combine, prune, summary};
 use thalweg_model::{
-    Creator, Function, Module, Node, Process, Profile, Thread, read_file, write_file,
+    Creator, FuncId, Function, Module, Node, Process, Profile, Thread, read_file, write_file,
 };
 
 use super::Bench;
@@ -95,7 +95,7 @@ pub fn analyse(file: &Path) -> anyhow::Result<()> {
     );
     step()?;
     let figures = summary(&profile);
-    let overview = Overview::of(&profile);
+    let overview = Overview::from_profile(&profile);
     step()?;
     anyhow::ensure!(
         figures.calls > 0 && overview.nodes > 0,
@@ -150,7 +150,7 @@ fn large() -> Profile {
         created_by: (number > 0).then_some(Creator {
             pid: 1000,
             tid: 1000,
-            function: Some(0),
+            function: Some(FuncId(0)),
         }),
         nodes: tree(&shape, &mut random),
         ..Thread::default()
@@ -199,19 +199,19 @@ fn tree(shape: &[(Option<u32>, u32)], random: &mut impl FnMut(u64) -> u64) -> Ve
         let spread = if calls == 1 { 0 } else { random(mean) };
         nodes.push(Node {
             parent,
-            function,
+            function: FuncId(function),
             calls,
-            base: mean * calls + spread,
+            self_ns: mean * calls + spread,
             min: mean - spread.min(19),
             max: mean + spread,
             ..Node::default()
         });
     }
     for index in (0..nodes.len()).rev() {
-        nodes[index].cum += nodes[index].base;
-        nodes[index].elapsed = nodes[index].cum;
+        nodes[index].total_ns += nodes[index].self_ns;
+        nodes[index].wall_ns = nodes[index].total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += nodes[index].cum;
+            nodes[parent as usize].total_ns += nodes[index].total_ns;
         }
     }
     nodes

@@ -12,14 +12,14 @@ use std::process::Command;
 
 use anyhow::ensure;
 use thalweg_analysis::{FunctionTotals, flat, summary};
-use thalweg_model::{ProbeState, Profile};
+use thalweg_model::{FuncId, ProbeState, Profile};
 
 use super::budget::BUDGET;
 use super::programs::WORK_SQL;
 use super::table::{Goal, Table};
 use super::truth::is_compensated;
 use super::{Bench, Program, find};
-use thalweg_analysis::as_shown;
+use thalweg_analysis::Pipeline;
 
 /// How far off a time may be.
 const MOST_OFF: f64 = 5.0;
@@ -45,8 +45,8 @@ fn by_place(profile: &Profile) -> BTreeMap<Place, FunctionTotals> {
         .collect()
 }
 
-fn place(profile: &Profile, function: u32) -> Place {
-    let function = &profile.functions[function as usize];
+fn place(profile: &Profile, function: FuncId) -> Place {
+    let function = &profile.functions[function];
     let module = &profile.modules[function.module as usize];
     (module.name.clone(), function.address)
 }
@@ -100,7 +100,7 @@ impl Bench {
         command.arg("--").arg(program).args(arguments);
         self.execute(self.with_input(command)?)?;
         let profile = thalweg_model::read_file(self.path("profile.thalweg"))?;
-        let profile = as_shown(profile, None, false);
+        let profile = Pipeline::new().run(profile)?;
         let is_right = !profile.meta.timed || is_compensated(&profile);
         ensure!(is_right, "the recording was not calibrated");
         Ok(profile)
@@ -126,9 +126,9 @@ fn quickest(mut record: impl FnMut() -> anyhow::Result<Profile>) -> anyhow::Resu
     Ok(best)
 }
 
-fn never_off(profile: &Profile) -> impl Fn(u32) -> bool {
+fn never_off(profile: &Profile) -> impl Fn(FuncId) -> bool {
     let was_off = profile.switched.iter().filter(|one| one.off_ns > 0);
-    let off: HashSet<u32> = was_off.map(|one| one.function).collect();
+    let off: HashSet<FuncId> = was_off.map(|one| one.function).collect();
     move |function| !off.contains(&function)
 }
 
@@ -137,9 +137,10 @@ fn compared_by_time(budget: &Profile) -> Vec<String> {
     let stays = never_off(budget);
     let whole = summary(budget).time as f64;
     let rows = flat(budget).into_iter();
-    let large = rows.filter(|row| stays(row.function) && row.cum as f64 >= LEAST_SHARE * whole);
+    let large =
+        rows.filter(|row| stays(row.function) && row.total_ns as f64 >= LEAST_SHARE * whole);
     large
-        .map(|row| regex::escape(&budget.functions[row.function as usize].name))
+        .map(|row| regex::escape(&budget.functions[row.function].name))
         .collect()
 }
 
@@ -176,8 +177,8 @@ fn compare_calls(
     let seen = by_place(budget);
     let stays = never_off(budget);
     let off: HashSet<Place> = (0..budget.functions.len() as u32)
-        .filter(|function| !stays(*function))
-        .map(|function| place(budget, function))
+        .filter(|function| !stays(FuncId(*function)))
+        .map(|function| place(budget, FuncId(function)))
         .collect();
     let Some((once, others)) = counted.split_first() else {
         return;
@@ -206,12 +207,12 @@ fn compare_times(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for (place, right) in by_place(alone) {
         // Looks know of others; and what was on a processor for so short a time that it was hardly measured tells nothing.
-        if right.calls == 0 || (right.cum as f64) < LEAST_SHARE / 2.0 * whole {
+        if right.calls == 0 || (right.total_ns as f64) < LEAST_SHARE / 2.0 * whole {
             continue;
         }
         if let (Some(row), Some(full)) = (seen.get(&place), timed.get(&place)) {
-            ours.push(off_by(row.cum as f64, right.cum as f64));
-            theirs.push(off_by(full.cum as f64, right.cum as f64));
+            ours.push(off_by(row.total_ns as f64, right.total_ns as f64));
+            theirs.push(off_by(full.total_ns as f64, right.total_ns as f64));
         }
     }
     let median = |figures: &mut Vec<f64>| {

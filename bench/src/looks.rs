@@ -14,7 +14,7 @@ use super::programs::{LONG, Program};
 use super::table::{Goal, Table};
 use super::truth::{MOST_OFF, Shares, is_compensated};
 use super::turns::Turns;
-use thalweg_analysis::as_shown;
+use thalweg_analysis::Pipeline;
 
 /// Of one program, in nanoseconds.
 struct Outcome {
@@ -47,11 +47,11 @@ impl Bench {
             return Ok(None);
         };
         let Turns { plain, raw } = self.by_turns(program, &path, &["--budget", BUDGET])?;
-        let profile = as_shown(raw.clone(), None, false);
+        let profile = Pipeline::new().run(raw.clone())?;
         ensure!(is_compensated(&profile), "the recording was not calibrated");
         let shares = self.shares(program, path, plain, &raw, &profile)?;
         eprint!("\r\x1b[K");
-        let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
+        let seen = profile.sampled.iter().filter(|one| one.on_stack > 0);
         let switched = profile.switched.iter();
         Ok(Some(Outcome {
             plain,

@@ -44,7 +44,7 @@ struct Args {
     rounds: u32,
 
     /// Only workloads whose name contains this (calls, rules, syscalls, cpython, lua, sqlite, analysis, truth, budget, estimated, looks);
-    /// truth:lua is one program of that one
+    /// truth:lua is one program of that one, totals the same without functions
     #[arg(long, value_name = "NAME", default_value = "")]
     only: String,
 
@@ -121,7 +121,10 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let (workload, program) = args.only.split_once(':').unwrap_or((&args.only, ""));
     if "truth".contains(workload) {
-        bench.truth(program, &mut table)?;
+        bench.truth(program, true, &mut table)?;
+    }
+    if workload == "totals" {
+        bench.truth(program, false, &mut table)?;
     }
     if "budget".contains(&args.only) {
         bench.budget(&mut table)?;

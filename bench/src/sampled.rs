@@ -36,6 +36,12 @@ impl Sampled {
         seen as f64 / self.samples.max(1) as f64
     }
 
+    /// The function's share of all time, itself alone.
+    pub fn own_share(&self, function: u32) -> f64 {
+        let seen = self.at_end.get(&function).copied().unwrap_or(0);
+        seen as f64 / self.samples.max(1) as f64
+    }
+
     /// By how much the share of one run differs from that, as a standard deviation: it is not known better than by so many looks, and a program
     /// that puts its tables in other places each time does not do the same each time.
     pub fn deviation(&self, function: u32) -> f64 {

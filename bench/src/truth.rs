@@ -16,8 +16,9 @@ use thalweg_model::Profile;
 use super::programs::{Program, TRUTH};
 use super::sampled::{Places, Sampled};
 use super::table::{Goal, Table};
+use super::turns::Between;
 use super::{Bench, find};
-use thalweg_analysis::as_shown;
+use thalweg_analysis::Pipeline;
 
 /// Of so many functions the share is looked at.
 const HOTTEST: usize = 10;
@@ -65,18 +66,38 @@ const MODES: [Mode; 3] = [
     },
 ];
 
-/// How many figures were held against the truth, and how many of them were within their errors.
+/// How many figures were held against the truth, how many of them were outside of their errors, and how many of those by more than the
+/// truth itself is in doubt.
 #[derive(Clone, Copy, Default)]
 struct Covered {
     figures: u32,
-    within: u32,
+    outside: u32,
+    missed: u32,
+}
+
+impl std::ops::AddAssign for Covered {
+    fn add_assign(&mut self, other: Covered) {
+        self.figures += other.figures;
+        self.outside += other.outside;
+        self.missed += other.missed;
+    }
 }
 
 impl Covered {
-    fn add(&mut self, is_within: bool) {
+    /// `doubt`: how far off the truth may be, by itself.
+    fn add(&mut self, off: f64, error: f64, doubt: f64) {
         self.figures += 1;
-        self.within += u32::from(is_within);
+        self.outside += u32::from(off > error);
+        self.missed += u32::from(off > error.hypot(doubt));
     }
+}
+
+/// In one way of recording.
+#[derive(Clone, Copy, Default)]
+struct ModeCovered {
+    totals: Covered,
+    own: Covered,
+    cum: Covered,
 }
 
 /// Of the functions with most time of their own.
@@ -89,13 +110,14 @@ pub(super) struct Shares {
     pub whose: String,
     /// By how many points that function's share differs from run to run, as a standard deviation.
     pub varies: f64,
-    /// Whose cum is farther from the truth than its error says.
-    pub uncovered: u32,
+    /// Own times, and cum.
+    own: Covered,
+    cum: Covered,
 }
 
 impl Bench {
-    /// `only`: of programs whose name begins with it.
-    pub fn truth(&self, only: &str, table: &mut Table) -> anyhow::Result<()> {
+    /// `only`: of programs whose name begins with it. `shares`: of functions too, which takes most of the time.
+    pub fn truth(&self, only: &str, shares: bool, table: &mut Table) -> anyhow::Result<()> {
         self.build_truth()?;
         eprint!("\r\x1b[Kcalibrating");
         let calibrated = self.calibrate()?;
@@ -104,22 +126,33 @@ impl Bench {
         for line in calibrated.lines().take(3) {
             table.heading(line.trim());
         }
-        let mut covered = MODES.map(|_| (Covered::default(), Covered::default()));
+        let mut covered = MODES.map(|_| ModeCovered::default());
         for program in TRUTH.iter().filter(|p| p.name.starts_with(only)) {
             match self.find_program(program) {
-                Some(path) => self.true_program(program, &path, &mut covered, table)?,
+                Some(path) => self.true_program(program, &path, shares, &mut covered, table)?,
                 None => table.heading(&format!("{} is not installed", program.command)),
             }
         }
-        table.heading("errors: how many figures are within theirs");
-        for (mode, (totals, functions)) in MODES.iter().zip(covered) {
-            for (what, covered) in [("totals", totals), ("functions", functions)] {
-                let missed = covered.figures - covered.within;
+        table.heading(
+            "errors: how many figures are outside of theirs by more than the truth is in doubt",
+        );
+        for (mode, of) in MODES.iter().zip(covered) {
+            let kinds = [
+                ("totals", of.totals),
+                ("own times", of.own),
+                ("cum", of.cum),
+            ];
+            for (what, covered) in kinds {
                 // One in twenty, and what chance allows beside.
-                let allowed = f64::from(covered.figures) / 20.0;
-                let goal = Goal::at_most("outside", missed.into(), allowed.ceil());
+                let expected = f64::from(covered.figures) / 20.0;
+                let allowed = expected + TWO_SIGMA * (expected * 0.95).sqrt();
+                let goal = Goal::at_most("outside", covered.missed.into(), allowed.floor());
                 let name = format!("{}, {} {what}", mode.name, covered.figures);
                 table.goal(&name, goal);
+                table.note(&format!(
+                    "      {} where the truth is taken for certain",
+                    covered.outside
+                ));
             }
         }
         Ok(())
@@ -171,38 +204,54 @@ impl Bench {
         &self,
         program: &Program,
         path: &Path,
-        covered: &mut [(Covered, Covered); 3],
+        shares: bool,
+        covered: &mut [ModeCovered; 3],
         table: &mut Table,
     ) -> anyhow::Result<()> {
         let options = MODES.map(|mode| mode.options);
-        let turns = self.by_turns_of(program, path, &options)?;
-        let sampled = self.sampled(program, path, &turns.raw[0])?;
+        let runs = self.interleaved(program, path, &options)?;
+        let first = |way: usize| runs.recorded[way].first().context("no rounds");
+        let sampled = match shares {
+            true => self.sampled(program, path, &first(0)?.raw)?,
+            false => None,
+        };
         eprint!("\r\x1b[K");
         let held_out = if program.held_out { ", held out" } else { "" };
         table.heading(&format!(
-            "{}{held_out}: {} ({} calls, {:.2} ms by itself)",
+            "{}{held_out}: {} ({} calls, {:.2} ms by itself, a run and its neighbours within {:.1} %)",
             program.name,
             program.what,
-            summary(&turns.raw[0]).calls,
-            turns.plain / 1e6,
+            summary(&first(0)?.raw).calls,
+            runs.mean() / 1e6,
+            100.0 * runs.varies(),
         ));
-        for ((mode, raw), covered) in MODES.iter().zip(&turns.raw).zip(covered) {
-            let profile = as_shown(raw.clone(), None, false);
-            ensure!(is_compensated(&profile), "the recording was not calibrated");
-            let outcome = Outcome {
-                truth: turns.plain,
-                measured: used(raw),
-                compensated: summary(&profile).time as f64,
-                error: total_cost(&profile).map_or(0.0, |(_, error)| error),
-            };
-            covered.0.add(outcome.is_covered());
-            outcome.rows(mode, table);
-            if let Some(sampled) = &sampled {
-                let places = by_place(&turns.raw[0]);
-                let shares = Shares::of(sampled, &places, turns.plain, raw, &profile);
-                for function in 0..shares.functions {
-                    covered.1.add(function >= shares.uncovered);
+        for (way, (mode, covered)) in MODES.iter().zip(covered).enumerate() {
+            let mut outcomes = Vec::new();
+            let mut all_shares: Vec<Shares> = Vec::new();
+            for Between { plain, raw } in &runs.recorded[way] {
+                let profile = Pipeline::new().run(raw.clone())?;
+                ensure!(is_compensated(&profile), "the recording was not calibrated");
+                let outcome = Outcome {
+                    truth: *plain,
+                    measured: used(raw),
+                    compensated: summary(&profile).time as f64,
+                    error: total_cost(&profile).map_or(0.0, |(_, error)| error),
+                };
+                let doubt = runs.varies() * plain;
+                covered.totals.add(outcome.off(), outcome.error, doubt);
+                outcomes.push(outcome);
+                if let Some(sampled) = &sampled {
+                    let places = by_place(&first(0)?.raw);
+                    all_shares.push(Shares::of(sampled, &places, *plain, raw, &profile));
                 }
+            }
+            rows(&outcomes, mode, table);
+            for shares in &all_shares {
+                covered.own += shares.own;
+                covered.cum += shares.cum;
+            }
+            all_shares.sort_by(|a, b| a.compensated.total_cmp(&b.compensated));
+            if let Some(shares) = all_shares.get(all_shares.len() / 2) {
                 shares.mode_rows(mode, table);
             }
         }
@@ -306,7 +355,7 @@ fn used(raw: &Profile) -> f64 {
     let sampled = raw
         .meta
         .sampling
-        .map_or(0.0, |s| s.looks as f64 * s.period_ns as f64);
+        .map_or(0.0, |s| s.samples as f64 * s.period_ns as f64);
     measured.max(sampled)
 }
 
@@ -350,38 +399,37 @@ impl Outcome {
     fn off(&self) -> f64 {
         (self.compensated - self.truth).abs()
     }
+}
 
-    fn is_covered(&self) -> bool {
-        self.off() <= self.error
-    }
-
-    fn rows(&self, mode: &Mode, table: &mut Table) {
-        let ratio = |ns: f64| ns / self.truth;
-        let goal = mode
-            .most_slowdown
-            .map(|most| Goal::at_most("slower", ratio(self.measured), most));
-        let ms = |ns: f64| ns / 1e6;
-        let name = format!("{}: measured", mode.name);
-        table.row(&name, ms(self.measured), ratio(self.measured), 0, goal);
-        let goal = Goal::at_most("off", ratio(self.off()), MOST_OFF);
-        table.row(
-            "  reported",
-            ms(self.compensated),
-            ratio(self.compensated),
-            0,
-            mode.is_judged.then_some(goal),
-        );
-        let goal = Goal::at_most("of the whole", ratio(self.error), MOST_ERROR);
-        table.row(
-            "  its error",
-            ms(self.error),
-            ratio(self.error),
-            0,
-            mode.is_judged.then_some(goal),
-        );
-        let goal = Goal::at_most("of its error", self.off() / self.error.max(1.0), 1.0);
-        table.goal("  off by", goal);
-    }
+/// Means of all recordings, and each of them in parts of the truth.
+fn rows(outcomes: &[Outcome], mode: &Mode, table: &mut Table) {
+    let mean = |of: &dyn Fn(&Outcome) -> f64| {
+        outcomes.iter().map(of).sum::<f64>() / outcomes.len().max(1) as f64
+    };
+    let ms = |of: &dyn Fn(&Outcome) -> f64| mean(of) / 1e6;
+    let ratio = |of: &dyn Fn(&Outcome) -> f64| mean(&|one| of(one) / one.truth);
+    let measured = |one: &Outcome| one.measured;
+    let reported = |one: &Outcome| one.compensated;
+    let error = |one: &Outcome| one.error;
+    let slower = ratio(&measured);
+    let goal = mode
+        .most_slowdown
+        .map(|most| Goal::at_most("slower", slower, most));
+    let name = format!("{}: measured", mode.name);
+    table.row(&name, ms(&measured), slower, 0, goal);
+    let off = ratio(&reported);
+    let goal = Goal::at_most("off", (off - 1.0).abs(), MOST_OFF);
+    let goal = mode.is_judged.then_some(goal);
+    table.row("  reported", ms(&reported), off, 0, goal);
+    let goal = Goal::at_most("of the whole", ratio(&error), MOST_ERROR);
+    let goal = mode.is_judged.then_some(goal);
+    table.row("  its error", ms(&error), ratio(&error), 0, goal);
+    let each = |one: &Outcome| {
+        let (off, error) = (one.compensated / one.truth, one.error / one.truth);
+        format!("{off:.3} ± {error:.3}")
+    };
+    let each: Vec<String> = outcomes.iter().map(each).collect();
+    table.note(&format!("      {}", each.join(", ")));
 }
 
 impl Shares {
@@ -396,7 +444,7 @@ impl Shares {
         let rows = |profile: &Profile| -> HashMap<Place, FunctionTotals> {
             let places = by_place(profile);
             let rows = flat(profile).into_iter();
-            rows.map(|row| (places[row.function as usize].clone(), row))
+            rows.map(|row| (places[row.function.index()].clone(), row))
                 .collect()
         };
         let (raw_whole, raw) = (summary(raw).time.max(1) as f64, rows(raw));
@@ -404,14 +452,19 @@ impl Shares {
         let shown = rows(compensated);
         let figures = |rows: &HashMap<Place, FunctionTotals>, function: u32| {
             let row = rows.get(&places[function as usize]);
-            row.map_or((0.0, 0.0), |row| (row.cum as f64, row.cum_error as f64))
+            row.map_or(((0.0, 0.0), (0.0, 0.0)), |row| {
+                (
+                    (row.self_ns as f64, row.error as f64),
+                    (row.total_ns as f64, row.total_error as f64),
+                )
+            })
         };
         let mut shares = Shares::default();
         for function in sampled.hottest(HOTTEST) {
             let true_share = sampled.cum_share(function);
             let points = |share: f64| 100.0 * (share - true_share).abs();
-            let (cum, error) = figures(&shown, function);
-            let (raw_cum, _) = figures(&raw, function);
+            let ((own, own_error), (cum, error)) = figures(&shown, function);
+            let (_, (raw_cum, _)) = figures(&raw, function);
             shares.functions += 1;
             shares.raw = f64::max(shares.raw, points(raw_cum / raw_whole));
             if points(cum / whole) >= shares.compensated {
@@ -420,9 +473,11 @@ impl Shares {
                 shares.whose = name.map(|f| f.name.clone()).unwrap_or_default();
                 shares.varies = 100.0 * sampled.deviation(function);
             }
-            let by_chance = TWO_SIGMA * sampled.deviation(function);
+            let by_chance = truth * TWO_SIGMA * sampled.deviation(function);
             let off = (cum - truth * true_share).abs();
-            shares.uncovered += u32::from(off > error + truth * by_chance);
+            shares.cum.add(off, error, by_chance);
+            let off = (own - truth * sampled.own_share(function)).abs();
+            shares.own.add(off, own_error, by_chance);
         }
         shares
     }
@@ -435,8 +490,8 @@ impl Shares {
             false => table.note(&format!("  {name}: {:.1} points", self.compensated)),
         }
         table.note(&format!(
-            "      of {}, which differs by {:.1} from run to run; {} outside of their errors",
-            self.whose, self.varies, self.uncovered
+            "      of {}, which differs by {:.1} from run to run; {} own times and {} cum outside of their errors",
+            self.whose, self.varies, self.own.missed, self.cum.missed
         ));
     }
 
@@ -448,7 +503,7 @@ impl Shares {
         table.note(&format!(
             "    of {whose}, which differs by {varies:.1} from run to run"
         ));
-        let goal = Goal::at_most("not covered", self.uncovered.into(), 0.0);
+        let goal = Goal::at_most("not covered", self.cum.missed.into(), 0.0);
         table.goal("their errors", goal);
     }
 }

@@ -1,5 +1,8 @@
-//! A program by itself and recorded, by turns; the least of several runs counts on both sides: everything else that a machine does only adds. Where
-//! the two least do not agree, none of them may have been left alone, and it goes on for a while.
+//! A program by itself and recorded, by turns.
+//!
+//! For what something costs the least of several runs counts on both sides: everything else that a machine does only adds. Where the two least
+//! do not agree, none of them may have been left alone, and it goes on for a while. For how true one recording is every recording counts, and is
+//! held against the runs right before and after it.
 
 use std::path::Path;
 
@@ -24,11 +27,35 @@ pub(super) struct Turns {
     pub raw: Profile,
 }
 
-/// The same of several ways of recording.
-pub(super) struct TurnsOf {
+/// One recording, between two runs of the program by itself.
+pub(super) struct Between {
+    /// The mean of those two, in nanoseconds on a processor: what else runs, and so what the program takes, changes from one moment to the
+    /// next.
     pub plain: f64,
-    /// One for each.
-    pub raw: Vec<Profile>,
+    /// As it was measured.
+    pub raw: Profile,
+}
+
+/// The program by itself, and recorded in several ways.
+pub(super) struct Interleaved {
+    pub plain: Vec<f64>,
+    /// Of each way all recordings.
+    pub recorded: Vec<Vec<Between>>,
+}
+
+impl Interleaved {
+    pub fn mean(&self) -> f64 {
+        self.plain.iter().sum::<f64>() / self.plain.len().max(1) as f64
+    }
+
+    /// What a run differs by from the mean of its two neighbours, as two standard deviations and as a part of the time: such a run and such
+    /// a mean, without what changes more slowly.
+    pub fn varies(&self) -> f64 {
+        let off = |three: &[f64]| three[1] - (three[0] + three[2]) / 2.0;
+        let squares: Vec<f64> = self.plain.windows(3).map(|w| off(w).powi(2)).collect();
+        let variance = squares.iter().sum::<f64>() / squares.len().max(1) as f64;
+        2.0 * variance.sqrt() / self.mean()
+    }
 }
 
 /// Sorts them.
@@ -47,44 +74,68 @@ impl Bench {
         path: &Path,
         options: &[&str],
     ) -> anyhow::Result<Turns> {
-        let TurnsOf { plain, raw } = self.by_turns_of(program, path, &[options])?;
-        let raw = raw.into_iter().next().context("no rounds")?;
-        Ok(Turns { plain, raw })
+        program.write_files(&self.folder)?;
+        let (mut plain, mut times) = (Vec::new(), Vec::new());
+        let mut best: Option<Profile> = None;
+        for round in 1..=self.rounds * LONGER {
+            if round > self.rounds && do_agree(&mut plain) && do_agree(&mut times) {
+                break;
+            }
+            eprint!("\r\x1b[Kround {round}: {}", program.name);
+            plain.push(self.alone(program, path)?);
+            let profile = self.one_recording(program, path, options)?;
+            times.push(summary(&profile).time as f64);
+            if times.iter().all(|time| times.last() <= Some(time)) {
+                best = Some(profile);
+            }
+        }
+        Ok(Turns {
+            plain: plain.into_iter().fold(f64::INFINITY, f64::min),
+            raw: best.context("no rounds")?,
+        })
     }
 
-    pub(super) fn by_turns_of(
+    /// Each recording between two runs of the program by itself.
+    pub(super) fn interleaved(
         &self,
         program: &Program,
         path: &Path,
         ways: &[&[&str]],
-    ) -> anyhow::Result<TurnsOf> {
+    ) -> anyhow::Result<Interleaved> {
         program.write_files(&self.folder)?;
-        let mut plain = Vec::new();
-        let mut times: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
-        let mut best: Vec<Option<Profile>> = vec![None; ways.len()];
-        for round in 1..=self.rounds * LONGER {
-            let mut all = std::iter::once(&mut plain).chain(&mut times);
-            if round > self.rounds && all.all(|times| do_agree(&mut times.clone())) {
-                break;
-            }
-            eprint!("\r\x1b[Kround {round}: {}", program.name);
-            let alone = || time_on_processor(self.plain(program, path.into()));
-            let (took, by_the_server) = self.asked(program, alone)?;
-            plain.push(by_the_server.unwrap_or(took));
-            for ((options, times), best) in ways.iter().zip(&mut times).zip(&mut best) {
-                let recorded = || self.recorded(program, path.into(), options);
-                let (profile, _) = self.asked(program, recorded)?;
-                times.push(summary(&profile).time as f64);
-                if times.iter().all(|time| times.last() <= Some(time)) {
-                    *best = Some(profile);
-                }
+        let mut plain = vec![self.alone(program, path)?];
+        let mut recorded: Vec<Vec<Between>> = ways.iter().map(|_| Vec::new()).collect();
+        for round in 1..=self.rounds {
+            for (options, recorded) in ways.iter().zip(&mut recorded) {
+                eprint!("\r\x1b[Kround {round}: {}", program.name);
+                let before = plain.last().copied().unwrap_or_default();
+                let raw = self.one_recording(program, path, options)?;
+                let after = self.alone(program, path)?;
+                plain.push(after);
+                recorded.push(Between {
+                    plain: (before + after) / 2.0,
+                    raw,
+                });
             }
         }
-        let raw: Option<Vec<Profile>> = best.into_iter().collect();
-        Ok(TurnsOf {
-            plain: plain.into_iter().fold(f64::INFINITY, f64::min),
-            raw: raw.context("no rounds")?,
-        })
+        Ok(Interleaved { plain, recorded })
+    }
+
+    fn one_recording(
+        &self,
+        program: &Program,
+        path: &Path,
+        options: &[&str],
+    ) -> anyhow::Result<Profile> {
+        let recorded = || self.recorded(program, path.into(), options);
+        Ok(self.asked(program, recorded)?.0)
+    }
+
+    /// Nanoseconds on a processor.
+    fn alone(&self, program: &Program, path: &Path) -> anyhow::Result<f64> {
+        let alone = || time_on_processor(self.plain(program, path.into()));
+        let (took, by_the_server) = self.asked(program, alone)?;
+        Ok(by_the_server.unwrap_or(took))
     }
 
     /// `run` runs the program to its end. A server is asked meanwhile, and then told to end; it says what it has used until then, in
@@ -116,6 +167,17 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_changes_slowly_is_no_difference_between_neighbours() {
+        let of = |plain: [f64; 5]| Interleaved {
+            plain: plain.into(),
+            recorded: Vec::new(),
+        };
+        assert_eq!(of([1.0, 2.0, 3.0, 4.0, 5.0]).varies(), 0.0);
+        let varies = of([10.0, 11.0, 10.0, 11.0, 10.0]).varies();
+        assert!((0.19..0.2).contains(&varies), "{varies}");
+    }
 
     #[test]
     fn runs_that_were_left_alone_agree() {

@@ -21,6 +21,7 @@ fn main() {
         agent.join("agent.ld"),
         agent.join("calibration"),
         agent.join("jvmti"),
+        agent.join("start"),
         abi.join("src"),
         bytecode.join("src"),
         "build.rs".into(),
@@ -65,7 +66,28 @@ fn main() {
         &agent.join("src/lib.rs"),
         &out,
     );
-    describe(&out.join("thalweg_agent"), &out);
+    describe(&out, "thalweg_agent", "agent");
+    let script = format!(
+        "-Clink-arg=-Wl,-T,{}",
+        agent.join("start/start.ld").display()
+    );
+    rustc(
+        &[
+            "--crate-type=bin",
+            "--crate-name=thalweg_start",
+            "-Clto=fat",
+            &shm,
+            &script,
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-static",
+            "-Clink-arg=-no-pie",
+            "-Clink-arg=-Wl,--build-id=none",
+        ],
+        &agent.join("start/main.rs"),
+        &out,
+    );
+    describe(&out, "thalweg_start", "start");
     rustc(
         &[
             "--crate-type=bin",
@@ -118,13 +140,19 @@ fn rustc(arguments: &[&str], source: &Path, out: &Path) {
     assert!(status.success(), "compiling {} failed", source.display());
 }
 
-/// Splits the linked file into `agent.bin` and a table of symbol offsets.
-fn describe(file: &Path, out: &Path) {
-    let data = fs::read(file).expect("the linker wrote it");
+/// Splits a linked file into `NAME.bin` and a table of symbol offsets, `NAME_symbols.rs`.
+fn describe(out: &Path, file: &str, name: &str) {
+    let data = fs::read(out.join(file)).expect("the linker wrote it");
     let elf = object::File::parse(&*data).expect("the linker wrote ELF");
-    let blob = elf.section_by_name(".blob").expect("named in agent.ld");
+    let blob = elf
+        .section_by_name(".blob")
+        .expect("named in the linker script");
     assert_eq!(blob.address(), 0, "the image must start at 0");
-    fs::write(out.join("agent.bin"), blob.data().expect("has bytes")).expect("OUT_DIR is writable");
+    fs::write(
+        out.join(format!("{name}.bin")),
+        blob.data().expect("has bytes"),
+    )
+    .expect("OUT_DIR is writable");
     let mut table = String::new();
     let mut symbols: Vec<_> = elf
         .symbols()
@@ -140,5 +168,5 @@ fn describe(file: &Path, out: &Path) {
         )
         .expect("a string");
     }
-    fs::write(out.join("agent_symbols.rs"), table).expect("OUT_DIR is writable");
+    fs::write(out.join(format!("{name}_symbols.rs")), table).expect("OUT_DIR is writable");
 }

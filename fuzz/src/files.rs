@@ -34,8 +34,10 @@ pub fn profile(data: &[u8]) {
 fn use_all(profile: &Profile) {
     use thalweg_analysis as analysis;
     analysis::summary(profile);
+    analysis::executed(profile);
+    analysis::total_executed(profile);
     analysis::hottest_path(profile);
-    analysis::Overview::of(profile);
+    analysis::Overview::from_profile(profile);
     analysis::flat(profile);
     analysis::stanzas(profile);
     analysis::together(profile);

@@ -14,7 +14,7 @@ use thalweg_instrument::{loaded, states};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::memory::Shared;
 use thalweg_snapshot::call_trace::Drain;
-use thalweg_snapshot::harvest::{Witness, catalog, harvest, totals};
+use thalweg_snapshot::snapshot::{ThreadRegistry, catalog, take, totals};
 
 /// Address space of the largest region there is.
 const LONGEST: u64 = 1 << 40;
@@ -113,15 +113,15 @@ pub fn region(data: &[u8]) {
     let Ok(header) = shared.header() else {
         return;
     };
-    let mut witness = Witness::default();
-    let _ = witness.look(&shared);
+    let mut registry = ThreadRegistry::default();
+    let _ = registry.update(&shared);
     let _ = totals(&shared);
     let _ = catalog(&shared);
     let _ = states::of_all(&shared, &header);
     let _ = call_rules::notes(&shared, &header);
     let _ = loaded::uncounted(Pid(std::process::id() as i32), &shared, &header);
     for ended in [None, Some(header.attach_ticks.saturating_add(1 << 30))] {
-        if let Ok(profile) = harvest(&shared, &witness, ended) {
+        if let Ok(profile) = take(&shared, &registry, ended) {
             // Not every figure that a hostile target may give makes a profile that can be saved; none makes a panic.
             let _ = thalweg_model::write(&profile);
         }
@@ -131,7 +131,7 @@ pub fn region(data: &[u8]) {
         let _ = drain.take(&shared, &header);
         drain.trim();
     }
-    let _ = drain.into_recorded(&shared, &header, &witness, 1e9, header.attach_ticks);
+    let _ = drain.into_recorded(&shared, &header, &registry, 1e9, header.attach_ticks);
 }
 
 /// Whether a real region is still read as one: it has contexts and recorded calls. One of another layout says nothing.
@@ -143,7 +143,7 @@ pub fn is_understood(data: &[u8]) -> bool {
         return false;
     };
     let end = header.attach_ticks.saturating_add(1 << 30);
-    let profile = harvest(&shared, &Witness::default(), Some(end));
+    let profile = take(&shared, &ThreadRegistry::default(), Some(end));
     header.version != thalweg_abi::VERSION
         || profile.is_ok_and(|profile| {
             let mut threads = profile.processes.iter().flat_map(|one| &one.threads);

@@ -11,6 +11,10 @@
 use crate::{Header, Layout, NODE_SIZE, PAGE};
 
 /// First page of the area; written by the agent, atomically.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct AllocHead {
     /// Blocks that found no place in the table, or whose address was not seen: allocated, but not followed.
@@ -22,6 +26,10 @@ pub struct AllocHead {
 }
 
 /// What one context has allocated and freed itself: the one that called the allocator.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocated {
@@ -44,6 +52,10 @@ pub struct Allocated {
 pub const ALLOCATED_SIZE: u64 = NODE_SIZE;
 
 /// A block that somebody has.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Block {
     /// `block_key`; 0: free, `BLOCK_BUSY`: being written or taken.

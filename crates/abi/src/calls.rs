@@ -4,7 +4,7 @@ pub const RT_SIGPROCMASK: u64 = 14;
 /// Only in Go code, whose runtime makes it as well.
 pub const SCHED_YIELD: u64 = 24;
 pub const SIG_SETMASK: u64 = 2;
-/// As a first argument of `RT_SIGPROCMASK` refused, but only after the kernel has read the set: so a sweep asks whether memory can be
+/// As a first argument of `RT_SIGPROCMASK` refused, but only after the kernel has read the set: so a pruning pass asks whether memory can be
 /// read. Can be done without: where a filter forbids it, contexts are not cut but folded.
 pub const NO_SIG_PURPOSE: u64 = 99;
 pub const GETPID: u64 = 39;

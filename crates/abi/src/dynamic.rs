@@ -28,6 +28,10 @@ pub const KIND_JAVA: u16 = 1;
 pub const KINDS: u64 = 2;
 
 /// How much is used, and what the probes of each runtime must know.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicHead {
@@ -37,6 +41,10 @@ pub struct DynamicHead {
     pub others: [u32; KINDS as usize],
     /// How often calls of Python functions were no longer told apart, because they went deep.
     pub python_deep: u32,
+    /// 1 + the number of CPython's evaluator; 0: Python functions are not told apart.
+    pub python_evaluator: u32,
+    /// Not 0: the evaluator was switched off, so that its word stays 0 in every interpreter.
+    pub python_off: u32,
     /// Bytes of text; may exceed `DYNAMIC_TEXT_LEN`.
     pub text: u64,
     pub python: Python,
@@ -44,6 +52,10 @@ pub struct DynamicHead {
 }
 
 /// What the evaluator's probe must know of CPython; written by the controller before any text is.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Python {
@@ -65,12 +77,16 @@ pub struct Python {
     pub name: u32,
     pub file: u32,
     pub line: u32,
-    /// Hexadecimal: 0x030b for 3.11.
-    pub version: u32,
+    /// Hexadecimal: 0x030b02 for 3.11.2.
+    pub release: u32,
 }
 
 /// A place of the hot table. The second word is written at once, and `check` depends on the pointer: of a place that two threads
 /// have written half each neither thread's pointer is found.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicPlace {
@@ -102,6 +118,10 @@ pub const IDENTITY_SHIFT: u32 = 20;
 pub const IDENTITIES_SEARCHED: u64 = 64;
 
 /// One dynamic function.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicRecord {

@@ -5,6 +5,10 @@
 /// `key = sp - 16 + flags`, where `sp` is the address of the activation's return address. The bias makes the
 /// two checks of the hot path single compares: a callee's probe runs 8 bytes below its own `sp` (it was called from
 /// the stub), so `key - rsp` is at least 0 for a callee deeper in the stack and negative for one at the same place.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Frame {
     /// 0 when the frame is not in use.

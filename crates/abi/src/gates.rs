@@ -6,6 +6,10 @@ pub const MAX_GATES: usize = 64;
 ///
 /// The low two bits of `word` are a `GATE_` state, the others count how often the entry was taken, so that nobody takes
 /// a late answer for his own. A waiter goes on as soon as `word` is not what it posted.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
@@ -44,7 +48,7 @@ pub const GATE_KIND_CHECKPOINT: u32 = 3;
 pub const GATE_KIND_CLONE: u32 = 4;
 pub const GATE_KIND_CLONE3: u32 = 5;
 /// A fork child: with its slot, where children are counted; after `STRAY_EVENTS` events, where they are not.
-pub const GATE_KIND_BIRTH: u32 = 6;
+pub const GATE_KIND_FORK_CHILD: u32 = 6;
 /// As `GATE_KIND_EXEC`, with the program given by a directory and a path, or by a descriptor.
 pub const GATE_KIND_EXEC_AT: u32 = 7;
 pub const GATE_KIND_EXEC_FILE: u32 = 8;
@@ -61,7 +65,10 @@ pub const GATE_KIND_JAVA_EXIT: u32 = 14;
 /// Java methods are about to give their memory back. Nobody is waited for.
 pub const GATE_KIND_JAVA_FREE: u32 = 15;
 
-/// A stub tells its gate kind and function in one word.
+/// HotSpot's compiler is about to put the call of a method probe into code (java.rs): no gate.
+pub const GATE_KIND_JAVA_COMPILE: u32 = 16;
+
+/// A stub of a gate tells its kind and function in one word.
 pub const GATE_KIND_SHIFT: u32 = 28;
 pub const GATE_NO_FUNCTION: u32 = (1 << GATE_KIND_SHIFT) - 1;
 

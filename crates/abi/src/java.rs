@@ -3,6 +3,10 @@
 /// How many addresses of the machine's own tables are told; see `instrument/java/symbols.rs` for which.
 pub const JAVA_TABLES: usize = 9;
 
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Java {
@@ -32,6 +36,12 @@ pub struct Java {
     pub symbol_body: u32,
     /// 17 for JDK 17.
     pub version: u32,
+    /// In the compiler's own object of a method: the `Method*`. 0: not known.
+    pub compiled_method: u32,
+    /// Not 0: no method is counted any more. Written by the controller.
+    pub off: u32,
+    /// Not 0: some methods are off by themselves. Written by the controller.
+    pub some_off: u32,
 }
 
 impl Java {

@@ -15,6 +15,10 @@ pub const fn number(function: u32) -> Option<u32> {
 }
 
 /// How often a function has made a system call in contexts that were cut or found no room.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Cut {
     /// What `cut_key` says; 0: free.

@@ -5,7 +5,7 @@
 //! ```text
 //! base            PRIVATE_SIZE                                       shared_size
 //! |-- private ----|-- shared memory (a memfd) --------------------------------|
-//! | slot page x N, stack | header | gates | loaded | slot x N | ended | births | cut | dynamic | table | blobs | frames x N | growth | folded | nodes | parked | waits | states | looks | rules | alloc |
+//! | slot page x N, stack | header | gates | loaded | slot x N | ended | created | cut | dynamic | table | counters of blocks | blobs | frames x N | growth | folded | nodes | suspended | waits | states | looks | rules | alloc |
 //! ```
 //!
 //! A thread's GS base points to its own private page, which is wiped in a fork child: there the first probe finds
@@ -19,7 +19,9 @@
 #[cfg(not(freestanding))]
 pub const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
+mod ahead;
 pub mod alloc;
+mod blocks;
 pub mod calls;
 pub mod dynamic;
 mod frames;
@@ -29,29 +31,31 @@ pub mod kernel;
 mod leaf;
 mod looks;
 mod nodes;
-mod parked;
 mod prune;
 pub mod record;
 pub mod rules;
 mod slots;
 mod states;
+mod suspended;
 pub mod totals;
 
+pub use ahead::*;
+pub use blocks::*;
 pub use frames::*;
 pub use gates::*;
 pub use java::*;
 pub use leaf::*;
 pub use looks::*;
 pub use nodes::*;
-pub use parked::*;
 pub use prune::*;
 pub use slots::*;
 pub use states::*;
+pub use suspended::*;
 
 /// "thalweg" and a format digit; the first word of the shared memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thalweg1");
 /// Of this layout and of the meaning of every field. Both sides must agree on it.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 22;
 /// What the memfd is called in `/proc/PID/maps`.
 pub const MEMFD_NAME: &str = "thalweg";
 
@@ -73,8 +77,10 @@ pub const GATES_OFFSET: u64 = PAGE;
 pub const LOADED_OFFSET: u64 = GATES_OFFSET + 2 * PAGE;
 pub const SLOTS_OFFSET: u64 = LOADED_OFFSET + MAX_LOADED as u64 * LOADED_SIZE;
 pub const ENDED_OFFSET: u64 = SLOTS_OFFSET + SLOTS * PAGE;
-pub const BIRTHS_OFFSET: u64 = ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
-pub const CUT_SYSTEM_CALLS_OFFSET: u64 = BIRTHS_OFFSET + BIRTHS * BIRTH_SIZE;
+pub const THREAD_CREATIONS_OFFSET: u64 =
+    ENDED_OFFSET + (ENDED_LIMIT * ENDED_SIZE).next_multiple_of(PAGE);
+pub const CUT_SYSTEM_CALLS_OFFSET: u64 =
+    THREAD_CREATIONS_OFFSET + THREAD_CREATIONS * THREAD_CREATION_SIZE;
 pub const DYNAMIC_OFFSET: u64 = CUT_SYSTEM_CALLS_OFFSET + kernel::CUTS * kernel::CUT_SIZE;
 pub const TABLE_OFFSET: u64 = DYNAMIC_OFFSET + dynamic::DYNAMIC_SIZE;
 
@@ -94,8 +100,8 @@ pub const ENDED_SIZE: u64 = 104;
 pub const CREATORS: usize = 8;
 
 /// Threads that are being made and have had no event yet: room for the notes of their creators.
-pub const BIRTHS: u64 = 4096;
-pub const BIRTH_SIZE: u64 = 64;
+pub const THREAD_CREATIONS: u64 = 4096;
+pub const THREAD_CREATION_SIZE: u64 = 64;
 
 /// How far below its caller's return address a callee's may lie before the slow path looks closer.
 pub const WINDOW: u64 = 1 << 20;
@@ -113,6 +119,10 @@ pub const NO_FUNCTION: u32 = u32::MAX;
 
 pub const MAX_CODE_REGIONS: usize = 128;
 
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CodeRegion {
@@ -125,6 +135,10 @@ pub const MAX_LOADED: usize = 4096;
 pub const LOADED_SIZE: u64 = 64;
 
 /// A module that came after attaching: what it adds to the catalog and to the ledger. Blobs lie in the growth area.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
@@ -151,6 +165,10 @@ pub const LOADED_LIVE: u32 = 1;
 pub const LOADED_CLOSED: u32 = 2;
 
 /// First page of the shared memory.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Header {
     pub magic: u64,
@@ -191,6 +209,8 @@ pub struct Header {
     /// Bytes of the node arena that have been handed out.
     pub nodes_used: u64,
     pub folded_calls: u64,
+    /// Folded and cut calls that had no caller.
+    pub folded_outermost: u64,
     pub deep_calls: u64,
     // Gates. A controller that serves them has set `gate_server` and moves the heartbeat; posting moves the sequence.
     pub gate_server: u32,
@@ -246,9 +266,17 @@ pub struct Header {
     pub reserved: u32,
     /// What controllers kept the target from doing. Only they write it.
     pub held: Held,
+    pub blocks: Blocks,
+    /// With `HEADER_AHEAD`: the program's arguments, each ended by a zero byte.
+    pub command_offset: u64,
+    pub command_len: u64,
 }
 
 /// How often and how long processes and threads of the target stood because of a controller, in ticks.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
@@ -307,6 +335,9 @@ pub const HEADER_REWRITES: u32 = 1 << 18;
 /// Short functions that call nothing are counted at their entry alone, and never timed.
 pub const HEADER_LEAVES: u32 = 1 << 19;
 
+/// The probes were put into the program's file (`Ahead`): nobody takes them out of a process.
+pub const HEADER_AHEAD: u32 = 1 << 20;
+
 /// Allocations are counted.
 pub const HEADER_ALLOC: u32 = 1 << 17;
 
@@ -347,10 +378,26 @@ pub fn table_entries(functions: u64) -> u64 {
 
 impl Layout {
     pub fn new(functions: u64, catalog_len: u64, ledger_len: u64, node_bytes: u64) -> Layout {
+        let none = Blocks::default();
+        Layout::with_blocks(functions, &none, catalog_len, ledger_len, node_bytes)
+    }
+
+    /// Where the counters of blocks begin, which code has to know before all else is known.
+    pub fn blocks_offset(functions: u64) -> u64 {
+        (TABLE_OFFSET + table_entries(functions) * 8).next_multiple_of(PAGE)
+    }
+
+    pub fn with_blocks(
+        functions: u64,
+        blocks: &Blocks,
+        catalog_len: u64,
+        ledger_len: u64,
+        node_bytes: u64,
+    ) -> Layout {
         let page_up = |n: u64| (n + PAGE - 1) & !(PAGE - 1);
         let table_entries = table_entries(functions);
         let functions_limit = functions + GROWTH_FUNCTIONS;
-        let catalog_offset = TABLE_OFFSET + table_entries * 8;
+        let catalog_offset = Layout::blocks_offset(functions) + blocks.len();
         let ledger_offset = page_up(catalog_offset + catalog_len);
         let frames_offset = page_up(ledger_offset + ledger_len);
         let growth_offset = frames_offset + SLOTS * FRAMES_STRIDE;
@@ -383,7 +430,7 @@ impl Layout {
 
 /// Where the waits of all contexts begin.
 pub const fn waits_offset(nodes_offset: u64, nodes_len: u64) -> u64 {
-    nodes_offset + nodes_len + PARKED_SIZE
+    nodes_offset + nodes_len + SUSPENDED_SIZE
 }
 
 /// Where the search for a probed entry address begins in the table; both sides and the probe's assembler use it.
@@ -401,10 +448,13 @@ const _: () = {
     assert!(MAX_GATES as u64 * GATE_SIZE <= LOADED_OFFSET - GATES_OFFSET);
     assert!(size_of::<Loaded>() as u64 == LOADED_SIZE && SLOTS_OFFSET.is_multiple_of(PAGE));
     assert!(size_of::<Ended>() as u64 == ENDED_SIZE);
-    assert!(size_of::<ParkedBlock>() as u64 <= PARKED_BLOCK_SIZE);
-    assert!(size_of::<ParkedCall>() == 32 && size_of::<ParkedFrame>() == 32);
-    assert!(PARKED_FRAMES.is_multiple_of(2));
-    assert!(size_of::<Birth>() as u64 == BIRTH_SIZE && (BIRTHS * BIRTH_SIZE).is_multiple_of(PAGE));
+    assert!(size_of::<SuspendedBlock>() as u64 <= SUSPENDED_BLOCK_SIZE);
+    assert!(size_of::<SuspendedCall>() == 32 && size_of::<SuspendedFrame>() == 32);
+    assert!(SUSPENDED_FRAMES.is_multiple_of(2));
+    assert!(
+        size_of::<ThreadCreation>() as u64 == THREAD_CREATION_SIZE
+            && (THREAD_CREATIONS * THREAD_CREATION_SIZE).is_multiple_of(PAGE)
+    );
     assert!(size_of::<SharedSlot>() as u64 <= SPARE_ROOT && SPARE_ROOT + NODE_SIZE <= PAGE);
     assert!(offset_of!(PrivateSlot, owner) == PRIVATE_OWNER);
     assert!(offset_of!(PrivateSlot, top) == PRIVATE_TOP);

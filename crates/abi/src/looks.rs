@@ -4,6 +4,10 @@
 //! turn to itself until the turn after the next.
 
 /// Part of the header; one process writes it, and all but `asked` is written by whoever looks.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {

@@ -3,6 +3,10 @@
 use crate::{CHILD_SLOTS, NODE_SIZE};
 
 /// One context: a function reached by one path of calls. Two cache lines: figures, then where its callees are.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Node {
     pub calls: u64,
@@ -49,6 +53,9 @@ pub const NODE_WAITED: u32 = 8;
 pub const NODE_HELD: u32 = 16;
 /// `Node::flags`: it has allocated or freed: only then are there figures of that.
 pub const NODE_ALLOCATED: u32 = 32;
+/// `Node::flags`: some of its callees found no room or were cut. Their figures are in the nodes of
+/// their functions that stand for all such contexts.
+pub const NODE_LOST_CALLEES: u32 = 64;
 /// `Node::flags`: from this bit on, how often a child was there but in none of its places.
 pub const NODE_MISSES_SHIFT: u32 = 8;
 /// That often, or that many children, and the node gets its extension.
@@ -82,6 +89,10 @@ pub const fn site_places(hash: u32) -> [usize; 2] {
 }
 
 /// What a context has waited, beside its node: only pages of contexts that did wait exist. Ticks off the processor.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {

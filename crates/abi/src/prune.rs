@@ -3,13 +3,17 @@
 //!
 //! ```text
 //! a thread that needs a node and finds none:             a reader of the trees:
-//!   sweeping = 1                                           its word of `readers` = until when
-//!   no reader's word lies in the future, else it folds     waits while a living thread has sweeping = 1
+//!   active = 1                                           its word of `readers` = until when
+//!   no reader's word lies in the future, else it folds     waits while a living thread has active = 1
 //!   cuts, gives what it cut to the free lists              reads, looks whether its word is still its own, empties it
-//!   sweeping = 0
+//!   active = 0
 //! ```
 
 /// Part of the header.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Pruning {
@@ -20,10 +24,10 @@ pub struct Pruning {
     /// Free nodes and free tables of children, see `free_word`.
     pub free_nodes: u64,
     pub free_tables: u64,
-    /// What was cut so far: contexts, their calls; and in how many sweeps that took how many ticks.
-    pub cut_contexts: u64,
-    pub cut_calls: u64,
-    pub sweeps: u64,
+    /// What was cut so far: contexts, their calls; and in how many passes that took how many ticks.
+    pub pruned_contexts: u64,
+    pub pruned_calls: u64,
+    pub passes: u64,
     pub ticks: u64,
     /// Until these counter values nobody cuts: somebody reads. Each reader uses the word that its thread's number gives.
     pub readers: [u64; READERS],
@@ -34,15 +38,19 @@ pub struct Pruning {
 
 pub const READERS: usize = 8;
 
-/// `Pruning::off`: a filter for system calls is about to be set, or was there at attach and forbids what a sweep asks.
+/// `Pruning::off`: a filter for system calls is about to be set, or was there at attach and forbids what a pruning pass asks.
 pub const PRUNING_CONFINED: u32 = 1;
 /// `Pruning::off`: threads leave for other stacks. A signal that interrupts a probe and goes elsewhere would not be seen.
 pub const PRUNING_STACKS: u32 = 2;
 
 /// Part of a thread's slot.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Sweeping {
+pub struct SlotPruning {
     /// So many contexts go without before the thread tries to cut some again.
     pub patience: u64,
     /// How often, one time after the other, something was in the way.
@@ -51,7 +59,7 @@ pub struct Sweeping {
     pub active: u32,
     /// Link of the node that is being cut: no child any more, its figures not yet all where they go. Who is killed then
     /// leaves it so.
-    pub cutting: u32,
+    pub node: u32,
 }
 
 /// Head of a free list: the link of its first element, and how often the list has changed, so that no stale head is believed.

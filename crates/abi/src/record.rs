@@ -59,13 +59,17 @@ pub const STATE_SAVED: u64 = 96;
 pub const STATE_SAVED_LIMIT: u64 = 104;
 
 /// Beside each frame of a shadow stack, at the distance `SIDE_FROM_FRAME`: what only recording needs.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Side {
     /// Counter value at entry; 0: before the thread was known.
     pub entry: u64,
     /// The thread's `slow_ticks` then.
     pub slow: u64,
-    /// `WATCHED`, `ARGUMENTS_SAVED`, `FLOATS_SAVED` and `TOLD`; in the second byte the filter that decides when the call returns, 0: its function's. With one of its own
+    /// `WATCHED`, `ARGUMENTS_SAVED`, `FLOATS_SAVED` and `MARKED_ELSEWHERE`; in the second byte the filter that decides when the call returns, 0: its function's. With one of its own
     /// the upper half says whose it is: where the return address is.
     pub watch: u64,
     /// Of a goroutine's call: ticks on a processor that its frame does not know of, since it was on other threads then.
@@ -78,10 +82,14 @@ pub const ARGUMENTS_SAVED: u64 = 2;
 /// Those in vector registers, too.
 pub const FLOATS_SAVED: u64 = 4;
 /// The call had its entry mark where the goroutine was before: its end is told in any case.
-pub const TOLD: u64 = 8;
+pub const MARKED_ELSEWHERE: u64 = 8;
 
 /// What a function was called with, for its end. A signal handler may have used the place of a frame that was not there yet: it is believed only if it
 /// says whose it is.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Saved {
@@ -199,7 +207,7 @@ pub const HOW_WITHOUT_VALUES: u8 = 0x80;
 /// value at its entry.
 pub const HOW_GOROUTINE: u8 = 0x40;
 /// Added to an exit whose mark is in another ring, or further back in this one.
-pub const HOW_TOLD: u8 = 0x20;
+pub const HOW_MARKED_ELSEWHERE: u8 = 0x20;
 
 /// `ENTER` and `EXIT` of a call that no rule has chosen: a caller of one that was.
 pub const NO_RULE: u32 = 0;
@@ -247,7 +255,7 @@ pub trait Stack {
         None
     }
     /// It had its mark before it came to this thread.
-    fn is_told(&self, _depth: u64) -> bool {
+    fn is_marked_elsewhere(&self, _depth: u64) -> bool {
         false
     }
 }
@@ -282,14 +290,19 @@ impl Area<'_> {
         }
         let is_marked = depth <= self.state.marked.load(Relaxed);
         let mut written = false;
-        let is_told = stack.is_told(depth);
-        if (is_marked || was_marked || is_told || rule != NO_RULE)
+        let is_marked_elsewhere = stack.is_marked_elsewhere(depth);
+        if (is_marked || was_marked || is_marked_elsewhere || rule != NO_RULE)
             && let Some(begun) = stack.call(depth)
         {
             let mut how = ended.how;
             let goroutine = stack.goroutine(depth);
             if goroutine.is_some() {
-                how |= HOW_GOROUTINE | if is_told { HOW_TOLD } else { 0 };
+                how |= HOW_GOROUTINE
+                    | if is_marked_elsewhere {
+                        HOW_MARKED_ELSEWHERE
+                    } else {
+                        0
+                    };
             }
             let ended = Ended { how, ..*ended };
             let call = (depth, goroutine.unwrap_or(0));

@@ -14,6 +14,10 @@
 use crate::{PAGE, record};
 
 /// First page.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Head {
     /// The least duration, in ticks, that any rule asks for: `u64::MAX` where none does.
@@ -45,6 +49,10 @@ pub struct Head {
 pub const MAX_RULES: u64 = 1024;
 
 /// What all threads count of one rule.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Counter {
     /// Calls of its functions that its conditions were asked about.
@@ -61,6 +69,10 @@ pub struct Counter {
 pub const COUNTER_SIZE: u64 = 64;
 
 /// One rule of one function. A list is their number in a word, then they follow.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
@@ -92,6 +104,10 @@ pub const ENTRY_DEFERRED: u32 = 32;
 /// One comparison of the hot path: `((word & mask) << cut) - low <= span`, without a sign and modulo 2^64, which is every comparison of
 /// neighbouring bits of a word with a constant; floats are brought into the order of their bits first. With `FILTER_TWO` it is compared with
 /// another word. Then it goes on to another, or it is decided. Filters only ever spare the slow path: whom they let through is asked.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {

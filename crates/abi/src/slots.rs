@@ -1,9 +1,13 @@
 //! What a thread has of its own: the private page at its GS base, its account in the shared memory, and what is left of it when
 //! it has ended.
 
-use crate::{BIRTHS, CREATORS, Sweeping};
+use crate::{CREATORS, SlotPruning, THREAD_CREATIONS};
 
 /// What a thread has at its GS base; zeroed in a fork child.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct PrivateSlot {
     /// `fs:[0]` of the thread that this slot belongs to.
@@ -46,6 +50,10 @@ pub struct PrivateSlot {
 }
 
 /// How deep Python calls may go on the thread's stack: without thalweg those between Python functions take none of it.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PythonStack {
@@ -62,6 +70,10 @@ pub struct PythonStack {
 }
 
 /// What an allocator was asked for that has not returned yet.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct AllocNote {
     /// Address of its return address; 0: the thread is in none.
@@ -127,6 +139,10 @@ pub const PRIVATE_PYTHON_FLOOR: usize = core::mem::offset_of!(PrivateSlot, pytho
 
 /// The part of a thread's account that outlives the process. When the thread has ended, a new one may take the slot
 /// over: the account then goes to the table of ended ones, or (where that or the arena is full) is carried on.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct SharedSlot {
     /// The thread's clock at its last event. That clock is the time-stamp counter less `off`: it stands still while the
@@ -186,6 +202,8 @@ pub struct SharedSlot {
     pub resyncs: u64,
     pub slow_entries: u64,
     pub slow_exits: u64,
+    /// Calls of Java methods that are off and still have their probes.
+    pub off_calls: u64,
     /// Address of the frame that stands for the stack of the coroutine that the thread is in; 0 on its own stack.
     pub base: u64,
     /// 1 while the slow path follows the thread to another stack.
@@ -194,10 +212,14 @@ pub struct SharedSlot {
     pub resumers: u32,
     /// Coroutines that have resumed one another, down to the one that runs.
     pub resumed_by: [Resumer; RESUMERS],
-    pub sweep: Sweeping,
+    pub prune: SlotPruning,
 }
 
 /// A coroutine that waits for the one that it has resumed.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Resumer {
@@ -216,7 +238,7 @@ pub const SLOT_IGNORED: u32 = 2;
 /// `SharedSlot::flags`: the thread was there when thalweg attached.
 pub const SLOT_AT_ATTACH: u32 = 4;
 /// `SharedSlot::flags`: the tree is handed on from ended threads to new ones.
-pub const SLOT_HANDED_ON: u32 = 8;
+pub const SLOT_RECYCLED: u32 = 8;
 /// Its clock has stopped: what was open then has had its time up to `last`.
 pub const SLOT_FROZEN: u32 = 16;
 
@@ -228,8 +250,12 @@ pub const SLOT_TAKEN: u64 = 1;
 pub const SLOT_CHANGING: u64 = 2;
 
 /// What a creator notes before it makes a thread.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
-pub struct Birth {
+pub struct ThreadCreation {
     /// The thread pointer that the child will have; 0: free, 1: being written or read.
     pub owner: u64,
     pub ticks: u64,
@@ -240,17 +266,21 @@ pub struct Birth {
     pub reserved: u64,
 }
 
-pub const BIRTH_BUSY: u64 = 1;
+pub const THREAD_CREATION_BUSY: u64 = 1;
 
-/// Where the note for a child with this thread pointer is looked for: there and in the `BIRTH_PLACES - 1` that follow.
-pub const fn birth_place(owner: u64) -> u64 {
+/// Where the note for a child with this thread pointer is looked for: there and in the `THREAD_CREATION_PLACES - 1` that follow.
+pub const fn thread_creation_place(owner: u64) -> u64 {
     // Thread pointers are far apart, often by a round number of pages.
-    (owner >> 6 ^ owner >> 12 ^ owner >> 20) % BIRTHS
+    (owner >> 6 ^ owner >> 12 ^ owner >> 20) % THREAD_CREATIONS
 }
 
-pub const BIRTH_PLACES: u64 = 4;
+pub const THREAD_CREATION_PLACES: u64 = 4;
 
 /// The account of a thread that has ended and whose slot another one has.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 pub struct Ended {
     /// Address of the root node; 0 while the entry is being written.

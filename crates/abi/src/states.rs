@@ -37,6 +37,10 @@ pub const PROBE_OFF: u32 = 3;
 pub const PROBE_LEAF: u32 = 1;
 
 /// How one function's probes stand. The controller alone writes it, the agent only asks whether it was ever off.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeState {
@@ -61,7 +65,7 @@ pub const PROBE_STATE_SIZE: u64 = 32;
 const LASTING_NS: u64 = 1_000_000;
 
 /// Whether the activation is such a one. `since`: when its function was switched off, on the same clock. One that seems to have begun later is a
-/// goroutine's that was parked then, and came back because it had lasted for as long.
+/// goroutine's that was suspended then, and came back because it had lasted for as long.
 pub const fn lasts(frame: &Frame, since: u64, ticks_per_ns: u64) -> bool {
     let came_back = is_goroutine(frame.key) && frame.start >= since;
     let before = since.saturating_sub(frame.start);

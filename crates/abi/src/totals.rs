@@ -1,6 +1,10 @@
 //! What a program is told of its own figures, when it asks: see `include/thalweg.h` and `crates/self`.
 
 /// The answer. The program has set all of it to 0, and that is what stays where nobody counts.
+#[cfg_attr(
+    not(freestanding),
+    derive(zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes)
+)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {

@@ -83,6 +83,9 @@ struct Jump {
 
 impl Jump {
     /// Where `TAIL` and `EXIT` have put rsi and rdx, and `SLOW_CALL` rdi, counted from the return address at `sp`.
+    ///
+    /// # Safety
+    /// To be called below `tw_slow_tail` or `tw_slow_exit` only, with the `sp` that these give.
     unsafe fn at(sp: u64, second: u64, third: u64) -> Jump {
         // SAFETY: the probe that calls us has them on the stack.
         unsafe {
@@ -96,6 +99,9 @@ impl Jump {
 }
 
 /// The block, if what a `calloc` jumps to is there to clear it, as in glibc and musl: `memset(block, 0, length)`.
+///
+/// # Safety
+/// `slot` must be the running thread's, `to` what its program jumps to.
 unsafe fn cleared(slot: Slot, to: &Jump) -> Option<u64> {
     // SAFETY: the note is this thread's own.
     let kind = unsafe { (*slot.private()).alloc.kind };
@@ -104,6 +110,8 @@ unsafe fn cleared(slot: Slot, to: &Jump) -> Option<u64> {
     (kind == u64::from(kind::PRODUCT) && is_memset).then_some(to.first)
 }
 
+/// # Safety
+/// `slot` must be the running thread's, its top frame the one at `sp`.
 unsafe fn begin(slot: Slot, kind: u32, args: &[u64; 6], sp: u64) {
     // SAFETY: walks this thread's frames.
     unsafe {
@@ -187,6 +195,9 @@ const MAP_ANONYMOUS: u64 = 0x20;
 const FIRST_ERROR: u64 = (-4095i64) as u64;
 
 /// Whether the allocator that the note is about has not returned yet.
+///
+/// # Safety
+/// `slot` must be the running thread's, `note` one of the notes in it.
 unsafe fn is_open(slot: Slot, note: *const AllocNote) -> bool {
     // SAFETY: `frame` is one of this thread's frames, or 0.
     unsafe {
@@ -199,6 +210,9 @@ unsafe fn is_open(slot: Slot, note: *const AllocNote) -> bool {
 }
 
 /// `answer`: what is returned, if that is seen.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn end(slot: Slot, sp: u64, answer: Option<u64>) {
     // SAFETY: the note is this thread's own; nodes in it are those of frames.
     unsafe {
@@ -266,6 +280,8 @@ unsafe fn end(slot: Slot, sp: u64, answer: Option<u64>) {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn allocated(slot: Slot, caller: u64, size: u64, address: u64) {
     // SAFETY: as in end.
     unsafe {
@@ -279,6 +295,9 @@ unsafe fn allocated(slot: Slot, caller: u64, size: u64, address: u64) {
 }
 
 /// `node`: of the context that allocated it.
+///
+/// # Safety
+/// `node` must be 0 or what the table of blocks has for one.
 unsafe fn freed(caller: u64, bytes: u64, node: u64) {
     // SAFETY: as in end.
     unsafe {
@@ -291,6 +310,8 @@ unsafe fn freed(caller: u64, bytes: u64, node: u64) {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn mapped(slot: Slot, caller: u64, at: u64, size: u64) {
     // SAFETY: as in end.
     unsafe {
@@ -301,6 +322,9 @@ unsafe fn mapped(slot: Slot, caller: u64, at: u64, size: u64) {
 }
 
 /// Only what begins where an anonymous mapping began is known as one; what is left behind it stays known.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn unmapped(
     slot: Slot,
     answer: Option<u64>,
@@ -335,6 +359,8 @@ fn head(field: fn(*mut AllocHead) -> *mut u64) -> *mut u64 {
     field(area() as *mut AllocHead)
 }
 
+/// # Safety
+/// `field` must be a figure in the area of allocations.
 unsafe fn count(field: *mut u64, by: u64) {
     // SAFETY: by the callers a word of the area.
     unsafe { atomic64(field).fetch_add(by, Relaxed) };
@@ -355,6 +381,9 @@ fn figures(place: u64) -> Option<*mut Allocated> {
 
 /// Adds to a figure of a context that this thread is in. One instruction, so that a handler loses nothing; folded contexts
 /// are everybody's.
+///
+/// # Safety
+/// `node` must be 0 or the address of a node of this thread's tree, or of a folded one.
 unsafe fn add_own(node: u64, field: fn(*mut Allocated) -> *mut u64, by: u64) {
     let place = place_of(node);
     let Some(figures) = figures(place) else {
@@ -415,6 +444,8 @@ pub unsafe fn move_figures(node: *const shm::Node, into: *const shm::Node) {
     }
 }
 
+/// # Safety
+/// `place` must be a node's place in the trees' memory.
 unsafe fn add_live(place: u64, bytes: u64, objects: u64) {
     if let Some(figures) = figures(place) {
         // SAFETY: every node has its figures.
@@ -425,6 +456,8 @@ unsafe fn add_live(place: u64, bytes: u64, objects: u64) {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn key(slot: Slot, address: u64, mapping: bool) -> u64 {
     // SAFETY: the slot is this thread's.
     unsafe { shm::alloc::block_key(address, (*slot.shared()).pid, mapping) }
@@ -441,6 +474,9 @@ fn first_place(key: u64) -> *mut Block {
 }
 
 /// Takes a block out of the table: its size and who allocated it.
+///
+/// # Safety
+/// The area of allocations must be mapped.
 unsafe fn take(key: u64) -> Option<(u64, u64)> {
     let first = first_place(key);
     // SAFETY: BLOCK_PLACES from there on are in the table. Who finds a key and makes the entry busy has it alone.
@@ -463,6 +499,9 @@ unsafe fn take(key: u64) -> Option<(u64, u64)> {
 }
 
 /// Enters a block that somebody got. One that is there under the same address was freed unseen.
+///
+/// # Safety
+/// The area of allocations must be mapped.
 unsafe fn enter(key: u64, bytes: u64, node: u64) -> bool {
     // SAFETY: as in take.
     unsafe {
@@ -490,6 +529,9 @@ unsafe fn enter(key: u64, bytes: u64, node: u64) -> bool {
 }
 
 /// Puts back what was taken, or a mapping, of which nothing is counted as live.
+///
+/// # Safety
+/// The area of allocations must be mapped.
 unsafe fn put(key: u64, bytes: u64, node: u64) {
     // SAFETY: as in take.
     unsafe {

@@ -9,7 +9,7 @@ use crate::memory::{
     thread_name, thread_pointer, ticks, undisturbed,
 };
 use crate::tree::{Callee, Room};
-use crate::{birth, clock, limits, record, reuse, tree};
+use crate::{clock, limits, record, reuse, thread_creation, tree};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::compiler_fence;
 use thalweg_abi as shm;
@@ -22,6 +22,9 @@ pub fn current(sp: u64) -> Option<Slot> {
         return None;
     }
     let slot = Slot(gs_base());
+    if slot.is_nobodys() {
+        return go_uncounted();
+    }
     // SAFETY: every thread's GS base points to a slot: the controller set those of the threads it saw, all others
     // have inherited theirs.
     unsafe {
@@ -42,12 +45,30 @@ pub fn current(sp: u64) -> Option<Slot> {
     undisturbed(|| claim(owner, sp))
 }
 
+/// Code that counts blocks does not know whose thread it is, and will count at the GS base whatever comes of this: one that gets no slot
+/// gets nobody's.
+#[unsafe(no_mangle)]
+extern "C" fn tw_slow_claim(_: u64, sp: u64) {
+    if current(sp).is_some() {
+        return;
+    }
+    // SAFETY: the header and all private pages are mapped; nobody's has no other use.
+    unsafe {
+        if let Some(slot) = (*header()).blocks.nobodys() {
+            let slot = Slot::number(slot);
+            // The same thread need not ask again, unless another one has asked since.
+            (&raw mut (*slot.private()).owner).write_volatile(thread_pointer());
+            set_gs_base(slot.0);
+        }
+    }
+}
+
 /// The same when the thread has just gone to another stack, wherever that is.
 pub fn after_switch(sp: u64) -> Option<Slot> {
     let slot = Slot(gs_base());
     let owner = thread_pointer();
     // SAFETY: as in current.
-    if owner != 0 && unsafe { (*slot.private()).owner } == owner {
+    if owner != 0 && !slot.is_nobodys() && unsafe { (*slot.private()).owner } == owner {
         return Some(slot);
     }
     current(sp)
@@ -197,8 +218,11 @@ unsafe fn claim_silently(owner: u64, sp: u64, inherited: Slot) -> Option<Slot> {
 
 /// Who made the thread, and when. Without a note the slot that it has inherited is its creator's, unless that has ended and left it
 /// to another.
+///
+/// # Safety
+/// `inherited` must be the slot that the thread's GS base names.
 unsafe fn creator_of(owner: u64, inherited: Slot, forked: bool) -> (Creator, u64) {
-    if let Some(noted) = birth::of(owner).filter(|_| !forked) {
+    if let Some(noted) = thread_creation::take(owner).filter(|_| !forked) {
         return noted;
     }
     // SAFETY: by the callers a slot.
@@ -212,6 +236,9 @@ unsafe fn creator_of(owner: u64, inherited: Slot, forked: bool) -> (Creator, u64
 }
 
 /// An event at `sp` is not asked about again.
+///
+/// # Safety
+/// `slot` must be the running thread's alone.
 unsafe fn remember_stack(slot: Slot, sp: u64) {
     let (place, megabyte) = shm::stack_place(sp);
     // SAFETY: by the callers the running thread's slot.
@@ -237,7 +264,7 @@ unsafe fn stray(inherited: Slot, sp: u64) {
 
 /// Waits until the controller, if there is one, knows this process.
 fn announce(sp: u64) {
-    let what = shm::GATE_KIND_BIRTH << shm::GATE_KIND_SHIFT | shm::GATE_NO_FUNCTION;
+    let what = shm::GATE_KIND_FORK_CHILD << shm::GATE_KIND_SHIFT | shm::GATE_NO_FUNCTION;
     tw_slow_gate(what, &[0; 6], sp);
 }
 

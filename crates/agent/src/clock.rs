@@ -86,6 +86,9 @@ pub unsafe fn resume(slot: Slot, now: u64, gated: bool) {
 }
 
 /// The same where what is waited is another context's, or nobody's.
+///
+/// # Safety
+/// `slot` must be the running thread's, `node` one of its tree.
 unsafe fn resume_in(slot: Slot, now: u64, node: Option<*mut Node>) {
     if flags() & shm::HEADER_TIMED == 0 || limits::is_frozen() {
         return;
@@ -178,6 +181,9 @@ extern "C" fn tw_slow_gap_exit(now: u64, gap: i64) -> u64 {
 
 /// The event that seems to be at `now`, `gap` after the last one: takes out what was waited in between by the call that
 /// `frame` is of.
+///
+/// # Safety
+/// `slot` must be the running thread's, `frame` one of its shadow stack.
 unsafe fn settle(slot: Slot, now: u64, gap: i64, frame: *const Frame) -> u64 {
     // SAFETY: as in event.
     unsafe {
@@ -214,6 +220,9 @@ unsafe fn settle(slot: Slot, now: u64, gap: i64, frame: *const Frame) -> u64 {
 ///
 /// A first call is the longest of many, and none that waits could be shorter than it. The errors of the account do not add up, so
 /// that much which stays to be charged means just this: [`settle`] takes half of it then, until the shortest call is right.
+///
+/// # Safety
+/// `frame` must be a frame of the running thread's shadow stack.
 unsafe fn least_run(frame: *const Frame, last: u64) -> i64 {
     // SAFETY: as in event; a frame's node is in the arena or among the folded ones, which keep their least in another way.
     unsafe {
@@ -232,6 +241,9 @@ unsafe fn least_run(frame: *const Frame, last: u64) -> i64 {
 }
 
 /// How many ticks the thread was off the processor: of the `gap` before the counter value `began`, or, without one, of those since.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn off_processor(slot: Slot, gap: Option<i64>, began: u64) -> u64 {
     // SAFETY: as in event.
     unsafe {
@@ -280,6 +292,9 @@ unsafe fn off_processor(slot: Slot, gap: Option<i64>, began: u64) -> u64 {
 }
 
 /// Of `waited` ticks: those for which a controller kept the thread from running. They are nobody's.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn take_held(slot: Slot, waited: u64) -> u64 {
     // SAFETY: as in event. Controllers write `held` while the thread does not run.
     unsafe {
@@ -291,6 +306,8 @@ unsafe fn take_held(slot: Slot, waited: u64) -> u64 {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn forget(slot: Slot) -> u64 {
     // SAFETY: as in event.
     unsafe { (*slot.shared()).uncharged = 0 };
@@ -320,7 +337,33 @@ pub fn is_untimed(word: u32) -> bool {
     word & shm::MODE_UNTIMED != 0 || stopped()
 }
 
+/// Whether this call of a function that is timed now and then is one of those; the hot path draws in the same way.
+///
+/// # Safety
+/// `slot` must be the running thread's.
+pub unsafe fn is_turn(slot: Slot) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let private = slot.private();
+        let left = (*private).countdown.wrapping_sub(1);
+        (*private).countdown = left;
+        if left as i64 >= 0 {
+            return false;
+        }
+        let seed = (*private)
+            .seed
+            .wrapping_mul(shm::SEED_FACTOR)
+            .wrapping_add(1);
+        (*private).seed = seed;
+        (*private).countdown = seed >> (64 - shm::SAMPLED_BITS);
+        true
+    }
+}
+
 /// What was off the processor until now is nobody's.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn read(slot: Slot) {
     // SAFETY: as in event.
     unsafe {
@@ -353,6 +396,8 @@ pub fn waits_of(node: *mut Node) -> Option<*mut shm::Waits> {
     (place < end).then(|| (start + shm::waits_place(place)) as *mut shm::Waits)
 }
 
+/// # Safety
+/// `node` must be a node of this thread's tree, or a folded one.
 unsafe fn charge(node: *mut Node, waited: u64, terminal: bool) {
     if waited == 0 {
         return;

@@ -186,12 +186,16 @@ fn each_place(pointer: u64, mut look: impl FnMut(*mut DynamicPlace) -> bool) {
 }
 
 /// Both halves of a place's second word.
+///
+/// # Safety
+/// `place` must be a place of the table of dynamic functions.
 unsafe fn word_of(place: *mut DynamicPlace) -> *mut u64 {
     // SAFETY: by the callers a place of the region; the word is aligned.
     unsafe { (&raw mut (*place).check).cast() }
 }
 
-fn find(pointer: u64, check: u32) -> Option<u32> {
+/// The number of a function that was seen before.
+pub fn find(pointer: u64, check: u32) -> Option<u32> {
     let mut found = None;
     each_place(pointer, |place| {
         // SAFETY: places are in the region.

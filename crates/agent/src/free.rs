@@ -1,4 +1,4 @@
-//! What sweep.rs has cut, until tree.rs needs it again: two lists of the whole process and its fork children, one of nodes
+//! What prune.rs has cut, until tree.rs needs it again: two lists of the whole process and its fork children, one of nodes
 //! and one of tables of children. Lock-free, because any thread, and any handler, may be at them.
 //!
 //! A node is only ever used as a node again and a table as a table, so that whatever is read by way of an outdated link is

@@ -13,7 +13,7 @@
 use crate::memory::{
     Slot, atomic32, getpid, gettid, gs_base, header, region, syscall, thread_pointer, ticks,
 };
-use crate::{birth, clock, java, limits};
+use crate::{clock, java, limits, thread_creation};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_abi as shm;
 use thalweg_abi::calls;
@@ -59,12 +59,14 @@ fn watch(kind: u32, args: &[u64; 6]) -> bool {
     true
 }
 
+/// # Safety
+/// `args` must be where the gate's stub has put the arguments of the call at `sp`.
 unsafe fn pass(what: u32, args: *const [u64; 6], sp: u64) {
     // SAFETY: header and gates are mapped as long as a stub can run; `args` is on this thread's stack.
     unsafe {
         let kind = what >> shm::GATE_KIND_SHIFT;
         if kind == shm::GATE_KIND_CLONE || kind == shm::GATE_KIND_CLONE3 {
-            return birth::note(kind, &*args, sp);
+            return thread_creation::note(kind, &*args, sp);
         }
         if limits::is_silent()
             || !is_served()
@@ -114,6 +116,8 @@ fn own_process() -> u32 {
     }
 }
 
+/// # Safety
+/// The region must be mapped.
 unsafe fn is_served() -> bool {
     // SAFETY: the header is mapped.
     unsafe {
@@ -123,6 +127,9 @@ unsafe fn is_served() -> bool {
 }
 
 /// Of all that come to a checkpoint one waits for it, and only while the controller wants another.
+///
+/// # Safety
+/// The region must be mapped.
 unsafe fn is_checkpoint_mine() -> bool {
     // SAFETY: the header is mapped.
     unsafe {
@@ -132,6 +139,9 @@ unsafe fn is_checkpoint_mine() -> bool {
 }
 
 /// The loader also calls before it begins to change its list: not worth a wait.
+///
+/// # Safety
+/// To be called at the loader's own breakpoint, where its list can be read.
 unsafe fn is_list_in_order() -> bool {
     // SAFETY: the header is mapped; the word is the loader's, which is never unmapped.
     unsafe {
@@ -141,6 +151,9 @@ unsafe fn is_list_in_order() -> bool {
 }
 
 /// A free entry, taken, and its new turn.
+///
+/// # Safety
+/// The region must be mapped.
 unsafe fn take() -> Option<(*mut shm::Gate, u32)> {
     let first = (region() + shm::PRIVATE_SIZE + shm::GATES_OFFSET) as *mut shm::Gate;
     // SAFETY: there are MAX_GATES entries.
@@ -165,6 +178,9 @@ unsafe fn take() -> Option<(*mut shm::Gate, u32)> {
 }
 
 /// Until `word` is not `posted` any more, or nobody serves, or it has taken too long.
+///
+/// # Safety
+/// `word` must be a word of a gate that this thread has taken.
 unsafe fn wait(word: *mut u32, posted: u32) {
     // SAFETY: both words are in the mapped header and gates.
     unsafe {

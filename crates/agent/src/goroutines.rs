@@ -1,6 +1,6 @@
 //! Go's probes when the plain case does not hold. Every goroutine has a stack, which is small at first and is moved when it
 //! grows; any thread may run it. Its activations are on the shadow stack of the thread that runs it, and in the store of
-//! parked.rs, under the address of its `g`, while none does.
+//! suspended_stacks.rs, under the address of its `g`, while none does.
 //!
 //! ```text
 //!   shadow stack        sentinel | activations of the goroutine                    a thread without cgo
@@ -15,11 +15,11 @@
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, flags, gs_base, header, thread_pointer, ticks, undisturbed};
-use crate::parked;
 use crate::record::{self, Registers};
 use crate::slow::{drop_above, leave_with, push};
-use crate::stacks::{park, restore};
+use crate::stacks::{restore, suspend};
 use crate::states;
+use crate::suspended_stacks;
 use crate::tree::{self, Callee};
 use thalweg_abi as shm;
 use thalweg_abi::{Frame, frame_sp, is_goroutine};
@@ -164,6 +164,9 @@ extern "C" fn tw_go_arrives(g: u64, sp: u64, _: u64) {
 
 /// The thread's clock at an event of `g`. What the thread waited since its last one is charged to the context on top if
 /// the goroutine was the same; a thread that waits for one to run waits at nobody's charge.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn time_of(slot: Slot, g: Goroutine, began: u64) -> u64 {
     // SAFETY: as in tw_go_entry.
     unsafe {
@@ -205,6 +208,9 @@ fn current(g: Goroutine, sp: u64) -> Option<Slot> {
 }
 
 /// Makes `g` the goroutine whose activations are on the shadow stack.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn go_on_with(slot: Slot, g: Goroutine, now: u64) {
     // SAFETY: as in tw_go_entry.
     unsafe {
@@ -214,7 +220,7 @@ unsafe fn go_on_with(slot: Slot, g: Goroutine, now: u64) {
         }
         put_away(slot, now);
         (&raw mut (*slot.shared()).switching).write_volatile(1);
-        if let Some(chain) = parked::take(g.0, (*slot.shared()).pid) {
+        if let Some(chain) = suspended_stacks::take(g.0, (*slot.shared()).pid) {
             restore(slot, chain, now);
         }
         if slot.top() == slot.sentinel() {
@@ -226,6 +232,9 @@ unsafe fn go_on_with(slot: Slot, g: Goroutine, now: u64) {
 }
 
 /// What lies below the activations of the goroutine that the slot has.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn outer_end(slot: Slot) -> *mut Frame {
     // SAFETY: as in tw_go_entry; the walk ends at the sentinel.
     unsafe {
@@ -238,6 +247,9 @@ unsafe fn outer_end(slot: Slot) -> *mut Frame {
 }
 
 /// Parks the activations of the goroutine that the slot has, if any.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn put_away(slot: Slot, now: u64) {
     // SAFETY: as in tw_go_entry.
     unsafe {
@@ -249,12 +261,15 @@ unsafe fn put_away(slot: Slot, now: u64) {
         goroutine.write_volatile(0);
         let base = outer_end(slot);
         (&raw mut (*slot.shared()).switching).write_volatile(1);
-        park(slot, base, under, now);
+        suspend(slot, base, under, now);
         (&raw mut (*slot.shared()).switching).write_volatile(0);
     }
 }
 
 /// Of the goroutine's activations that end no later than one at `place` begins or returns, the outermost.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn outermost_left(slot: Slot, place: u64) -> Option<*mut Frame> {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {

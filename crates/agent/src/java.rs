@@ -1,7 +1,7 @@
 //! Java methods: what stands in place of HotSpot's `dtrace_method_entry` and `_exit`, which its interpreter and its compiled
 //! code call for each method (docs/design/managed.md).
 //!
-//! Both run in a thread in state `_thread_in_Java`, for which the machine waits at each safepoint: nothing here waits, sweeps or
+//! Both run in a thread in state `_thread_in_Java`, for which the machine waits at each safepoint: nothing here waits, prunes or
 //! stops at a gate. Registers are those of a C call, so this is Rust from its first instruction on.
 //!
 //! ```text
@@ -19,7 +19,9 @@ use crate::claim;
 use crate::clock;
 use crate::dynamic::{self, Identity};
 use crate::memory::{Slot, flags, ticks};
+use crate::record::{self, Registers};
 use crate::slow;
+use crate::states;
 use crate::tree::{self, Callee, Room};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
@@ -33,43 +35,50 @@ const SEARCHED: u32 = 4096;
 
 #[unsafe(no_mangle)]
 extern "C" fn tw_java_enters(_: u64, method: u64, sp: u64) {
-    let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
     };
     let Some(function) = number(method) else {
         return;
     };
+    let mode = mode(function);
+    if mode == shm::PROBE_OFF {
+        // SAFETY: the slot is this thread's own.
+        unsafe { (*slot.shared()).off_calls += 1 };
+        return;
+    }
     // SAFETY: `slot` is this thread's own, so its frames and nodes are.
     unsafe {
-        let (now, long) = moment(slot, began);
+        let timed = !is_untimed(slot, mode);
+        let mut event = Event::of(slot, timed);
         let top = slot.top();
         let distance = shm::frame_sp((*top).key).wrapping_sub(sp + 1);
         let mut caller = top;
         if (*top).key == 0 || distance >= shm::WINDOW {
-            slow::leave_behind(slot, sp, now);
+            slow::leave_behind(slot, sp, event.now());
             caller = slow::caller_at(slot, sp);
         }
-        let below = shm::frame_sp((*caller).key);
-        let most = match is_java(slot, caller) {
-            true => below,
-            false => below.wrapping_sub(8),
-        };
-        // A caller that does not enclose it is one on another stack.
-        let most = if most > sp { most } else { u64::MAX };
-        let place = (sp + SLACK).min(most) & !15;
+        // What was switched off a moment after it began may have ended unseen, and is nobody's caller.
+        while are_some_off() && is_java(slot, caller) && states::ends_unseen(slot, caller) {
+            caller = caller.sub(1);
+            slow::drop_above(slot, caller, event.now());
+        }
+        let place = place(slot, caller, sp);
         let callee = Callee { function, site: 0 };
         let (node, mark) = node_below(slot, caller, callee);
-        slow::push_node(slot, node, mark, place, now);
-        if long {
-            clock::resume(slot, now, false);
+        let pushed = slow::push_node(slot, node, mark, place, event.or_last());
+        if pushed && flags() & shm::HEADER_RECORDS != 0 && record::has_rules(function) {
+            record::began(slot, function, sp, &Registers::None { sp });
         }
+        if !timed && pushed {
+            states::make_untimed(slot);
+        }
+        event.end();
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn tw_java_leaves(_: u64, method: u64, sp: u64) {
-    let began = ticks();
     let Some(slot) = claim::current(sp) else {
         return;
     };
@@ -78,12 +87,130 @@ extern "C" fn tw_java_leaves(_: u64, method: u64, sp: u64) {
     };
     // SAFETY: as in tw_java_enters.
     unsafe {
-        let (now, long) = moment(slot, began);
-        if find(slot, function, sp, now) {
-            slow::leave(slot, now);
+        let top = slot.top();
+        let is_top = (*top).key != 0
+            && is_java(slot, top)
+            && slow::function_of((*top).node as *const shm::Node) == function;
+        if mode(function) == shm::PROBE_OFF {
+            // One that began before ends by its own exit; those that began since have no frame.
+            if is_top && place(slot, top.sub(1), sp) == shm::frame_sp((*top).key) {
+                let mut event = Event::of(slot, true);
+                slow::leave(slot, event.now());
+                event.end();
+            }
+            return;
         }
-        if long {
-            clock::resume(slot, now, false);
+        let mut event = Event::of(slot, !is_top || (*top).start != 0);
+        if is_top || find(slot, function, sp, event.now()) {
+            slow::leave(slot, event.or_last());
+        }
+        event.end();
+    }
+}
+
+/// `GraphKit::make_dtrace_method_entry_exit` is about to put a probe's call into compiled code. Not 0: it need not, because the
+/// method is off, and stays so.
+#[unsafe(no_mangle)]
+extern "C" fn tw_java_compiles(_: u64, compiled: u64) -> u64 {
+    let java = java();
+    // SAFETY: the compiler's own object of a method that it compiles, which is not freed meanwhile.
+    unsafe {
+        if (&raw const (*java).state).read_volatile() != Java::READY
+            || (*java).compiled_method == 0
+            || compiled == 0
+        {
+            return 0;
+        }
+        let method = word(compiled, (*java).compiled_method);
+        if method == 0 {
+            return 0;
+        }
+        let function = dynamic::find(method, check(method));
+        u64::from(function.is_some_and(|function| mode(function) == shm::PROBE_OFF))
+    }
+}
+
+/// Where the frame of an activation lies that is called at `sp` by `caller`.
+///
+/// # Safety
+/// `caller` must be a frame of the running thread, whose slot `slot` is.
+unsafe fn place(slot: Slot, caller: *const Frame, sp: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let below = shm::frame_sp((*caller).key);
+        let most = match is_java(slot, caller) {
+            true => below,
+            false => below.wrapping_sub(8),
+        };
+        // A caller that does not enclose it is one on another stack.
+        let most = if most > sp { most } else { u64::MAX };
+        (sp + SLACK).min(most) & !15
+    }
+}
+
+/// One of the `PROBE_` values.
+fn mode(function: u32) -> u32 {
+    // SAFETY: a word of the head.
+    let off = unsafe { (&raw const (*java()).off).read_volatile() } != 0;
+    if off {
+        return shm::PROBE_OFF;
+    }
+    states::mode(function)
+}
+
+fn are_some_off() -> bool {
+    // SAFETY: a word of the head.
+    unsafe { (&raw const (*java()).some_off).read_volatile() != 0 }
+}
+
+/// # Safety
+/// `slot` must be the running thread's.
+unsafe fn is_untimed(slot: Slot, mode: u32) -> bool {
+    if mode == shm::PROBE_TIMED || flags() & shm::HEADER_TIMED == 0 {
+        return false;
+    }
+    if mode != shm::PROBE_SAMPLED {
+        return true;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { !clock::is_turn(slot) }
+}
+
+/// The thread's clock at an event, read when it is wanted.
+struct Event {
+    slot: Slot,
+    now: Option<(u64, bool)>,
+}
+
+impl Event {
+    /// # Safety
+    /// `slot` must be the running thread's.
+    unsafe fn of(slot: Slot, timed: bool) -> Event {
+        let now = match timed {
+            // SAFETY: by the caller's promise.
+            true => Some(unsafe { moment(slot, ticks()) }),
+            false => None,
+        };
+        Event { slot, now }
+    }
+
+    fn now(&mut self) -> u64 {
+        // SAFETY: by the promise of `of`.
+        let moment = || unsafe { moment(self.slot, ticks()) };
+        self.now.get_or_insert_with(moment).0
+    }
+
+    /// The last event's, where nothing is timed at this one.
+    fn or_last(&self) -> u64 {
+        // SAFETY: by the promise of `of`.
+        let last = || unsafe { (*self.slot.shared()).last };
+        self.now.map_or_else(last, |(now, _)| now)
+    }
+
+    fn end(self) {
+        if let Some((now, true)) = self.now {
+            // SAFETY: by the promise of `of`.
+            unsafe { clock::resume(self.slot, now, false) };
         }
     }
 }
@@ -133,6 +260,7 @@ unsafe fn node_below(slot: Slot, caller: *mut Frame, callee: Callee) -> (*mut sh
             if !node.is_null() {
                 return (node, 0);
             }
+            slow::lost_callees(slot, parent, 1);
         }
         (slow::folded(slot, callee.function), shm::KEY_CLOSER)
     }
@@ -188,12 +316,23 @@ fn number(method: u64) -> Option<u32> {
         if (&raw const (*java).state).read_volatile() != Java::READY && !prepare() {
             return None;
         }
-        let constant = word(method, (*java).method_constant);
-        let generation = (&raw const (*java).generation).read_volatile();
-        let check = (constant >> 3) as u32 ^ (method >> 3) as u32 ^ generation << 20;
-        dynamic::number(KIND_JAVA, method, check, |identity| {
+        dynamic::number(KIND_JAVA, method, check(method), |identity| {
             describe(method, identity)
         })
+    }
+}
+
+/// Tells a method from others that were at its address before.
+///
+/// # Safety
+/// `method` must be a `Method*` of the virtual machine that cannot be freed meanwhile; the tables were read.
+unsafe fn check(method: u64) -> u32 {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let java = java();
+        let constant = word(method, (*java).method_constant);
+        let generation = (&raw const (*java).generation).read_volatile();
+        (constant >> 3) as u32 ^ (method >> 3) as u32 ^ generation << 20
     }
 }
 
@@ -215,6 +354,9 @@ const ACC_STATIC: u32 = 0x8;
 const ACC_NATIVE: u32 = 0x100;
 
 /// `java/util/ArrayList.add(Ljava/lang/Object;)Z`, as the class file has it; readers make it look like Java.
+///
+/// # Safety
+/// `method` must be a `Method*` of the virtual machine that cannot be freed meanwhile.
 unsafe fn describe(method: u64, identity: &mut Identity) -> bool {
     // SAFETY: as in `number`.
     unsafe {
@@ -226,7 +368,7 @@ unsafe fn describe(method: u64, identity: &mut Identity) -> bool {
             return false;
         }
         let symbol = |index: u32| word(pool + u64::from(index) * 8, java.pool_size) & !1;
-        push_symbol(java, word(holder, java.class_name), identity);
+        push_class(java, word(holder, java.class_name), identity);
         identity.name.push(b'.');
         push_symbol(java, symbol(half(constant, java.constant_name)), identity);
         push_symbol(
@@ -258,6 +400,8 @@ unsafe fn describe(method: u64, identity: &mut Identity) -> bool {
 /// Of a `ConstMethod`'s flags, in all versions.
 const HAS_LINES: u32 = 1;
 
+/// # Safety
+/// `symbol` must be a `Symbol*` of the virtual machine that `java` describes.
 unsafe fn push_symbol(java: &Java, symbol: u64, identity: &mut Identity) {
     // SAFETY: as in `number`.
     unsafe {
@@ -269,7 +413,36 @@ unsafe fn push_symbol(java: &Java, symbol: u64, identity: &mut Identity) {
     }
 }
 
+/// Of a hidden class, which lambdas and method handles have, without the address that ends its name: it differs from run to run.
+///
+/// # Safety
+/// `symbol` must be 0 or a `Symbol*` of the virtual machine that `java` describes.
+unsafe fn push_class(java: &Java, symbol: u64, identity: &mut Identity) {
+    // SAFETY: as in `number`.
+    unsafe {
+        if symbol == 0 {
+            return;
+        }
+        let from = symbol.wrapping_add(u64::from(java.symbol_body)) as *const u8;
+        let len = half(symbol, java.symbol_length) as usize;
+        let mut end = 0;
+        while end < len {
+            let is = |ahead: usize, wanted: u8| {
+                end + ahead < len && from.add(end + ahead).read_volatile() == wanted
+            };
+            if is(0, b'+') && is(1, b'0') && is(2, b'x') {
+                break;
+            }
+            end += 1;
+        }
+        identity.name.push_bytes(from, end);
+    }
+}
+
 /// The line of the method's first instruction: the first pair of its packed table, which lies behind its code. 0: it has none.
+///
+/// # Safety
+/// `constant` must be a `ConstMethod*` of the virtual machine that `java` describes.
 unsafe fn first_line(java: &Java, constant: u64) -> u32 {
     // SAFETY: as in `number`.
     unsafe {
@@ -350,6 +523,8 @@ fn prepare() -> bool {
 /// More entries than any machine's tables have.
 const ENTRIES: u64 = 20_000;
 
+/// # Safety
+/// The virtual machine's tables of fields must be where `java` says.
 unsafe fn read_fields(java: &mut Java) {
     // SAFETY: as in `prepare`; the words were written when the library was linked.
     unsafe {
@@ -364,7 +539,9 @@ unsafe fn read_fields(java: &mut Java) {
             let field = (entry.wrapping_add(of_field) as *const u64).read_volatile();
             let offset = (entry.wrapping_add(of_offset) as *const u64).read_volatile() as u32;
             let is = |class_name: &[u8], name: &[u8]| is(class, class_name) && is(field, name);
-            if is(b"Method\0", b"_constMethod\0") {
+            if is(b"ciMetadata\0", b"_metadata\0") {
+                java.compiled_method = offset;
+            } else if is(b"Method\0", b"_constMethod\0") {
                 java.method_constant = offset;
             } else if is(b"Method\0", b"_access_flags\0") {
                 java.method_access = offset;
@@ -395,6 +572,8 @@ unsafe fn read_fields(java: &mut Java) {
     }
 }
 
+/// # Safety
+/// The virtual machine's tables of types must be where `java` says.
 unsafe fn read_types(java: &mut Java) {
     // SAFETY: as in `read_fields`.
     unsafe {
@@ -418,6 +597,9 @@ unsafe fn read_types(java: &mut Java) {
 }
 
 /// Whether the text at `address`, which ends with a zero, is `wanted`, which does so too.
+///
+/// # Safety
+/// `address` must be 0 or that of a text which ends with a zero.
 unsafe fn is(address: u64, wanted: &[u8]) -> bool {
     let text = address as *const u8;
     let mut index = 0;

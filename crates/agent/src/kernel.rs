@@ -9,7 +9,7 @@
 
 use crate::memory::{Slot, atomic64, header, region, ticks};
 use crate::tree::{self, Callee, Room};
-use crate::{claim, clock, slow, sweep};
+use crate::{claim, clock, prune, slow};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
 use thalweg_abi::Node;
@@ -34,7 +34,7 @@ extern "C" fn tw_slow_kernel(call: u32, sp: u64, function: u32) {
             // A fork child whose parent has left the function meanwhile, or an activation that was not seen to begin.
             node = child(slot, node, function, shm::NODE_AT_ATTACH, (sp, now));
         }
-        let maker = match function {
+        let caller = match function {
             shm::NO_FUNCTION if !node.is_null() => slow::function_of(node),
             known => known,
         };
@@ -42,7 +42,7 @@ extern "C" fn tw_slow_kernel(call: u32, sp: u64, function: u32) {
         if !node.is_null() {
             atomic64(&raw mut (*node).calls).fetch_add(1, Relaxed);
         } else if let Some(number) = shm::kernel::number(call) {
-            count_cut(maker, number, 1);
+            count_cut(caller, number, 1);
         }
         clock::resume(slot, now, false);
     }
@@ -69,6 +69,9 @@ pub fn count_cut(function: u32, number: u32, calls: u64) {
 }
 
 /// The child of `parent`, which may be null, or null where there is no room.
+///
+/// # Safety
+/// `slot` must be the running thread's, `parent` null or a node of its tree.
 unsafe fn child(
     slot: Slot,
     parent: *mut Node,
@@ -86,7 +89,7 @@ unsafe fn child(
         if !node.is_null() {
             return node;
         }
-        sweep::make_room(slot, sp, now);
+        prune::make_room(slot, sp, now);
         tree::child(slot, parent, callee, flags, Room::All)
     }
 }

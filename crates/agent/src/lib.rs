@@ -3,9 +3,9 @@
 //! copies beside the stubs; all its memory is the region described in `thalweg_abi`.
 //!
 //! probes.rs is the hot path. slow.rs is what it falls back to: first events of a thread, missing children, frames left
-//! behind by exceptions and longjmp, folding. sweep.rs cuts contexts when memory gets short.
+//! behind by exceptions and longjmp, folding. prune.rs cuts contexts when memory gets short.
 //! clock.rs tells working from waiting. stacks.rs follows threads to other
-//! stacks, parked.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
+//! stacks, suspended_stacks.rs keeps those that are left, and goroutines.rs does both for Go. record.rs writes down single calls that rules
 //! have chosen, values.rs what the rules read of them. gate.rs lets a thread wait for the
 //! controller, dynamic.rs gives numbers to functions that are not patched, python.rs finds them for CPython, java.rs stands in for the method probes of HotSpot, limits.rs changes the probes before the program makes them impossible. alloc.rs counts what is allocated, kernel.rs system calls, totals.rs tells the program. Everything is re-entrant: a signal handler may run probes between any two
 //! instructions here.
@@ -15,7 +15,6 @@
 #![cfg_attr(freestanding, no_std, no_main)]
 
 mod alloc;
-mod birth;
 mod claim;
 mod clock;
 mod dynamic;
@@ -27,11 +26,10 @@ mod java;
 mod kernel;
 mod limits;
 mod memory;
-mod moved;
-mod own;
-mod parked;
+mod migration;
 #[cfg(freestanding)]
 mod probes;
+mod prune;
 mod python;
 mod record;
 mod registers;
@@ -39,7 +37,9 @@ mod reuse;
 mod slow;
 mod stacks;
 mod states;
-mod sweep;
+mod suspended_stacks;
+mod target_memory;
+mod thread_creation;
 mod totals;
 mod tree;
 mod values;

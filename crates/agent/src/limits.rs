@@ -18,7 +18,7 @@ use crate::memory::{
     Slot, asked_readable, atomic32, atomic64, flags, gs_base, header, is_readable, raw, region,
     ticks,
 };
-use crate::sweep;
+use crate::prune;
 use core::arch::asm;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_abi as shm;
@@ -158,7 +158,7 @@ fn set(limit: u32) {
     // SAFETY: the header is mapped.
     unsafe { atomic32(&raw mut (*header()).limits).fetch_or(noted, AcqRel) };
     if noted & shm::LIMIT_SILENT != 0 {
-        sweep::stop(shm::PRUNING_CONFINED);
+        prune::stop(shm::PRUNING_CONFINED);
     }
     if noted & (shm::LIMIT_FROZEN | shm::LIMIT_RETIRED) != 0 {
         stop_clocks();
@@ -185,6 +185,9 @@ fn rewrite(limit: u32) -> bool {
 
 /// Two threads that change the protection of the same code would be in each other's way. One that was killed meanwhile is not
 /// waited for forever.
+///
+/// # Safety
+/// The region must be mapped.
 unsafe fn lock() -> bool {
     const PATIENCE: u32 = 1 << 16;
     // SAFETY: the header is mapped; the calls have no effect.

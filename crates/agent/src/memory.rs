@@ -67,6 +67,13 @@ impl Slot {
         (self.0 - region()) / shm::PAGE
     }
 
+    /// Whether it is that of threads which are not counted (`shm::Blocks`).
+    pub fn is_nobodys(self) -> bool {
+        // SAFETY: the header is mapped.
+        let nobodys = unsafe { (*header()).blocks.nobodys() };
+        nobodys.is_some_and(|index| self == Slot::number(index))
+    }
+
     pub fn private(self) -> *mut shm::PrivateSlot {
         self.0 as *mut shm::PrivateSlot
     }

@@ -25,8 +25,8 @@
 //! Every register is preserved; the flags too in the variants with an `f`. `t` reads the clock, unless two bits of the function's
 //! number say otherwise (`shm::MODE_UNTIMED`; not with an `r`), `c` only counts, `l` is for functions that jump back to their own
 //! entry. Those with an `a` end what an allocator began. The variants with an `s` tell contexts apart by call site: the return
-//! address is part of what a callee is looked for by. `tw_entry_c0` to
-//! `c7` and `cl0` to `cl7` are those that only count, by the callee's first place. Those with an `x` take the place of all with a `t` when the clock may not be
+//! address is part of what a callee is looked for by. A digit 0 to 7 is the callee's first place: what stubs call are these copies
+//! of the plain entries. Those with an `x` take the place of all with a `t` when the clock may not be
 //! read any more. Whatever is not the plain case goes to the slow path in Rust.
 //!
 //! limits.rs rewrites the probes' first instruction, which is one of five bytes in an aligned word, or its first byte: a probe that
@@ -150,6 +150,8 @@ global_asm!(
     UNTIMED_BIT = const shm::MODE_UNTIMED.trailing_zeros(),
     SAMPLED_BIT = const shm::MODE_SAMPLED.trailing_zeros(),
     MODE_FUNCTION = const shm::MODE_FUNCTION,
+    MODE_AT = const 3 + shm::MODE_BYTE,
+    SAMPLED_BYTE = const shm::MODE_SAMPLED >> 24,
     UNTIMED = const shm::PRIVATE_UNTIMED,
     COUNTDOWN = const shm::PRIVATE_COUNTDOWN,
     SEED = const shm::PRIVATE_SEED,

@@ -2,7 +2,7 @@
 
 use crate::dynamic::{self, Identity, Text};
 use crate::memory::{atomic64, header};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 pub mod stack;
 
@@ -39,7 +39,7 @@ extern "C" fn tw_slow_python(thread: u64, frame: u64, word: u32) -> u64 {
         if stack::is_deep() {
             goes_deep = stack::leave_calls(&python, calls);
         } else {
-            claim_calls(&python, calls);
+            claim_word(python.evaluator, calls);
         }
         let check = check_of(&python, code);
         dynamic::number(KIND_PYTHON, code, check, |identity| {
@@ -53,11 +53,15 @@ extern "C" fn tw_slow_python(thread: u64, frame: u64, word: u32) -> u64 {
     u64::from(word) | u64::from(goes_deep) << 63
 }
 
+/// # Safety
+/// `address` must be that of a word of the interpreter.
 unsafe fn read(address: u64) -> u64 {
     // SAFETY: by the caller the address of a word of the interpreter's.
     unsafe { (address as *const u64).read_volatile() }
 }
 
+/// # Safety
+/// `address` must be that of four bytes of the interpreter.
 unsafe fn read32(address: u64) -> u32 {
     // SAFETY: as for `read`.
     unsafe { (address as *const u32).read_volatile() }
@@ -65,19 +69,38 @@ unsafe fn read32(address: u64) -> u32 {
 
 /// Has calls from Python to Python go through the evaluator's entry: the interpreter is told that its evaluator is the usual one, which it
 /// takes for another one. Whoever has told it something else keeps it.
-unsafe fn claim_calls(python: &Python, calls: *mut u64) {
+///
+/// # Safety
+/// `calls` must be the word of an interpreter that says who evaluates.
+unsafe fn claim_word(evaluator: u64, calls: *mut u64) {
     // SAFETY: by the caller the word of an interpreter whose lock this thread holds, as the caller of its evaluator.
     unsafe {
-        if (&raw const (*header()).leaving).read_volatile() != 0
-            || (&raw const (*header()).state).read_volatile() != shm::STATE_ATTACHED
-        {
+        if !is_wanted() {
             return;
         }
-        let _ = atomic64(calls).compare_exchange(0, python.evaluator, Relaxed, Relaxed);
+        let word = atomic64(calls);
+        let set = word.compare_exchange(0, evaluator, SeqCst, Relaxed);
+        // Switched off between the two, in a stop that found this thread here.
+        if set.is_ok() && !is_wanted() {
+            let _ = word.compare_exchange(evaluator, 0, Relaxed, Relaxed);
+        }
+    }
+}
+
+/// Whether calls are to be told apart at this moment.
+fn is_wanted() -> bool {
+    // SAFETY: both heads are mapped.
+    unsafe {
+        (&raw const (*header()).leaving).read_volatile() == 0
+            && (&raw const (*header()).state).read_volatile() == shm::STATE_ATTACHED
+            && (&raw const (*dynamic::head()).python_off).read_volatile() == 0
     }
 }
 
 /// As the probe's assembler has it (`probes/dynamic.s`).
+///
+/// # Safety
+/// `code` must be a code object of the interpreter that `python` describes.
 unsafe fn check_of(python: &Python, code: u64) -> u32 {
     // SAFETY: by the caller `code` is a code object, whose name is a string.
     unsafe {
@@ -96,6 +119,8 @@ unsafe fn check_of(python: &Python, code: u64) -> u32 {
     }
 }
 
+/// # Safety
+/// `code` must be a code object of the interpreter that `python` describes.
 unsafe fn describe(python: &Python, code: u64, identity: &mut Identity) -> bool {
     // SAFETY: by the caller `code` is a code object.
     unsafe {
@@ -113,6 +138,9 @@ unsafe fn describe(python: &Python, code: u64, identity: &mut Identity) -> bool 
 }
 
 /// Copies a string of Python's; `false`: it is none.
+///
+/// # Safety
+/// `object` must be an object of the interpreter that `python` describes.
 unsafe fn put_text(python: &Python, object: u64, text: &mut Text) -> bool {
     // SAFETY: by the caller an object; it is asked for its type first.
     unsafe {

@@ -8,7 +8,7 @@ use crate::memory::{Slot, atomic64, flags, header, region};
 pub use crate::registers::Registers;
 use crate::slow::function_of;
 use crate::values::{self, Asked, Found, Over, Values};
-use crate::{limits, moved};
+use crate::{limits, migration};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
@@ -44,15 +44,21 @@ pub fn rules_head() -> *mut rules::Head {
     rules() as *mut rules::Head
 }
 
+/// # Safety
+/// `frame` must be a frame of this thread's shadow stack.
 pub unsafe fn side(frame: *mut Frame) -> *mut Side {
     (frame as u64 + record::SIDE_FROM_FRAME) as *mut Side
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 pub unsafe fn state(slot: Slot) -> &'static State {
     // SAFETY: every slot's page has one; it is integers, shared with the controller.
     unsafe { &*((slot.shared() as u64 + record::STATE_OFFSET) as *const State) }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn area(slot: Slot) -> Area<'static> {
     // SAFETY: the area lies behind the slot's frames, AREA_ROOM bytes, of which the controller has chosen a part.
     unsafe {
@@ -112,7 +118,7 @@ pub unsafe fn begins(slot: Slot, frame: *mut Frame, now: u64) {
     }
 }
 
-/// The activation at `frame` goes on after it was parked, as a call of its own.
+/// The activation at `frame` goes on after it was suspended, as a call of its own.
 ///
 /// # Safety
 /// As for `begins`.
@@ -250,12 +256,15 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
         }
         area.forget_above(depth - 1);
         if shm::is_goroutine((*top).key) {
-            moved::forget(top);
+            migration::forget(top);
         }
     }
 }
 
 /// The rule that keeps a call that ends, and what was read of it.
+///
+/// # Safety
+/// `values` must be the running thread's.
 unsafe fn chosen<'v>(
     function: u32,
     values: &'v Values,
@@ -313,6 +322,9 @@ fn make_room_for_arguments(slot: Slot, state: &State) {
 }
 
 /// What the activation at `frame` was called with, if the hot path has saved it and nobody else has saved anything there since.
+///
+/// # Safety
+/// `slot` must be the running thread's, `frame` one of its shadow stack.
 unsafe fn arguments_of(
     slot: Slot,
     frame: *mut Frame,
@@ -452,11 +464,11 @@ impl record::Stack for Frames {
         }
     }
 
-    fn is_told(&self, depth: u64) -> bool {
+    fn is_marked_elsewhere(&self, depth: u64) -> bool {
         // SAFETY: as in call.
         unsafe {
             let frame = self.0.sentinel().add(depth as usize);
-            shm::is_goroutine((*frame).key) && (*side(frame)).watch & record::TOLD != 0
+            shm::is_goroutine((*frame).key) && (*side(frame)).watch & record::MARKED_ELSEWHERE != 0
         }
     }
 }

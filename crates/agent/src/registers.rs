@@ -23,6 +23,10 @@ pub enum Registers {
         vectors: *const Vectors,
     },
     Go(*const Goroutine),
+    /// Generated code, of which only its stack is known.
+    None {
+        sp: u64,
+    },
 }
 
 /// From what C's probes have pushed up to the probe's own stack pointer.
@@ -35,6 +39,7 @@ impl Registers {
             Registers::C { saved, .. } => *saved as u64,
             // SAFETY: the probe has just written it.
             Registers::Go(saved) => unsafe { (**saved).sp - 64 },
+            Registers::None { sp } => *sp,
         }
     }
 
@@ -67,6 +72,7 @@ impl Registers {
                         *to = from[0];
                     }
                 }
+                Registers::None { .. } => {}
                 Registers::Go(saved) => {
                     let saved = &**saved;
                     let slot = |below: u64| *((saved.sp - below) as *const u64);

@@ -18,7 +18,7 @@ use crate::{record, slow, stacks};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_abi as shm;
 
-/// At how many slots a newcomer looks before it takes a fresh one: births cost the same however many threads live.
+/// At how many slots a newcomer looks before it takes a fresh one: new threads cost the same however many threads live.
 const LOOKS: u32 = 8;
 /// The same when memory is short: a fresh slot would mean a tree more.
 const LOOKS_IF_CROWDED: u32 = 256;
@@ -36,14 +36,20 @@ pub unsafe fn find(newcomer: &Newcomer) -> Option<Slot> {
         let now = ticks();
         let used = atomic32(&raw mut (*header()).next_slot)
             .load(Relaxed)
-            .min(shm::SLOTS as u32);
+            .min((*header()).blocks.threads() as u32);
         let (looks, terms) = match is_crowded() {
-            true => (LOOKS_IF_CROWDED, Terms { rest: 0, kin: true }),
+            true => (
+                LOOKS_IF_CROWDED,
+                Terms {
+                    rest: 0,
+                    same_creator: true,
+                },
+            ),
             false => (
                 LOOKS,
                 Terms {
                     rest: REST,
-                    kin: true,
+                    same_creator: true,
                 },
             ),
         };
@@ -60,9 +66,9 @@ pub unsafe fn find(newcomer: &Newcomer) -> Option<Slot> {
         }
         let any = Terms {
             rest: 0,
-            kin: false,
+            same_creator: false,
         };
-        for index in 0..shm::SLOTS {
+        for index in 0..(*header()).blocks.threads() {
             if let Some(slot) = take_over(Slot::number(index), newcomer, now, &any) {
                 return Some(slot);
             }
@@ -73,6 +79,9 @@ pub unsafe fn find(newcomer: &Newcomer) -> Option<Slot> {
 }
 
 /// A number below `limit` that nobody else has, from a counter that stays there.
+///
+/// # Safety
+/// `counter` must be a word of the region's header.
 unsafe fn draw(counter: *mut u32, limit: u64) -> Option<u64> {
     // SAFETY: `counter` is a word of the header.
     unsafe {
@@ -82,9 +91,11 @@ unsafe fn draw(counter: *mut u32, limit: u64) -> Option<u64> {
     }
 }
 
+/// # Safety
+/// The region must be mapped.
 unsafe fn fresh() -> Option<Slot> {
     // SAFETY: the header is mapped.
-    unsafe { draw(&raw mut (*header()).next_slot, shm::SLOTS).map(Slot::number) }
+    unsafe { draw(&raw mut (*header()).next_slot, (*header()).blocks.threads()).map(Slot::number) }
 }
 
 /// Which slots are good enough.
@@ -92,10 +103,13 @@ struct Terms {
     /// Their threads ended this long ago.
     rest: u64,
     /// Trees are handed on only between threads that the same functions made.
-    kin: bool,
+    same_creator: bool,
 }
 
 /// The slot, if its thread has ended and it is good enough, emptied for the newcomer.
+///
+/// # Safety
+/// `slot` must be a slot.
 unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) -> Option<Slot> {
     // SAFETY: what is read before the exchange may change; it is believed only if the exchange succeeds.
     unsafe {
@@ -113,11 +127,11 @@ unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) ->
             (*shared).dead_since = now;
         }
         let rested = now.saturating_sub((*shared).dead_since);
-        let is_kin = (*shared).creators == newcomer.creator.functions;
+        let has_same_creator = (*shared).creators == newcomer.creator.functions;
         match heir(slot, newcomer) {
             _ if rested < terms.rest => return None,
             None => return None,
-            Some(Heir::Newcomer) if terms.kin && !is_kin => return None,
+            Some(Heir::Newcomer) if terms.same_creator && !has_same_creator => return None,
             Some(_) => {}
         }
         let changing = seen & !shm::SLOT_STATE | shm::SLOT_CHANGING;
@@ -132,7 +146,7 @@ unsafe fn take_over(slot: Slot, newcomer: &Newcomer, now: u64, terms: &Terms) ->
         let kept = match heir(slot, newcomer) {
             Some(Heir::Table) => archive(slot, end),
             Some(Heir::Newcomer) => {
-                (*shared).flags = (*shared).flags & shm::SLOT_FORKED | shm::SLOT_HANDED_ON;
+                (*shared).flags = (*shared).flags & shm::SLOT_FORKED | shm::SLOT_RECYCLED;
                 true
             }
             None => false,
@@ -152,18 +166,24 @@ enum Heir {
 }
 
 /// Whether half the room for trees is used: from then on ended threads share theirs.
+///
+/// # Safety
+/// The region must be mapped.
 unsafe fn is_crowded() -> bool {
     // SAFETY: the header is mapped.
     unsafe { (*header()).nodes_used >= (*header()).nodes_len / 2 }
 }
 
 /// `None`: the account can neither be moved nor be carried on, so the slot stays what it is.
+///
+/// # Safety
+/// `slot` must be one that this thread has taken over.
 unsafe fn heir(slot: Slot, newcomer: &Newcomer) -> Option<Heir> {
     // SAFETY: the header is mapped.
     unsafe {
         let shared = slot.shared();
         let same_process = (*shared).pid == newcomer.pid && !newcomer.forked;
-        if same_process && (*shared).flags & shm::SLOT_HANDED_ON != 0 && is_crowded() {
+        if same_process && (*shared).flags & shm::SLOT_RECYCLED != 0 && is_crowded() {
             return Some(Heir::Newcomer);
         }
         if ((*header()).ended as u64) < shm::ENDED_LIMIT {
@@ -177,6 +197,9 @@ unsafe fn heir(slot: Slot, newcomer: &Newcomer) -> Option<Heir> {
 }
 
 /// Ends what the thread was still in when it ended, which as far as is known was at its last event. Gives that moment.
+///
+/// # Safety
+/// `slot` must be one that this thread has taken over.
 unsafe fn close(slot: Slot) -> u64 {
     // SAFETY: the slot is nobody else's, and the private page that goes with it in this process was the dead thread's or
     // nobody's. Frames in use follow each other from the sentinel on.
@@ -218,6 +241,9 @@ unsafe fn close(slot: Slot) -> u64 {
 /// Moves the account to the table of ended threads and leaves the slot without one. `false`: the table is full.
 ///
 /// A reader looks at the slots first and at the table then, and knows an account that it meets twice by its root.
+///
+/// # Safety
+/// `slot` must be one that this thread has taken over.
 unsafe fn archive(slot: Slot, end: u64) -> bool {
     // SAFETY: the entry is this thread's alone until its root is there.
     unsafe {
@@ -239,7 +265,7 @@ unsafe fn archive(slot: Slot, end: u64) -> bool {
         (*entry).name = (*shared).name;
         atomic64(&raw mut (*entry).root).store((*shared).root, Release);
         (*shared).flags = match is_crowded() {
-            true => shm::SLOT_HANDED_ON,
+            true => shm::SLOT_RECYCLED,
             false => 0,
         };
         atomic64(&raw mut (*shared).root).store(0, Release);

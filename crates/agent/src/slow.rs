@@ -4,11 +4,11 @@ use crate::alloc;
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, thread_pointer, ticks};
+use crate::prune;
 use crate::python;
 use crate::record::{self, Registers};
 use crate::stacks::{drop_base, own_stack_encloses};
 use crate::states;
-use crate::sweep;
 use crate::tree::{self, Callee, Room};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
@@ -236,6 +236,8 @@ pub extern "C" fn tw_slow_tail(sp: u64, target: u64) {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn is_probed(slot: Slot, target: u64) -> bool {
     // SAFETY: the table has mask + 1 entries, at least one of which is 0.
     unsafe {
@@ -257,6 +259,9 @@ unsafe fn is_probed(slot: Slot, target: u64) -> bool {
 const SEARCH_ON: u32 = 64;
 
 /// Makes the activation at `sp` the top one, if it is on the stack at all; what lay above it was left without an exit.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 pub unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
@@ -283,12 +288,18 @@ pub unsafe fn find(slot: Slot, sp: u64, now: u64) -> bool {
 }
 
 /// Ends the top activation, and those that it was reached from by tail jumps.
+///
+/// # Safety
+/// `slot` must be the running thread's, with an activation on its shadow stack.
 pub unsafe fn leave(slot: Slot, now: u64) {
     // SAFETY: as the caller's.
     unsafe { leave_with(slot, now, None) }
 }
 
 /// The same, with what it returns.
+///
+/// # Safety
+/// `slot` must be the running thread's, with an activation on its shadow stack.
 pub unsafe fn leave_with(slot: Slot, now: u64, registers: Option<&Registers>) {
     // SAFETY: the sentinel has no tail mark, so the loop ends there at the latest.
     unsafe {
@@ -309,6 +320,9 @@ pub unsafe fn leave_with(slot: Slot, now: u64, registers: Option<&Registers>) {
 
 /// An entry at `sp`, at or above the top frame: either frames were left by an exception or longjmp, or the thread is
 /// on another stack (a signal's, a coroutine's). Frames are dropped only when one further down encloses `sp`.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn leave_stale(slot: Slot, sp: u64, now: u64) {
     // SAFETY: walks this thread's frames, down to the sentinel.
     unsafe {
@@ -345,6 +359,9 @@ unsafe fn leave_stale(slot: Slot, sp: u64, now: u64) {
 }
 
 /// Ends the activations above `frame`, which were left without a return.
+///
+/// # Safety
+/// `slot` must be the running thread's, `frame` one of its shadow stack.
 pub unsafe fn drop_above(slot: Slot, frame: *mut Frame, now: u64) {
     // SAFETY: by the callers `frame` is one of this thread's, the sentinel at the lowest.
     unsafe {
@@ -392,6 +409,9 @@ pub unsafe fn add_unwound(node: *mut Node, times: u32) {
 }
 
 /// The sentinel encloses whatever part of the stack the thread is in, so that entries below it are plain ones.
+///
+/// # Safety
+/// `bottom` must be the sentinel of this thread's shadow stack.
 unsafe fn recentre(bottom: *mut Frame, sp: u64) {
     // SAFETY: `bottom` is this thread's sentinel.
     unsafe {
@@ -403,6 +423,9 @@ unsafe fn recentre(bottom: *mut Frame, sp: u64) {
 }
 
 /// `false`: counted, but too deep for the shadow stack.
+///
+/// # Safety
+/// `slot` must be the running thread's, `caller` its top frame.
 pub unsafe fn push(
     slot: Slot,
     caller: *mut Frame,
@@ -451,6 +474,9 @@ pub unsafe fn push_node(slot: Slot, node: *mut Node, mark: u64, sp: u64, now: u6
 }
 
 /// The context of `callee` when the activation at `caller` calls it with the return address at `sp`, and how its frame is marked.
+///
+/// # Safety
+/// `slot` must be the running thread's, `caller` one of its frames.
 pub unsafe fn node_below(
     slot: Slot,
     caller: *mut Frame,
@@ -464,14 +490,30 @@ pub unsafe fn node_below(
         if caller == slot.sentinel() || !in_folded(parent) {
             let mut node = tree::child(slot, parent, callee, 0, Room::Limited);
             if node.is_null() {
-                sweep::make_room(slot, sp, now);
+                prune::make_room(slot, sp, now);
                 node = tree::child(slot, parent, callee, 0, Room::All);
             }
             if !node.is_null() {
                 return (node, 0);
             }
+            lost_callees(slot, parent, 1);
         }
         (folded(slot, callee.function), shm::KEY_CLOSER)
+    }
+}
+
+/// Notes that so many calls from `parent` are not below it.
+///
+/// # Safety
+/// `slot` must be the running thread's, `parent` a node of its tree.
+pub unsafe fn lost_callees(slot: Slot, parent: *mut Node, calls: u64) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        if parent as u64 == (*slot.shared()).root {
+            atomic64(&raw mut (*header()).folded_outermost).fetch_add(calls, Relaxed);
+        } else {
+            atomic32(&raw mut (*parent).flags).fetch_or(shm::NODE_LOST_CALLEES, Relaxed);
+        }
     }
 }
 
@@ -502,6 +544,8 @@ pub fn in_folded(node: *const Node) -> bool {
     (node as u64).wrapping_sub(tree::folded(0) as u64) < nodes
 }
 
+/// # Safety
+/// `node` must be a node of this thread's tree, or a folded one.
 pub unsafe fn function_of(node: *const Node) -> u32 {
     // SAFETY: by the caller `node` is one of the tree or a folded one.
     unsafe {
@@ -552,6 +596,9 @@ pub unsafe fn pop(slot: Slot, now: u64) {
 
 /// Folded nodes are shared by all threads. Their cum counts an activation only if its function is not already
 /// active further down, so that no time counts twice.
+///
+/// # Safety
+/// `slot` must be the running thread's, `top` its top frame, and that of a folded node.
 unsafe fn pop_folded(slot: Slot, top: *mut Frame, took: u64, own: i64) {
     // SAFETY: folded nodes are process-wide and only touched atomically; the walk stays within this thread's frames.
     unsafe {

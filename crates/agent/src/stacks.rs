@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A thread's own activations stay where they are while it runs a coroutine. Those of a coroutine that is left go to the
-//! store of parked.rs, under the stack pointer at which it was left, and come back, on top of whoever resumes it, with
-//! their contexts found anew in the tree of the resuming thread. Time while they are parked is not theirs; no call is
+//! store of suspended_stacks.rs, under the stack pointer at which it was left, and come back, on top of whoever resumes it, with
+//! their contexts found anew in the tree of the resuming thread. Time while they are suspended is not theirs; no call is
 //! counted twice. A coroutine that resumes another is remembered as its caller, up to `shm::RESUMERS` deep; beyond
 //! that the entered one takes the place of the one that was left: schedulers switch in any order, and every order would be
 //! a context.
@@ -24,16 +24,16 @@
 use crate::claim;
 use crate::clock;
 use crate::memory::{Slot, atomic64, flags, ticks};
-use crate::moved;
-use crate::parked::{self, Chain, Parking};
+use crate::migration;
+use crate::prune;
 use crate::record;
 use crate::slow::{drop_above, find, function_of, in_folded, leave, node_below, pop};
 use crate::states;
-use crate::sweep;
+use crate::suspended_stacks::{self, Chain, StackWriter};
 use crate::tree::Callee;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
-use thalweg_abi::{Frame, Node, ParkedFrame, frame_key, frame_sp};
+use thalweg_abi::{Frame, Node, SuspendedFrame, frame_key, frame_sp};
 
 /// A function that may leave for another stack is at one of its exits; `rsp` as the instruction that leaves finds it.
 #[unsafe(no_mangle)]
@@ -77,14 +77,17 @@ pub extern "C" fn tw_slow_switch(word: u32, rsp: u64, _: u32) {
 }
 
 /// Goes on where a stack was left at `sp`, if it is known.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn go_to(slot: Slot, sp: u64, now: u64) -> bool {
     // SAFETY: as in tw_slow_switch.
     unsafe {
         let base = slot.base();
         if !base.is_null() && frame_sp((*base.sub(1)).key) == sp && base.sub(1) > slot.sentinel() {
-            park(slot, base, left_at(slot), now);
+            suspend(slot, base, left_at(slot), now);
             drop_base(slot, now);
-        } else if let Some(chain) = parked::take(sp, (*slot.shared()).pid) {
+        } else if let Some(chain) = suspended_stacks::take(sp, (*slot.shared()).pid) {
             if !enter(slot, sp, now) {
                 chain.unpack(|_, _| ());
                 return true;
@@ -100,6 +103,9 @@ unsafe fn go_to(slot: Slot, sp: u64, now: u64) -> bool {
 }
 
 /// No stack is known that was left at `sp`.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn go_elsewhere(slot: Slot, sp: u64, now: u64) {
     // SAFETY: as in tw_slow_switch.
     unsafe {
@@ -109,7 +115,7 @@ unsafe fn go_elsewhere(slot: Slot, sp: u64, now: u64) {
             // A place further up on the same stack, as getcontext remembers one.
             unwind(slot, sp, now);
         } else if own_stack_encloses(slot, sp) {
-            park(slot, slot.base(), left_at(slot), now);
+            suspend(slot, slot.base(), left_at(slot), now);
             drop_base(slot, now);
             unwind(slot, sp, now);
         } else {
@@ -119,6 +125,9 @@ unsafe fn go_elsewhere(slot: Slot, sp: u64, now: u64) {
 }
 
 /// In a coroutine: whether `sp` is between two activations of the thread's own stack.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 pub unsafe fn own_stack_encloses(slot: Slot, sp: u64) -> bool {
     // SAFETY: below the base there is a frame of this thread or the sentinel.
     unsafe {
@@ -132,6 +141,9 @@ pub unsafe fn own_stack_encloses(slot: Slot, sp: u64) -> bool {
 }
 
 /// The activations up to the one whose return address was at `sp` are thrown away.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn unwind(slot: Slot, sp: u64, now: u64) {
     // SAFETY: as in tw_slow_switch; stops at the stack's end.
     unsafe {
@@ -146,12 +158,15 @@ unsafe fn unwind(slot: Slot, sp: u64, now: u64) {
 
 /// Parks the running coroutine, if it is one, and makes a base for another stack on which the thread is at `sp`.
 /// `false`: the shadow stack has no room.
+///
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn enter(slot: Slot, sp: u64, now: u64) -> bool {
     // SAFETY: as in tw_slow_switch; there is room for one frame more.
     unsafe {
         let shared = slot.shared();
         let mut base = slot.base();
-        sweep::stop(shm::PRUNING_STACKS);
+        prune::stop(shm::PRUNING_STACKS);
         if base.is_null() {
             let caller = slot.top();
             if slot.0 + (*slot.private()).limit <= caller as u64 {
@@ -172,7 +187,7 @@ unsafe fn enter(slot: Slot, sp: u64, now: u64) -> bool {
             node: (*base).node,
         };
         let resumer_node = (*slot.top()).node;
-        park(slot, base, left_at(slot), now);
+        suspend(slot, base, left_at(slot), now);
         settle_base(base, now);
         let resumers: *mut shm::Resumer = (&raw mut (*shared).resumed_by).cast();
         let count = (*shared).resumers;
@@ -198,6 +213,8 @@ fn base_key(sp: u64) -> u64 {
     frame_key((sp + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL)
 }
 
+/// # Safety
+/// `base` must be a free place of this thread's shadow stack.
 unsafe fn fill_base(base: *mut Frame, sp: u64, node: u64, now: u64) {
     // SAFETY: by the caller `base` is a place on this thread's shadow stack.
     unsafe {
@@ -209,6 +226,9 @@ unsafe fn fill_base(base: *mut Frame, sp: u64, node: u64, now: u64) {
 }
 
 /// What ran on the other stack without being a known function's is its resumer's own time.
+///
+/// # Safety
+/// `base` must be a base of this thread's shadow stack.
 unsafe fn settle_base(base: *mut Frame, now: u64) {
     if flags() & shm::HEADER_TIMED == 0 {
         return;
@@ -226,6 +246,9 @@ unsafe fn settle_base(base: *mut Frame, now: u64) {
 }
 
 /// The thread is back on its own stack.
+///
+/// # Safety
+/// `slot` must be the running thread's, with a base on its shadow stack.
 pub unsafe fn drop_base(slot: Slot, now: u64) {
     // SAFETY: as in tw_slow_switch; the caller has seen that the base is on top.
     unsafe {
@@ -239,6 +262,8 @@ pub unsafe fn drop_base(slot: Slot, now: u64) {
     }
 }
 
+/// # Safety
+/// `node` must be a node of this thread's tree, or a folded one.
 unsafe fn add_own(node: *mut Node, own: u64) {
     // SAFETY: a node of this thread's tree, or one of the folded ones, which are touched atomically.
     unsafe {
@@ -250,21 +275,26 @@ unsafe fn add_own(node: *mut Node, own: u64) {
     }
 }
 
+/// # Safety
+/// `slot` must be the running thread's.
 unsafe fn left_at(slot: Slot) -> u64 {
     // SAFETY: as in tw_slow_switch.
     unsafe { frame_sp((*slot.top()).key) }
 }
 
 /// Takes the activations above `base` off the shadow stack and into the store, under the name `under`.
-pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
+///
+/// # Safety
+/// `slot` must be the running thread's, `base` a frame of its shadow stack.
+pub unsafe fn suspend(slot: Slot, base: *mut Frame, under: u64, now: u64) {
     // SAFETY: as in tw_slow_switch.
     unsafe {
         let timed = flags() & shm::HEADER_TIMED != 0;
-        let mut parking = Parking::new(under, (*slot.shared()).pid);
-        let belongings = moved::is_asked(slot).then(|| moved::leaves(slot, base));
+        let mut writer = StackWriter::new(under, (*slot.shared()).pid);
+        let carried = migration::is_asked(slot).then(|| migration::before_suspend(slot, base));
         while slot.top() > base {
             let top = slot.top();
-            if states::is_not_parked(slot, top) {
+            if states::is_not_suspended(slot, top) {
                 states::end_unseen(slot, top, now);
                 pop(slot, now);
                 continue;
@@ -272,8 +302,8 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
             let node = (*top).node as *mut Node;
             let key = (*top).key;
             let mut own = 0;
-            let call = match belongings {
-                Some(_) => Some(moved::call_of(slot, now)),
+            let call = match carried {
+                Some(_) => Some(migration::call_of(slot, now)),
                 None => {
                     record::ends(slot, now, shm::record::HOW_SUSPENDED, None);
                     None
@@ -293,7 +323,7 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                     (*node).cum = (*node).cum.wrapping_add(took);
                 }
             }
-            let frame = ParkedFrame {
+            let frame = SuspendedFrame {
                 key: key & !shm::KEY_CLOSER,
                 own,
                 site: match in_folded(node) {
@@ -301,20 +331,23 @@ pub unsafe fn park(slot: Slot, base: *mut Frame, under: u64, now: u64) {
                     false => Callee::of(node).site,
                 },
                 function: function_of(node),
-                flags: if untimed { shm::PARKED_UNTIMED } else { 0 },
+                flags: if untimed { shm::SUSPENDED_UNTIMED } else { 0 },
             };
-            parking.add(frame, call);
+            writer.add(frame, call);
             slot.set_top(top.sub(1));
             (&raw mut (*top).key).write_volatile(0);
         }
-        if let Some(belongings) = belongings {
-            moved::left(slot, base, &belongings, &mut parking);
+        if let Some(carried) = carried {
+            migration::after_suspend(slot, base, &carried, &mut writer);
         }
-        parking.finish();
+        writer.finish();
     }
 }
 
 /// The stack on which the base stands has its outermost activation at `sp`.
+///
+/// # Safety
+/// `slot` must be the running thread's, with a base on its shadow stack.
 unsafe fn set_base_of(slot: Slot, sp: Option<u64>) {
     if let Some(sp) = sp {
         // SAFETY: as in tw_slow_switch.
@@ -322,8 +355,11 @@ unsafe fn set_base_of(slot: Slot, sp: Option<u64>) {
     }
 }
 
-/// Puts parked activations on top of what is there, and tells where the outermost of them is. What they had spent before is taken off their contexts again and their starts are
+/// Puts suspended activations on top of what is there, and tells where the outermost of them is. What they had spent before is taken off their contexts again and their starts are
 /// set back by as much, so that their exits account for whole calls.
+///
+/// # Safety
+/// `slot` must be the running thread's, `chain` what it has taken out of the store.
 pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
     // SAFETY: as in tw_slow_switch; no frame is written beyond the limit.
     unsafe {
@@ -335,8 +371,8 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             (*base).child = (*base).child.wrapping_sub(rest);
         }
         let mut outermost = None;
-        moved::comes(slot, chain);
-        chain.unpack(|parked, call| {
+        migration::before_restore(slot, chain);
+        chain.unpack(|suspended, call| {
             let caller = slot.top();
             if limit <= caller as u64 {
                 if timed {
@@ -346,27 +382,27 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
                 }
                 return;
             }
-            if states::is_not_restored(parked, rest) {
+            if states::is_not_restored(suspended, rest) {
                 if timed {
                     // Its time stays where it was settled, too.
-                    (*caller).child = (*caller).child.wrapping_add(parked.own);
-                    rest = rest.wrapping_sub(parked.own);
+                    (*caller).child = (*caller).child.wrapping_add(suspended.own);
+                    rest = rest.wrapping_sub(suspended.own);
                 }
                 return;
             }
-            outermost = outermost.or(Some(frame_sp(parked.key)));
+            outermost = outermost.or(Some(frame_sp(suspended.key)));
             let (node, mark) = node_below(
                 slot,
                 caller,
                 Callee {
-                    function: parked.function,
-                    site: parked.site,
+                    function: suspended.function,
+                    site: suspended.site,
                 },
-                frame_sp(parked.key),
+                frame_sp(suspended.key),
                 now,
             );
             if timed {
-                add_own(node, parked.own.wrapping_neg());
+                add_own(node, suspended.own.wrapping_neg());
                 if mark == 0 {
                     (*node).cum = (*node).cum.wrapping_sub(rest);
                 }
@@ -374,22 +410,22 @@ pub unsafe fn restore(slot: Slot, chain: Chain, now: u64) -> Option<u64> {
             let frame = caller.add(1);
             let fill = || {
                 (&raw mut (*frame).node).write_volatile(node as u64);
-                let start = match parked.flags & shm::PARKED_UNTIMED {
+                let start = match suspended.flags & shm::SUSPENDED_UNTIMED {
                     0 => now.wrapping_sub(rest),
                     _ => 0,
                 };
                 (&raw mut (*frame).start).write_volatile(start);
                 (&raw mut (*frame).child).write_volatile(0);
-                (&raw mut (*frame).key).write_volatile(parked.key | mark);
+                (&raw mut (*frame).key).write_volatile(suspended.key | mark);
             };
             fill();
             slot.set_top(frame);
             fill();
             match call {
-                Some(call) => moved::goes_on(slot, frame, parked, call, rest),
+                Some(call) => migration::restore_call(slot, frame, suspended, call, rest),
                 None => record::resumes(slot, frame, now),
             }
-            rest = rest.wrapping_sub(parked.own);
+            rest = rest.wrapping_sub(suspended.own);
         });
         outermost
     }

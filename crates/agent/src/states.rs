@@ -8,7 +8,7 @@ use crate::memory::{Slot, atomic64, flags, header, region};
 use crate::slow::{function_of, in_folded};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
-use thalweg_abi::{Frame, Node, ParkedFrame, ProbeState};
+use thalweg_abi::{Frame, Node, ProbeState, SuspendedFrame};
 
 /// The call that was just pushed is not timed.
 ///
@@ -72,7 +72,7 @@ pub unsafe fn ends_unseen(slot: Slot, frame: *const Frame) -> bool {
 ///
 /// # Safety
 /// As for `ends_unseen`.
-pub unsafe fn is_not_parked(slot: Slot, frame: *const Frame) -> bool {
+pub unsafe fn is_not_suspended(slot: Slot, frame: *const Frame) -> bool {
     // SAFETY: by the caller's promise.
     unsafe {
         shm::is_goroutine((*frame).key)
@@ -81,21 +81,24 @@ pub unsafe fn is_not_parked(slot: Slot, frame: *const Frame) -> bool {
     }
 }
 
-/// The same for one that was parked when it had taken `took`, where it would come back.
-pub fn is_not_restored(parked: &ParkedFrame, took: u64) -> bool {
+/// The same for one that was suspended when it had taken `took`, where it would come back.
+pub fn is_not_restored(suspended: &SuspendedFrame, took: u64) -> bool {
     // SAFETY: the header is mapped; every function has a state.
     unsafe {
         let is_off = |state: *const ProbeState| {
             (&raw const (*state).state).read_volatile() == shm::PROBE_OFF
         };
-        shm::is_goroutine(parked.key)
+        shm::is_goroutine(suspended.key)
             && flags() & shm::HEADER_RECORDS == 0
-            && state_of(parked.function).is_some_and(is_off)
+            && state_of(suspended.function).is_some_and(is_off)
             && !shm::is_lasting(took, (*header()).ticks_per_ns)
     }
 }
 
 /// On the thread's clock.
+///
+/// # Safety
+/// `slot` must be the running thread's, `frame` one of its shadow stack.
 unsafe fn off_since(slot: Slot, frame: *const Frame) -> Option<u64> {
     // SAFETY: by the caller's promise; every function has a state.
     unsafe {
@@ -134,6 +137,9 @@ pub unsafe fn end_unseen(slot: Slot, last: *mut Frame, now: u64) {
 }
 
 /// From now on it is an untimed one.
+///
+/// # Safety
+/// `frame` must be a frame of this thread's shadow stack.
 unsafe fn stop_clock(frame: *mut Frame, until: u64) {
     // SAFETY: as the caller's.
     unsafe {
@@ -158,6 +164,17 @@ pub fn was_switched(function: u32) -> bool {
     unsafe {
         let state = state_of(function);
         state.is_some_and(|state| (&raw const (*state).changes).read_volatile() != 0)
+    }
+}
+
+/// What the probes of `function` do, one of the `PROBE_` values.
+pub fn mode(function: u32) -> u32 {
+    // SAFETY: every function has a state.
+    unsafe {
+        let state = state_of(function);
+        state.map_or(shm::PROBE_TIMED, |state| {
+            (&raw const (*state).state).read_volatile()
+        })
     }
 }
 

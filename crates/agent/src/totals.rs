@@ -34,10 +34,10 @@ pub unsafe fn answer(slot: Slot, kind: u32, into: *mut Totals, now: u64) {
         } else {
             walk.process((*slot.shared()).pid);
             walk.sums.calls += (&raw const (*header()).folded_calls).read_volatile();
-            walk.sums.calls += (&raw const (*header()).prune.cut_calls).read_volatile();
+            walk.sums.calls += (&raw const (*header()).prune.pruned_calls).read_volatile();
         }
         // The time of contexts that were cut is with their functions, whichever thread's they were.
-        walk.partial |= (&raw const (*header()).prune.cut_contexts).read_volatile() != 0;
+        walk.partial |= (&raw const (*header()).prune.pruned_contexts).read_volatile() != 0;
         walk.sums.base += open(slot, now);
         busy.write_volatile(0);
         let sums = &walk.sums;

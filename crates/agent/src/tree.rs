@@ -1,5 +1,5 @@
 //! The calling-context tree of one thread: finding and making nodes, and taking them out again. What is taken out, and why,
-//! is sweep.rs's choice.
+//! is prune.rs's choice.
 
 use crate::free;
 use crate::memory::{Slot, atomic32, atomic64, flags, header, region};
@@ -92,6 +92,8 @@ pub enum Room {
 }
 
 impl Room {
+    /// # Safety
+    /// The room must be one that was taken for this thread.
     unsafe fn bytes(self) -> u64 {
         // SAFETY: the header is mapped.
         unsafe {
@@ -304,6 +306,9 @@ pub unsafe fn known(parent: *mut Node, callee: Callee) -> *mut Node {
 }
 
 /// The child among all, and how many were looked at.
+///
+/// # Safety
+/// `parent` must be a node of this thread's tree.
 unsafe fn among_siblings(parent: *mut Node, callee: Callee) -> (*mut Node, u32) {
     // SAFETY: as in child.
     unsafe {
@@ -318,6 +323,9 @@ unsafe fn among_siblings(parent: *mut Node, callee: Callee) -> (*mut Node, u32) 
 }
 
 /// Makes `node` the first child. A handler may link another one in between; the loop takes it along.
+///
+/// # Safety
+/// `parent` and `node` must be nodes of this thread's tree.
 unsafe fn link(parent: *mut Node, node: *mut Node) {
     // SAFETY: as in child.
     unsafe {
@@ -336,6 +344,9 @@ unsafe fn link(parent: *mut Node, node: *mut Node) {
 }
 
 /// Puts `node` where the hot path looks first: into one of its two places, a free one if there is one.
+///
+/// # Safety
+/// `slot` must be the running thread's, `parent` and `node` nodes of its tree.
 unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
     // SAFETY: as in child; both places are below CHILD_SLOTS.
     unsafe {
@@ -358,6 +369,8 @@ unsafe fn remember(slot: Slot, parent: *mut Node, node: *mut Node, turn: u32) {
 
 const LAST_SHIFT: u32 = 24;
 
+/// # Safety
+/// `table` must be a table of a node of this thread's tree.
 unsafe fn find_in(mut table: *mut u64, callee: Callee) -> *mut Node {
     // SAFETY: as in child; a table has 256 words.
     unsafe {
@@ -379,6 +392,9 @@ unsafe fn find_in(mut table: *mut u64, callee: Callee) -> *mut Node {
 }
 
 /// `false` when there was no memory for another table, or another callee is filed under the same bits.
+///
+/// # Safety
+/// `slot` must be the running thread's, `table` and `node` of its tree.
 unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
     // SAFETY: as in child; bits that differ do so in one of their four bytes, so no table is deeper than that.
     unsafe {
@@ -419,6 +435,9 @@ unsafe fn enter_in(slot: Slot, mut table: *mut u64, node: *mut Node) -> bool {
 }
 
 /// Gives `parent` its table, with all its children in it.
+///
+/// # Safety
+/// `slot` must be the running thread's, `parent` a node of its tree.
 unsafe fn extend(slot: Slot, parent: *mut Node, room: Room) {
     // SAFETY: as in child; the table is empty.
     unsafe {

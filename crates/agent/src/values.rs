@@ -9,9 +9,9 @@
 //! when it began: those of calls that were thrown away are found out and dropped.
 
 use crate::memory::{Slot, atomic64, header};
-use crate::own::Own;
 use crate::record::{Registers, rules, rules_head, side};
 use crate::slow::function_of;
+use crate::target_memory::TargetMemory;
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
 use thalweg_abi::record::{self, State};
@@ -75,6 +75,8 @@ pub struct Over<'a> {
 }
 
 impl Values {
+    /// # Safety
+    /// `slot` must be the running thread's, `state` that of its recording.
     pub unsafe fn of(slot: Slot, state: &'static State) -> Values {
         let frames = slot.sentinel() as u64 - shm::FRAME_SIZE;
         Values {
@@ -89,6 +91,9 @@ impl Values {
     }
 
     /// The uppermost entry and where it begins.
+    ///
+    /// # Safety
+    /// The stack of values must be this thread's.
     unsafe fn last(&self) -> Option<(u64, *mut Kept)> {
         // SAFETY: as in last_below.
         unsafe { self.last_below(self.used()) }
@@ -110,15 +115,22 @@ impl Values {
     }
 
     /// Asks the programs of a function that has just begun. Whether its end is to be looked at.
+    ///
+    /// # Safety
+    /// `entry` must be of the activation on top of this thread's shadow stack, `registers` those of
+    /// its entry.
     pub unsafe fn begin(&self, entry: Entry, asked: &Asked, registers: &Registers) -> bool {
         // SAFETY: as in begin_with.
         unsafe {
             let machine = registers.machine(asked.sp, false);
-            self.begin_with(entry, asked, &machine, Own::new(Some(registers)))
+            self.begin_with(entry, asked, &machine, TargetMemory::new(Some(registers)))
         }
     }
 
     /// The same at the end of the call, for a program that needs nothing but what was saved when it began.
+    ///
+    /// # Safety
+    /// `entry` must be of the activation that ends, `saved` what its entry has saved.
     pub unsafe fn begin_late(&self, entry: Entry, saved: &record::Saved, over: &Over) -> bool {
         let mut machine = Machine::default();
         for (to, from) in machine.int.iter_mut().zip(saved.ints) {
@@ -133,15 +145,17 @@ impl Values {
             sp: saved.sp,
         };
         // SAFETY: as in begin_with.
-        unsafe { self.begin_with(entry, &asked, &machine, Own::new(None)) }
+        unsafe { self.begin_with(entry, &asked, &machine, TargetMemory::new(None)) }
     }
 
+    /// # Safety
+    /// `entry` must be of the activation on top of this thread's shadow stack.
     unsafe fn begin_with(
         &self,
         entry: Entry,
         asked: &Asked,
         machine: &Machine,
-        mut memory: Own,
+        mut memory: TargetMemory,
     ) -> bool {
         // SAFETY: what is written lies within this thread's room.
         unsafe {
@@ -200,6 +214,9 @@ impl Values {
     }
 
     /// The uppermost entry, if it is of the call that began at `entry` at this depth. Those of calls that are no more are dropped.
+    ///
+    /// # Safety
+    /// The stack of values must be this thread's.
     unsafe fn last_of(&self, depth: u64, entry: u64) -> Option<(u64, *mut Kept)> {
         // SAFETY: as in last.
         unsafe {
@@ -218,6 +235,9 @@ impl Values {
 
     /// A coroutine is left in the call: whether it is kept however it ends, and what was read when it began. What the end would
     /// have decided is given up.
+    ///
+    /// # Safety
+    /// The stack of values must be this thread's.
     pub unsafe fn suspend(&self, depth: u64, entry: u64) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
@@ -251,6 +271,9 @@ impl Values {
     }
 
     /// Asks whether the call that ends is kept, by what its rules read when it began: the rule and all that was read.
+    ///
+    /// # Safety
+    /// `over` must be of the activation that ends, `registers` those of its end.
     pub unsafe fn end(&self, over: &Over, registers: Option<&Registers>) -> Option<Found<'_>> {
         // SAFETY: as in begin.
         unsafe {
@@ -268,6 +291,9 @@ impl Values {
     }
 
     /// The same for a rule that read nothing when the call began.
+    ///
+    /// # Safety
+    /// `over` must be of the activation that ends, `registers` those of its end.
     pub unsafe fn end_only(
         &self,
         entry: &Entry,
@@ -285,6 +311,8 @@ impl Values {
         }
     }
 
+    /// # Safety
+    /// `at` must be where an entry of this thread's stack of values begins, or its end.
     unsafe fn finish(
         &self,
         at: u64,
@@ -327,7 +355,7 @@ impl Values {
             if head.has(bytecode::flags::NEEDS_ERRNO) {
                 machine.errno = errno();
             }
-            let mut memory = Own::new(registers);
+            let mut memory = TargetMemory::new(registers);
             if over.took <= entry.least
                 || !bytecode::exit(program, &machine, &mut memory, &over.call, known, &mut out)
                 || !is_within_limits(entry.rule, &head)
@@ -348,6 +376,9 @@ impl Values {
     }
 
     /// Reads what is being thrown, for the calls that it will leave.
+    ///
+    /// # Safety
+    /// `registers` must be those of the function that throws.
     pub unsafe fn throws(&self, entry: &Entry, asked: &Asked, registers: &Registers) {
         // SAFETY: the last of the room is for this.
         unsafe {
@@ -362,7 +393,7 @@ impl Values {
             bytecode::entry(
                 program_of(entry),
                 &machine,
-                &mut Own::new(Some(registers)),
+                &mut TargetMemory::new(Some(registers)),
                 &around,
                 &call,
                 &mut out,
@@ -373,12 +404,18 @@ impl Values {
     }
 
     /// The activations that end at `now` are left by what was thrown last.
+    ///
+    /// # Safety
+    /// The stack of values must be this thread's.
     pub unsafe fn unwinds_at(&self, now: u64) {
         // SAFETY: as in throws.
         unsafe { (*self.thrown()).unwinds_at = now }
     }
 
     /// What the activations that end at `now` are left by, if it was thrown.
+    ///
+    /// # Safety
+    /// The stack of values must be this thread's.
     pub unsafe fn thrown_at(&self, now: u64) -> &[u8] {
         // SAFETY: as in throws.
         unsafe {
@@ -393,6 +430,9 @@ impl Values {
 }
 
 /// Counts the call among those that its rule keeps; `false` if it is one too many.
+///
+/// # Safety
+/// The region of rules must be mapped, `rule` be one of it.
 pub unsafe fn is_within_limits(rule: u32, head: &bytecode::Header) -> bool {
     // SAFETY: every rule has a counter.
     unsafe {
@@ -436,6 +476,9 @@ fn programs() -> u64 {
 }
 
 /// The bytes of a rule's program.
+///
+/// # Safety
+/// `entry` must be an entry of the region of rules, which stays mapped.
 pub unsafe fn program_of(entry: &Entry) -> &'static [u8] {
     // SAFETY: programs that are named stay where they are.
     unsafe {

@@ -1,8 +1,11 @@
-//! Random programs: threads and processes that make each other, each with a tree whose figures add up.
+//! Random programs: threads and processes that make each other, each with a tree whose figures add
+//! up.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use thalweg_model::{Creator, Function, Metric, Module, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{
+    Creator, FuncId, Function, Metric, Module, Node, NodeFlags, Process, Profile, Thread,
+};
 
 const FUNCTIONS: u32 = 6;
 
@@ -71,17 +74,17 @@ fn build(threads: Vec<RandomThread>) -> Profile {
         if let Some((function, calls)) = random.folded {
             thread.folded_calls = calls;
             thread.nodes.push(Node {
-                function,
+                function: FuncId(function),
                 calls,
-                base: calls,
-                cum: calls,
+                self_ns: calls,
+                total_ns: calls,
                 flags: NodeFlags::FOLDED,
                 ..Node::default()
             });
         }
         // As much as time, so that what happens to one must happen to the other.
         for (index, node) in (0..).zip(&thread.nodes) {
-            thread.metrics.set(index, Metric::AllocBytes, node.base);
+            thread.metrics.set(index, Metric::AllocBytes, node.self_ns);
         }
         let maker = (!made.is_empty()).then(|| made[random.maker.index(made.len())]);
         if let Some((process, place)) = maker.filter(|_| random.creator_known) {
@@ -121,20 +124,20 @@ fn tree(random: &RandomThread) -> Vec<Node> {
             .map(|parent| parent % nodes.len() as u32);
         if nodes
             .iter()
-            .any(|n| (n.parent, n.function) == (parent, function))
+            .any(|n| (n.parent, n.function) == (parent, FuncId(function)))
         {
             continue;
         }
         let ancestors = std::iter::successors(parent, |&node| nodes[node as usize].parent);
         let recursion = ancestors
-            .filter(|&node| nodes[node as usize].function == function)
+            .filter(|&node| nodes[node as usize].function == FuncId(function))
             .count() as u32;
         nodes.push(Node {
             parent,
-            function,
+            function: FuncId(function),
             calls,
-            base: calls * time,
-            cum: calls * time,
+            self_ns: calls * time,
+            total_ns: calls * time,
             min: time,
             max: time,
             recursion,
@@ -142,17 +145,17 @@ fn tree(random: &RandomThread) -> Vec<Node> {
         });
     }
     for index in (0..nodes.len()).rev() {
-        nodes[index].elapsed = nodes[index].cum;
+        nodes[index].wall_ns = nodes[index].total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += nodes[index].cum;
+            nodes[parent as usize].total_ns += nodes[index].total_ns;
         }
     }
     nodes
 }
 
 /// The functions from the root to each context; folded ones stand under none.
-pub fn paths(thread: &Thread) -> Vec<Vec<u32>> {
-    let mut paths: Vec<Vec<u32>> = Vec::new();
+pub fn paths(thread: &Thread) -> Vec<Vec<FuncId>> {
+    let mut paths: Vec<Vec<FuncId>> = Vec::new();
     for node in &thread.nodes {
         let mut path = node
             .parent

@@ -1,32 +1,34 @@
-//! Each function with those that called it above and those it called below: the Parent / Self / Child report.
+//! Each function with those that called it above and those it called below: the Parent / Self /
+//! Child report.
 //!
 //! In every stanza
 //!
 //! ```text
 //! (1) sum of the parents' calls = calls of self
-//! (2) sum of the parents' base  = base of self
-//! (3) sum of the parents' cum   = cum of self
-//! (4) sum of the children's cum = cum of self - base of self
+//! (2) sum of the parents' self  = self of self
+//! (3) sum of the parents' total   = total of self
+//! (4) sum of the children's total = total of self - self of self
 //! ```
 //!
-//! Recursion must not break them. A parent's cum counts the calls that had no other activation of the function above them; a
-//! child's cum is the time below the *innermost* activation of self, up to where self is called again:
+//! Recursion must not break them. A parent's total counts the calls that had no other activation of
+//! the function above them; a child's total is the time below the *innermost* activation of self,
+//! up to where self is called again:
 //!
 //! ```text
-//! f -> g -> f -> h      child g of f has cum(g) - cum(inner f), child h has cum(h), child f of g has cum(inner f)
+//! f -> g -> f -> h      child g of f has total(g) - total(inner f), child h has total(h), child f of g has total(inner f)
 //! ```
 //!
-//! Where a tree is not complete (folded calls, calls that were running when the data was read), the part of cum that no
-//! callee accounts for is given as [`Stanza::not_in_callees`].
+//! Where a tree is not complete (folded calls, calls that were running when the data was read), the
+//! part of total that no callee accounts for is given as [`Stanza::not_in_callees`].
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{NodeFlags, Profile, SiteId};
+use thalweg_model::{FuncId, NodeFlags, Profile, SiteId};
 
 use crate::edges::Caller;
 use crate::flat::{FunctionTotals, flat};
 use crate::tree::{Tree, Weight};
-use crate::{outermost_cum, threads};
+use crate::{outermost_total, threads};
 
 /// Calls between self and another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +38,14 @@ pub struct Arc {
     pub site: Option<SiteId>,
     pub calls: u64,
     /// Own time of the callee in these calls.
-    pub base: u64,
-    pub cum: u64,
+    pub self_ns: u64,
+    pub total_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stanza {
     pub own: FunctionTotals,
-    /// Most cum first.
+    /// Most total first.
     pub parents: Vec<Arc>,
     pub children: Vec<Arc>,
     /// What (4) lacks: positive for time that belongs to no known callee, 0 for a complete tree.
@@ -53,7 +55,7 @@ pub struct Stanza {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     calls: u64,
-    base: u64,
+    self_ns: u64,
     into: u64,
     /// Negative while what is below inner activations was taken off before it was added.
     below: i128,
@@ -61,14 +63,14 @@ struct Sums {
 
 /// One per function that was seen, in the order of the profile's functions.
 pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
-    let mut sums: BTreeMap<(Caller, u32, Option<SiteId>), Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<(Caller, FuncId, Option<SiteId>), Sums> = BTreeMap::new();
     let mut innermost: Vec<Vec<usize>> = vec![Vec::new(); profile.functions.len()];
     for (_, thread) in threads(profile) {
         let tree = Tree::new(thread, Weight::Calls);
-        let mut path: Vec<(u32, Option<SiteId>)> = Vec::new();
+        let mut path: Vec<(FuncId, Option<SiteId>)> = Vec::new();
         tree.walk(|index, entering| {
             let node = &tree.nodes[index as usize];
-            let activations = &mut innermost[node.function as usize];
+            let activations = &mut innermost[node.function.index()];
             if !entering {
                 activations.pop();
                 path.pop();
@@ -81,9 +83,9 @@ pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
             };
             let arc = sums.entry((caller, node.function, node.site)).or_default();
             arc.calls = arc.calls.saturating_add(node.calls);
-            arc.base = arc.base.saturating_add(node.base);
-            arc.into = arc.into.saturating_add(outermost_cum(node));
-            arc.below += i128::from(node.cum);
+            arc.self_ns = arc.self_ns.saturating_add(node.self_ns);
+            arc.into = arc.into.saturating_add(outermost_total(node));
+            arc.below += i128::from(node.total_ns);
             if let Some(&level) = activations.last() {
                 // The callee through which this activation was reached from the one above it.
                 let own = (node.function, node.site);
@@ -91,7 +93,7 @@ pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
                 let arc = sums
                     .entry((Caller::Function(node.function), through, site))
                     .or_default();
-                arc.below -= i128::from(node.cum);
+                arc.below -= i128::from(node.total_ns);
             }
             activations.push(path.len());
             path.push((node.function, node.site));
@@ -100,24 +102,27 @@ pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
     collect(profile, &sums)
 }
 
-fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32, Option<SiteId>), Sums>) -> Vec<Stanza> {
+fn collect(
+    profile: &Profile,
+    sums: &BTreeMap<(Caller, FuncId, Option<SiteId>), Sums>,
+) -> Vec<Stanza> {
     let mut parents: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
     let mut children: Vec<Vec<Arc>> = vec![Vec::new(); profile.functions.len()];
     for (&(caller, callee, site), sums) in sums {
-        parents[callee as usize].push(Arc {
+        parents[callee.index()].push(Arc {
             other: caller,
             site,
             calls: sums.calls,
-            base: sums.base,
-            cum: sums.into,
+            self_ns: sums.self_ns,
+            total_ns: sums.into,
         });
         if let Caller::Function(caller) = caller {
-            children[caller as usize].push(Arc {
+            children[caller.index()].push(Arc {
                 other: Caller::Function(callee),
                 site,
                 calls: sums.calls,
-                base: sums.base,
-                cum: u64::try_from(sums.below.max(0)).unwrap_or(u64::MAX),
+                self_ns: sums.self_ns,
+                total_ns: u64::try_from(sums.below.max(0)).unwrap_or(u64::MAX),
             });
         }
     }
@@ -126,19 +131,19 @@ fn collect(profile: &Profile, sums: &BTreeMap<(Caller, u32, Option<SiteId>), Sum
         .map(|own| {
             // What was called through it while it was off is below its callers.
             let own = FunctionTotals {
-                cum: own.cum - own.through,
+                total_ns: own.total_ns - own.through,
                 through: 0,
                 ..own
             };
             let take = |arcs: &mut Vec<Vec<Arc>>| {
-                let mut arcs = std::mem::take(&mut arcs[own.function as usize]);
-                arcs.sort_by_key(|arc| std::cmp::Reverse((arc.cum, arc.calls)));
+                let mut arcs = std::mem::take(&mut arcs[own.function.index()]);
+                arcs.sort_by_key(|arc| std::cmp::Reverse((arc.total_ns, arc.calls)));
                 arcs
             };
             let (parents, children) = (take(&mut parents), take(&mut children));
-            let in_callees: i128 = children.iter().map(|arc| i128::from(arc.cum)).sum();
+            let in_callees: i128 = children.iter().map(|arc| i128::from(arc.total_ns)).sum();
             Stanza {
-                not_in_callees: i128::from(own.cum) - i128::from(own.base) - in_callees,
+                not_in_callees: i128::from(own.total_ns) - i128::from(own.self_ns) - in_callees,
                 own,
                 parents,
                 children,
@@ -154,43 +159,43 @@ mod tests {
     use crate::fixture::{self, A, B, MAIN};
     use proptest::prelude::*;
 
-    /// start 0.1 -> main 1 -> a 10 -> { b 20 -> d, c 30 -> d }, 40 calls of d from each, 30 and 10 of its 40 seconds: an
-    /// even split by calls would give b 40 and c 50. In tenths of a second.
+    /// start 0.1 -> main 1 -> a 10 -> { b 20 -> d, c 30 -> d }, 40 calls of d from each, 30 and 10
+    /// of its 40 seconds: an even split by calls would give b 40 and c 50. In tenths of a second.
     #[test]
     fn two_callers_of_one_function_have_what_their_own_calls_took() {
         const NAMES: [&str; 6] = ["start", "main", "a", "b", "c", "d"];
-        let node = |parent, function, calls, base, cum| thalweg_model::Node {
+        let node = |parent, function, calls, self_ns, total_ns| thalweg_model::Node {
             parent,
             function,
             calls,
-            base,
-            cum,
+            self_ns,
+            total_ns,
             ..thalweg_model::Node::default()
         };
         let mut profile = fixture::chain(&[(MAIN, 1)]);
         profile.functions = NAMES.map(|_| profile.functions[0].clone()).to_vec();
         profile.processes[0].threads[0].nodes = vec![
-            node(None, 0, 1, 1, 1011),
-            node(Some(0), 1, 1, 10, 1010),
-            node(Some(1), 2, 1, 100, 1000),
-            node(Some(2), 3, 1, 200, 500),
-            node(Some(3), 5, 40, 300, 300),
-            node(Some(2), 4, 1, 300, 400),
-            node(Some(5), 5, 40, 100, 100),
+            node(None, FuncId(0), 1, 1, 1011),
+            node(Some(0), FuncId(1), 1, 10, 1010),
+            node(Some(1), FuncId(2), 1, 100, 1000),
+            node(Some(2), FuncId(3), 1, 200, 500),
+            node(Some(3), FuncId(5), 40, 300, 300),
+            node(Some(2), FuncId(4), 1, 300, 400),
+            node(Some(5), FuncId(5), 40, 100, 100),
         ];
         let stanzas = stanzas(&profile);
-        let cum: Vec<u64> = stanzas.iter().map(|stanza| stanza.own.cum).collect();
-        assert_eq!(cum, [1011, 1010, 1000, 500, 400, 400]);
+        let total_ns: Vec<u64> = stanzas.iter().map(|stanza| stanza.own.total_ns).collect();
+        assert_eq!(total_ns, [1011, 1010, 1000, 500, 400, 400]);
         let parents: Vec<(Caller, u64, u64)> = stanzas[5]
             .parents
             .iter()
-            .map(|arc| (arc.other, arc.calls, arc.cum))
+            .map(|arc| (arc.other, arc.calls, arc.total_ns))
             .collect();
         assert_eq!(
             parents,
             [
-                (Caller::Function(3), 40, 300),
-                (Caller::Function(4), 40, 100)
+                (Caller::Function(FuncId(3)), 40, 300),
+                (Caller::Function(FuncId(4)), 40, 100)
             ]
         );
     }
@@ -201,10 +206,10 @@ mod tests {
         let profile = fixture::chain(&[(A, 10), (B, 20), (A, 30), (MAIN, 40)]);
         let stanzas = stanzas(&profile);
         let a = stanzas.iter().find(|s| s.own.function == A).unwrap();
-        assert_eq!((a.own.cum, a.own.base), (100, 40));
+        assert_eq!((a.own.total_ns, a.own.self_ns), (100, 40));
         let figures = |arcs: &[Arc]| -> Vec<(Caller, u64, u64, u64)> {
             arcs.iter()
-                .map(|arc| (arc.other, arc.calls, arc.base, arc.cum))
+                .map(|arc| (arc.other, arc.calls, arc.self_ns, arc.total_ns))
                 .collect()
         };
         assert_eq!(
@@ -233,9 +238,9 @@ mod tests {
                 let own = stanza.own;
                 let sum = |arcs: &[Arc], figure: fn(&Arc) -> u64| arcs.iter().map(figure).sum::<u64>();
                 prop_assert_eq!(sum(&stanza.parents, |arc| arc.calls), own.calls);
-                prop_assert_eq!(sum(&stanza.parents, |arc| arc.base), own.base);
-                prop_assert_eq!(sum(&stanza.parents, |arc| arc.cum), own.cum);
-                prop_assert_eq!(sum(&stanza.children, |arc| arc.cum), own.cum - own.base);
+                prop_assert_eq!(sum(&stanza.parents, |arc| arc.self_ns), own.self_ns);
+                prop_assert_eq!(sum(&stanza.parents, |arc| arc.total_ns), own.total_ns);
+                prop_assert_eq!(sum(&stanza.children, |arc| arc.total_ns), own.total_ns - own.self_ns);
                 prop_assert_eq!(stanza.not_in_callees, 0);
             }
         }
@@ -248,7 +253,7 @@ mod tests {
                     let there = stanzas.iter().find(|s| Caller::Function(s.own.function) == child.other).unwrap();
                     let own = Caller::Function(stanza.own.function);
                     let here = there.parents.iter().find(|parent| parent.other == own).unwrap();
-                    prop_assert_eq!((here.calls, here.base), (child.calls, child.base));
+                    prop_assert_eq!((here.calls, here.self_ns), (child.calls, child.self_ns));
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Which counts are lower bounds: a function that was off for a while was called at least as often as was counted.
+//! Which counts are lower bounds: a function that was off for a while was called at least as often
+//! as was counted.
 //!
 //! ```text
 //! calls(f) at least           f was off
@@ -6,33 +7,42 @@
 //! calls(context) at least     its function was off, or one above it
 //! ```
 //!
+//! So are those of functions that a runtime did not tell apart all along, because calls went too
+//! deep ([`Function::at_least`](thalweg_model::Function)).
+//!
 //! All other counts are exact.
 
-use thalweg_model::{Node, ProbeState, Profile};
+use thalweg_model::{FuncId, Node, ProbeState, Profile};
 
 use crate::edges::Caller;
+use crate::flow_graph::{FlowEdge, FlowGraph};
 
 /// Of one profile, by function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    off: Vec<bool>,
+    /// Has a lower bound of calls.
+    at_least: Vec<bool>,
     any: bool,
+    /// Those that were off for a while.
+    off: Vec<FuncId>,
 }
 
 impl Bounds {
-    pub fn of(profile: &Profile) -> Bounds {
+    pub fn from_profile(profile: &Profile) -> Bounds {
         let mut bounds = Bounds {
-            off: vec![false; profile.functions.len()],
-            any: false,
+            at_least: profile.functions.iter().map(|f| f.at_least).collect(),
+            any: profile.functions.iter().any(|function| function.at_least),
+            off: Vec::new(),
         };
         let was_off = profile
             .switched
             .iter()
             .filter(|one| one.off_ns > 0 || one.state == ProbeState::Off);
         for one in was_off {
-            if let Some(off) = bounds.off.get_mut(one.function as usize) {
-                *off = true;
+            if let Some(at_least) = bounds.at_least.get_mut(one.function.index()) {
+                *at_least = true;
                 bounds.any = true;
+                bounds.off.push(one.function);
             }
         }
         bounds
@@ -43,22 +53,23 @@ impl Bounds {
         self.any
     }
 
-    /// How many functions were off for a while.
-    pub fn functions(&self) -> impl Iterator<Item = u32> {
-        let all = (0..).zip(&self.off);
-        all.filter(|(_, off)| **off).map(|(function, _)| function)
+    pub fn functions(&self) -> impl Iterator<Item = FuncId> {
+        let all = (0..).map(FuncId).zip(&self.at_least);
+        all.filter(|(_, at_least)| **at_least)
+            .map(|(function, _)| function)
     }
 
-    /// For those who see counts without a mark: which are none of their own.
+    /// For those who see counts without a mark: whose are none of their own because they were off.
+    /// Others have a note from who counted them.
     pub fn note(&self, profile: &Profile) -> Option<String> {
-        const NAMED: usize = 20;
-        let all: Vec<u32> = self.functions().collect();
-        let named = all.iter().take(NAMED);
+        const MAX_NAMED_FUNCTIONS: usize = 20;
+        let all = &self.off;
+        let named = all.iter().take(MAX_NAMED_FUNCTIONS);
         let mut names: Vec<&str> = named
-            .map(|&function| profile.functions[function as usize].name.as_str())
+            .map(|&function| profile.functions[function].name.as_str())
             .collect();
-        let more = format!("{} more", all.len().saturating_sub(NAMED));
-        if all.len() > NAMED {
+        let more = format!("{} more", all.len().saturating_sub(MAX_NAMED_FUNCTIONS));
+        if all.len() > MAX_NAMED_FUNCTIONS {
             names.push(&more);
         }
         let functions = match all.len() {
@@ -73,16 +84,25 @@ impl Bounds {
         ))
     }
 
-    pub fn function(&self, function: u32) -> bool {
-        self.off.get(function as usize).copied().unwrap_or(false)
+    pub fn function(&self, function: FuncId) -> bool {
+        let at_least = self.at_least.get(function.index());
+        at_least.copied().unwrap_or(false)
     }
 
-    pub fn call(&self, caller: Caller, callee: u32) -> bool {
+    pub fn call(&self, caller: Caller, callee: FuncId) -> bool {
         let of_caller = match caller {
             Caller::Function(caller) => self.function(caller),
             Caller::Outside | Caller::Unknown => false,
         };
         of_caller || self.function(callee)
+    }
+
+    /// Of an edge of a picture; nobody knows which of the functions that are not shown it came through.
+    pub fn flow(&self, graph: &FlowGraph, edge: &FlowEdge) -> bool {
+        let of = |node: usize| graph.nodes[node].function;
+        let caller = of(edge.from).map_or(Caller::Outside, Caller::Function);
+        let is_call = of(edge.to).is_some_and(|callee| self.call(caller, callee));
+        is_call || edge.through_hidden && self.any
     }
 
     /// Of one context of a tree.
@@ -113,7 +133,12 @@ mod tests {
     #[test]
     fn what_was_off_makes_bounds_of_its_calls_and_of_those_that_it_made() {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5)]);
-        assert!(!Bounds::of(&profile).any());
+        assert!(!Bounds::from_profile(&profile).any());
+        profile.functions[B.index()].at_least = true;
+        let deep = Bounds::from_profile(&profile);
+        assert_eq!([MAIN, A, B].map(|f| deep.function(f)), [false, false, true]);
+        assert_eq!(deep.note(&profile), None, "it has one of its own");
+        profile.functions[B.index()].at_least = false;
         profile.switched = vec![
             Switched {
                 function: A,
@@ -126,7 +151,7 @@ mod tests {
                 ..Switched::default()
             },
         ];
-        let bounds = Bounds::of(&profile);
+        let bounds = Bounds::from_profile(&profile);
         assert!(bounds.any());
         assert_eq!(
             [MAIN, A, B].map(|f| bounds.function(f)),

@@ -1,15 +1,16 @@
-//! Threads that came about in the same way into one, context by context: a run of a thousand threads becomes a tree or two.
+//! Threads that came about in the same way into one, context by context: a run of a thousand
+//! threads becomes a tree or two.
 //!
 //! ```text
 //! class(t) = (class(maker of t), function that made t, level of t, program of t's process)
 //! ```
 //!
-//! The threads of one class are of one nesting level, and their trees are laid over each other path by path, so
-//! no context gets an ancestor that it did not have.
+//! The threads of one class are of one nesting level, and their trees are laid over each other path
+//! by path, so no context gets an ancestor that it did not have.
 
 use std::collections::{HashMap, HashSet};
 
-use thalweg_model::{Creator, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, FuncId, Node, NodeFlags, Process, Profile, Thread};
 
 use crate::Extremes;
 use crate::lineage::{Lineage, ThreadNumber};
@@ -23,7 +24,7 @@ const FOLDED_ROOT: u32 = u32::MAX - 1;
 
 /// One process per program and one thread per class; the figures of equal contexts are added up.
 pub fn combine(mut profile: Profile) -> Profile {
-    let lineage = Lineage::of(&profile);
+    let lineage = Lineage::from_profile(&profile);
     let (class_of, classes) = classify(&profile, &lineage);
     let threads_before = class_of.len();
 
@@ -57,7 +58,7 @@ pub fn combine(mut profile: Profile) -> Profile {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Class {
     maker: Option<usize>,
-    function: Option<u32>,
+    function: Option<FuncId>,
     level: u32,
     program: String,
 }
@@ -66,7 +67,8 @@ fn program(process: &Process) -> &str {
     process.command.first().map_or("", String::as_str)
 }
 
-/// The class of each thread, and all classes. Makers have their class before those they made, whatever their order.
+/// The class of each thread, and all classes. Makers have their class before those they made,
+/// whatever their order.
 fn classify(profile: &Profile, lineage: &Lineage) -> (Vec<usize>, Vec<Class>) {
     let all: Vec<&Process> = threads(profile).map(|(process, _)| process).collect();
     let mut by_level: Vec<u32> = (0..all.len() as u32).collect();
@@ -142,6 +144,8 @@ impl Layers {
         whole.end_ns = whole.end_ns.max(thread.end_ns);
         whole.folded_calls = whole.folded_calls.saturating_add(thread.folded_calls);
         whole.add_samples(&thread.samples);
+        // Threads of several times and programs have no time in common.
+        whole.timeline = Default::default();
         let callees = &mut self.callees;
         // The table is made for the second thread: most classes have one.
         let table = self.table.get_or_insert_with(|| {
@@ -191,16 +195,16 @@ pub(crate) fn lay(
         let next = whole.nodes.len() as u32;
         let at = table.get_or_insert(above, callees.number(node.function, node.site), next);
         place.push(at);
-        whole.metrics.add(at, tree.metrics.of(index));
+        whole.metrics.add(at, tree.metrics.at(index));
         if at == next {
             whole.nodes.push(Node { parent, ..*node });
             extremes.push(Extremes::default());
         } else {
             let sum = &mut whole.nodes[at as usize];
             sum.calls = sum.calls.saturating_add(node.calls);
-            sum.base = sum.base.saturating_add(node.base);
-            sum.cum = sum.cum.saturating_add(node.cum);
-            sum.elapsed = sum.elapsed.saturating_add(node.elapsed);
+            sum.self_ns = sum.self_ns.saturating_add(node.self_ns);
+            sum.total_ns = sum.total_ns.saturating_add(node.total_ns);
+            sum.wall_ns = sum.wall_ns.saturating_add(node.wall_ns);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
             sum.untimed = sum.untimed.saturating_add(node.untimed);
@@ -225,10 +229,10 @@ mod tests {
         assert_eq!(threads.len(), 2);
         assert_eq!((threads[1].name.as_str(), threads[1].others), ("worker", 2));
         assert_eq!(threads[1].created_by.unwrap().tid, threads[0].tid);
-        let calls: Vec<(u32, u64, u64)> = threads[1]
+        let calls: Vec<(FuncId, u64, u64)> = threads[1]
             .nodes
             .iter()
-            .map(|node| (node.function, node.calls, node.base))
+            .map(|node| (node.function, node.calls, node.self_ns))
             .collect();
         assert_eq!(calls, [(A, 3, 30), (B, 3, 15)]);
     }
@@ -247,15 +251,15 @@ mod tests {
             );
             let figures = |profile: &Profile| -> Vec<_> {
                 let rows = flat(profile).into_iter();
-                rows.map(|row| (row.function, row.calls, row.base, row.cum, row.min, row.max, row.recursion)).collect()
+                rows.map(|row| (row.function, row.calls, row.self_ns, row.total_ns, row.min, row.max, row.recursion)).collect()
             };
             prop_assert_eq!(figures(&profile), figures(&combined));
-            prop_assert_eq!(Lineage::of(&profile).depth(), Lineage::of(&combined).depth());
+            prop_assert_eq!(Lineage::from_profile(&profile).depth(), Lineage::from_profile(&combined).depth());
         }
 
         #[test]
         fn every_path_of_the_whole_is_a_path_of_some_thread(profile in arbitrary::program()) {
-            let paths = |profile: &Profile| -> HashSet<Vec<u32>> {
+            let paths = |profile: &Profile| -> HashSet<Vec<FuncId>> {
                 threads(profile).flat_map(|(_, thread)| arbitrary::paths(thread)).collect()
             };
             prop_assert_eq!(paths(&combine(profile.clone())), paths(&profile));

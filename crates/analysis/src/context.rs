@@ -1,12 +1,14 @@
-//! One function, or the calls of one function by another, split by thread: who of all those that were merged did it.
+//! One function, or the calls of one function by another, split by thread: who of all those that
+//! were merged did it.
 //!
-//! Merging makes paths that no thread took (`a` is called by `foo` in one thread and by `bar` in another, and what it
-//! calls seems to be reachable from both). The shares of the threads tell them apart.
+//! Merging makes paths that no thread took (`a` is called by `foo` in one thread and by `bar` in
+//! another, and what it calls seems to be reachable from both). The shares of the threads tell them
+//! apart.
 
-use thalweg_model::{Node, Profile, Thread};
+use thalweg_model::{FuncId, Node, Profile, Thread};
 
 use crate::lineage::{Lineage, Origin, ThreadNumber};
-use crate::{outermost_cum, threads};
+use crate::{outermost_total, threads};
 
 /// What one thread has of a function or of a call. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,18 +19,18 @@ pub struct ThreadShare {
     pub pid: u32,
     pub tid: u32,
     pub calls: u64,
-    pub base: u64,
-    pub cum: u64,
+    pub self_ns: u64,
+    pub total_ns: u64,
     pub contexts: u64,
 }
 
 /// The threads that ran `function`, in their order.
-pub fn of_function(profile: &Profile, function: u32) -> Vec<ThreadShare> {
+pub fn function_by_thread(profile: &Profile, function: FuncId) -> Vec<ThreadShare> {
     split(profile, |_, node| node.function == function)
 }
 
 /// The threads in which `caller` called `callee`, in their order; times are the callee's.
-pub fn of_call(profile: &Profile, caller: u32, callee: u32) -> Vec<ThreadShare> {
+pub fn call_by_thread(profile: &Profile, caller: FuncId, callee: FuncId) -> Vec<ThreadShare> {
     split(profile, |thread, node| {
         let is_caller = |parent: u32| thread.nodes[parent as usize].function == caller;
         node.function == callee && node.parent.is_some_and(is_caller)
@@ -36,7 +38,7 @@ pub fn of_call(profile: &Profile, caller: u32, callee: u32) -> Vec<ThreadShare> 
 }
 
 fn split(profile: &Profile, wanted: impl Fn(&Thread, &Node) -> bool) -> Vec<ThreadShare> {
-    let lineage = Lineage::of(profile);
+    let lineage = Lineage::from_profile(profile);
     let mut shares = Vec::new();
     for (number, (process, thread)) in (0..).map(ThreadNumber).zip(threads(profile)) {
         let mut share = ThreadShare {
@@ -46,14 +48,14 @@ fn split(profile: &Profile, wanted: impl Fn(&Thread, &Node) -> bool) -> Vec<Thre
             pid: process.pid,
             tid: thread.tid,
             calls: 0,
-            base: 0,
-            cum: 0,
+            self_ns: 0,
+            total_ns: 0,
             contexts: 0,
         };
         for node in thread.nodes.iter().filter(|node| wanted(thread, node)) {
             share.calls = share.calls.saturating_add(node.calls);
-            share.base = share.base.saturating_add(node.base);
-            share.cum = share.cum.saturating_add(outermost_cum(node));
+            share.self_ns = share.self_ns.saturating_add(node.self_ns);
+            share.total_ns = share.total_ns.saturating_add(outermost_total(node));
             share.contexts += 1;
         }
         if share.contexts > 0 {
@@ -73,10 +75,10 @@ mod tests {
     #[test]
     fn each_thread_has_its_share_and_its_maker() {
         let profile = fixture::pool(2);
-        let shares = of_function(&profile, B);
+        let shares = function_by_thread(&profile, B);
         let found: Vec<(u32, u32, u64, u64)> = shares
             .iter()
-            .map(|s| (s.tid, s.level, s.calls, s.base))
+            .map(|s| (s.tid, s.level, s.calls, s.self_ns))
             .collect();
         assert_eq!(found, [(101, 1, 1, 5), (102, 1, 1, 5)]);
         let origin = shares[0].origin.unwrap();
@@ -84,8 +86,8 @@ mod tests {
             (origin.maker, origin.function),
             (ThreadNumber(0), Some(MAIN))
         );
-        assert_eq!(of_call(&profile, A, B).len(), 2);
-        assert_eq!(of_call(&profile, MAIN, B), []);
+        assert_eq!(call_by_thread(&profile, A, B).len(), 2);
+        assert_eq!(call_by_thread(&profile, MAIN, B), []);
     }
 
     proptest! {
@@ -94,16 +96,16 @@ mod tests {
         #[test]
         fn the_shares_add_up_to_the_whole(profile in arbitrary::program()) {
             for row in flat(&profile) {
-                let shares = of_function(&profile, row.function);
+                let shares = function_by_thread(&profile, row.function);
                 prop_assert_eq!(shares.len() as u32, row.threads);
                 prop_assert_eq!(shares.iter().map(|s| s.calls).sum::<u64>(), row.calls);
-                prop_assert_eq!(shares.iter().map(|s| s.cum).sum::<u64>(), row.cum);
+                prop_assert_eq!(shares.iter().map(|s| s.total_ns).sum::<u64>(), row.total_ns);
             }
             for edge in edges(&profile) {
                 if let crate::Caller::Function(caller) = edge.caller {
-                    let shares = of_call(&profile, caller, edge.callee);
+                    let shares = call_by_thread(&profile, caller, edge.callee);
                     prop_assert_eq!(shares.iter().map(|s| s.calls).sum::<u64>(), edge.calls);
-                    prop_assert_eq!(shares.iter().map(|s| s.cum).sum::<u64>(), edge.cum);
+                    prop_assert_eq!(shares.iter().map(|s| s.total_ns).sum::<u64>(), edge.total_ns);
                 }
             }
         }

@@ -2,33 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{NodeFlags, Profile, SiteId};
+use thalweg_model::{FuncId, NodeFlags, Profile, SiteId};
 
-use crate::{outermost_cum, threads};
+use crate::{outermost_total, threads};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Caller {
     /// Nothing was seen above: the start of a thread, or code that is not patched.
     Outside,
-    Function(u32),
+    Function(FuncId),
     /// The call was folded, and its context with it.
     Unknown,
 }
 
-/// All calls of one function by one caller. The `cum` of a callee's edges add up to the callee's cum.
+/// All calls of one function by one caller. The `total` of a callee's edges add up to the callee's
+/// total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     pub caller: Caller,
-    pub callee: u32,
+    pub callee: FuncId,
     /// Where the calls are made, if that is told apart.
     pub site: Option<SiteId>,
     pub calls: u64,
-    pub cum: u64,
+    pub total_ns: u64,
 }
 
 /// Sorted by callee, then caller, then site.
 pub fn edges(profile: &Profile) -> Vec<Edge> {
-    let mut sums: BTreeMap<(u32, Caller, Option<SiteId>), (u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<(FuncId, Caller, Option<SiteId>), (u64, u64)> = BTreeMap::new();
     for (_, thread) in threads(profile) {
         for node in &thread.nodes {
             let caller = match node.parent {
@@ -36,18 +37,18 @@ pub fn edges(profile: &Profile) -> Vec<Edge> {
                 None if node.flags.contains(NodeFlags::FOLDED) => Caller::Unknown,
                 None => Caller::Outside,
             };
-            let (calls, cum) = sums.entry((node.function, caller, node.site)).or_default();
+            let (calls, total_ns) = sums.entry((node.function, caller, node.site)).or_default();
             *calls = calls.saturating_add(node.calls);
-            *cum = cum.saturating_add(outermost_cum(node));
+            *total_ns = total_ns.saturating_add(outermost_total(node));
         }
     }
     sums.into_iter()
-        .map(|((callee, caller, site), (calls, cum))| Edge {
+        .map(|((callee, caller, site), (calls, total_ns))| Edge {
             caller,
             callee,
             site,
             calls,
-            cum,
+            total_ns,
         })
         .collect()
 }
@@ -68,7 +69,7 @@ mod tests {
                 .iter()
                 .find(|e| (e.caller, e.callee) == (caller, callee))
                 .unwrap();
-            (edge.calls, edge.cum)
+            (edge.calls, edge.total_ns)
         };
         assert_eq!(of(Caller::Outside, MAIN), (1, 76));
         assert_eq!(of(Caller::Function(MAIN), A), (1, 75));
@@ -80,8 +81,10 @@ mod tests {
 
         for row in flat(&profile) {
             let own = edges.iter().filter(|edge| edge.callee == row.function);
-            let sums = own.fold((0, 0), |(calls, cum), e| (calls + e.calls, cum + e.cum));
-            assert_eq!(sums, (row.calls, row.cum));
+            let sums = own.fold((0, 0), |(calls, total_ns), e| {
+                (calls + e.calls, total_ns + e.total_ns)
+            });
+            assert_eq!(sums, (row.calls, row.total_ns));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Small profiles whose figures can be checked in the head.
 
-use thalweg_model::{Creator, Function, Module, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{Creator, FuncId, Function, Module, Node, NodeFlags, Process, Profile, Thread};
 
-pub const MAIN: u32 = 0;
-pub const A: u32 = 1;
-pub const B: u32 = 3;
+pub const MAIN: FuncId = FuncId(0);
+pub const A: FuncId = FuncId(1);
+pub const B: FuncId = FuncId(3);
 
-/// One thread in which each function calls the next once, given with its base.
-pub fn chain(calls: &[(u32, u64)]) -> Profile {
+/// One thread in which each function calls the next once, given with its self.
+pub fn chain(calls: &[(FuncId, u64)]) -> Profile {
     let parents: Vec<Option<u32>> = (0..calls.len() as u32).map(|i| i.checked_sub(1)).collect();
     tree(calls, &parents)
 }
@@ -20,9 +20,9 @@ pub fn branching() -> Profile {
     )
 }
 
-fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
+fn tree(calls: &[(FuncId, u64)], parents: &[Option<u32>]) -> Profile {
     let mut nodes: Vec<Node> = Vec::new();
-    for (&(function, base), &parent) in calls.iter().zip(parents) {
+    for (&(function, self_ns), &parent) in calls.iter().zip(parents) {
         let ancestors = std::iter::successors(parent, |&node| nodes[node as usize].parent);
         let same = ancestors.filter(|&node| nodes[node as usize].function == function);
         let recursion = same.count() as u32;
@@ -30,19 +30,19 @@ fn tree(calls: &[(u32, u64)], parents: &[Option<u32>]) -> Profile {
             parent,
             function,
             calls: 1,
-            base,
-            cum: base,
-            elapsed: base,
-            min: base,
-            max: base,
+            self_ns,
+            total_ns: self_ns,
+            wall_ns: self_ns,
+            min: self_ns,
+            max: self_ns,
             recursion,
             ..Node::default()
         });
     }
     for index in (1..nodes.len()).rev() {
-        let cum = nodes[index].cum;
+        let total_ns = nodes[index].total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += cum;
+            nodes[parent as usize].total_ns += total_ns;
         }
     }
     let mut profile = Profile {
@@ -93,16 +93,16 @@ pub fn pool(workers: u32) -> Profile {
 }
 
 /// Adds calls that found no room in the tree.
-pub fn fold(profile: &mut Profile, function: u32, calls: u64, time: u64) {
+pub fn fold(profile: &mut Profile, function: FuncId, calls: u64, time: u64) {
     let thread = &mut profile.processes[0].threads[0];
     thread.folded_calls += calls;
     thread.nodes.push(Node {
         parent: None,
         function,
         calls,
-        base: time,
-        cum: time,
-        elapsed: time,
+        self_ns: time,
+        total_ns: time,
+        wall_ns: time,
         min: 1,
         max: time,
         flags: NodeFlags::FOLDED,

@@ -1,24 +1,27 @@
 //! One row per function: everything it did, wherever it was called from.
 
-use thalweg_model::{Metrics, Node, NodeFlags, Profile, Thread};
+use thalweg_model::{FuncId, Metrics, Node, NodeFlags, Profile, Thread};
 
-use crate::compensate::{Cost, costs, cum_errors};
-use crate::estimate::sampling_error;
-use crate::{Extremes, is_outermost, outermost_cum, outermost_elapsed, own_waits, threads};
+use crate::compensate::{Cost, costs, total_errors};
+use crate::estimate::{measured_longer, sampling_error};
+use crate::rarity::Rarity;
+use crate::tunables::TUNABLES;
+use crate::{Extremes, is_outermost, outermost_total, outermost_wall, own_waits, threads};
 
 /// A function over all threads and contexts. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FunctionTotals {
     /// Index into the profile's functions.
-    pub function: u32,
+    pub function: FuncId,
     pub calls: u64,
-    pub base: u64,
-    pub cum: u64,
-    /// How far off base and cum may be because the probes' cost was taken out, and because they come from samples.
+    pub self_ns: u64,
+    pub total_ns: u64,
+    /// How far off self and total may be because the probes' cost was taken out, and because they
+    /// come from samples.
     pub error: u64,
-    pub cum_error: u64,
+    pub total_error: u64,
     /// Wall time, as opposed to time on a processor.
-    pub elapsed: u64,
+    pub wall_ns: u64,
     /// Off the processor in the function itself, but for a terminal's input.
     pub waited: u64,
     pub min: u64,
@@ -34,16 +37,17 @@ pub struct FunctionTotals {
     pub unwound: u64,
     /// Of `calls`, those that were not timed.
     pub untimed: u64,
-    /// Of `cum`, what no context below one of its own has: it was called through the function while that was off.
+    /// Of `total`, what no context below one of its own has: it was called through the function
+    /// while that was off.
     pub through: u64,
-    /// Looks at which it was on the stack while its calls were not counted.
-    pub looks: u64,
+    /// Samples that had it on the stack while its calls were not counted.
+    pub samples: u64,
     /// Was on some thread's stack at attach: that entry was not seen and is not in `calls`.
     pub on_stack_at_attach: bool,
     /// What else the function did itself.
     pub metrics: Metrics,
     /// The same with what its callees did.
-    pub cum_metrics: Metrics,
+    pub total_metrics: Metrics,
 }
 
 /// The functions that were seen, in the order of the profile's functions.
@@ -52,35 +56,37 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     let mut extremes = vec![Extremes::default(); profile.functions.len()];
     // Squares: what one context's timed calls happened to be has nothing to do with another's.
     let mut sampling = vec![0.0f64; profile.functions.len()];
-    let taken_out = profile.meta.costs.as_ref().filter(|costs| costs.taken_out);
+    let longer = measured_longer(&profile.meta);
+    let rarity = Rarity::from_profile(profile);
     // Number, from 1, of the thread that a function was last seen in: spares a set per function.
     let mut last_thread = vec![0u32; profile.functions.len()];
 
     for (number, (_, thread)) in (1..).zip(threads(profile)) {
         for (node, metrics) in thread.metrics.iter() {
             let function = thread.nodes[node as usize].function;
-            rows[function as usize].metrics.add(metrics);
+            rows[function.index()].metrics.add(metrics);
         }
-        add_cum_metrics(profile, thread, &mut rows);
+        add_total_metrics(profile, thread, &mut rows);
         let own_waits = own_waits(&thread.nodes);
-        let errors = errors(profile, &thread.nodes);
-        for ((node, waited), (error, cum_error)) in thread.nodes.iter().zip(own_waits).zip(errors) {
-            let function = node.function as usize;
+        let errors = errors(profile, &thread.nodes, &rarity);
+        for ((node, waited), (error, total_error)) in thread.nodes.iter().zip(own_waits).zip(errors)
+        {
+            let function = node.function.index();
             let row = &mut rows[function];
             row.calls = row.calls.saturating_add(node.calls);
-            row.base = row.base.saturating_add(node.base);
-            row.cum = row.cum.saturating_add(outermost_cum(node));
+            row.self_ns = row.self_ns.saturating_add(node.self_ns);
+            row.total_ns = row.total_ns.saturating_add(outermost_total(node));
             row.error = row.error.saturating_add(error);
             if is_outermost(node) {
-                row.cum_error = row.cum_error.saturating_add(cum_error);
+                row.total_error = row.total_error.saturating_add(total_error);
             }
-            row.elapsed = row.elapsed.saturating_add(outermost_elapsed(node));
+            row.wall_ns = row.wall_ns.saturating_add(outermost_wall(node));
             let waited = waited.saturating_sub(node.terminal);
             row.waited = row.waited.saturating_add(waited);
             row.recursion = row.recursion.max(node.recursion);
             row.unwound = row.unwound.saturating_add(node.unwound);
             row.untimed = row.untimed.saturating_add(node.untimed);
-            sampling[function] += sampling_error(node, taken_out).powi(2);
+            sampling[function] += sampling_error(node, longer).powi(2);
             row.contexts += 1;
             if node.flags.contains(NodeFlags::FOLDED) {
                 row.folded_calls = row.folded_calls.saturating_add(node.calls);
@@ -97,20 +103,20 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
     for (row, squares) in rows.iter_mut().zip(sampling) {
         row.error = row.error.saturating_add(squares.sqrt() as u64);
     }
-    for looked in &profile.looked {
-        let function = looked.function as usize;
+    for sampled in &profile.sampled {
+        let function = sampled.function.index();
         let row = &mut rows[function];
-        row.looks = looked.on_stack;
-        row.through = looked.through_ns;
-        row.cum = row.cum.saturating_add(looked.through_ns);
-        row.error = looked.error_ns;
-        row.cum_error = looked.cum_error_ns;
+        row.samples = sampled.on_stack;
+        row.through = sampled.through_ns;
+        row.total_ns = row.total_ns.saturating_add(sampled.through_ns);
+        row.error = sampled.error_ns;
+        row.total_error = sampled.total_error_ns;
     }
     (0..)
         .zip(rows.into_iter().zip(extremes))
         .filter(|(_, (row, _))| row.contexts > 0)
         .map(|(function, (row, extremes))| FunctionTotals {
-            function,
+            function: FuncId(function),
             min: extremes.min.unwrap_or(0),
             max: extremes.max,
             ..row
@@ -118,39 +124,79 @@ pub fn flat(profile: &Profile) -> Vec<FunctionTotals> {
         .collect()
 }
 
-/// Of base and of cum.
-fn errors(profile: &Profile, nodes: &[Node]) -> Vec<(u64, u64)> {
+/// Of self and of total.
+fn errors(profile: &Profile, nodes: &[Node], rarity: &Rarity) -> Vec<(u64, u64)> {
     match &profile.meta.costs {
         Some(known) if known.taken_out => {
-            let costs = costs(nodes, known);
-            let of_cum = cum_errors(nodes, &costs);
-            let rounded =
-                |(cost, of_cum): (&Cost, f64)| (cost.error().round() as u64, of_cum.round() as u64);
-            costs.iter().zip(of_cum).map(rounded).collect()
+            let costs = costs(nodes, known, rarity);
+            let of_total = total_errors(nodes, &costs);
+            let of_runs = |time: u64| TUNABLES.repeatability * time as f64;
+            let rounded = |((cost, of_total), node): ((&Cost, f64), &Node)| {
+                let own = cost.error() + of_runs(node.self_ns);
+                let total = of_total + of_runs(node.total_ns);
+                (own.round() as u64, total.round() as u64)
+            };
+            costs.iter().zip(of_total).zip(nodes).map(rounded).collect()
         }
         _ => vec![(0, 0); nodes.len()],
     }
 }
 
-fn add_cum_metrics(profile: &Profile, thread: &Thread, rows: &mut [FunctionTotals]) {
+/// How far off self and total of each context of a thread may be. Summed over the contexts of a function it is no less than
+/// what [`flat`] says of the function, where some of it cancels out.
+pub fn context_errors(profile: &Profile, thread: &Thread, rarity: &Rarity) -> Vec<(u64, u64)> {
+    let longer = measured_longer(&profile.meta);
+    let mut errors = errors(profile, &thread.nodes, rarity);
+    for (node, (own, total)) in thread.nodes.iter().zip(&mut errors) {
+        let sampling = sampling_error(node, longer).ceil() as u64;
+        *own = own.saturating_add(sampling);
+        *total = total.saturating_add(sampling);
+    }
+    for sampled in &profile.sampled {
+        let is_its = |node: &Node| node.function == sampled.function;
+        let of_function = |part: fn(&Node) -> u64| {
+            let nodes = thread.nodes.iter().filter(|node| is_its(node));
+            nodes.map(|node| part(node) as f64).sum::<f64>().max(1.0)
+        };
+        let (all_own, all_total) = (
+            of_function(|node| node.self_ns),
+            of_function(outermost_total),
+        );
+        for (node, (own, total)) in thread.nodes.iter().zip(&mut errors) {
+            if is_its(node) {
+                *own = part_of_error(sampled.error_ns, node.self_ns as f64 / all_own);
+                *total = part_of_error(sampled.total_error_ns, node.total_ns as f64 / all_total);
+            }
+        }
+    }
+    errors
+}
+
+/// What chance does to a part: the root of its share.
+fn part_of_error(whole: u64, share: f64) -> u64 {
+    (whole as f64 * share.min(1.0).sqrt()).ceil() as u64
+}
+
+fn add_total_metrics(profile: &Profile, thread: &Thread, rows: &mut [FunctionTotals]) {
     if thread.metrics.is_empty() {
         return;
     }
     for &metric in &profile.meta.metrics {
         let nodes = (0..).zip(&thread.nodes);
-        let mut cum: Vec<u64> = nodes
-            .map(|(index, _)| thread.metrics.of(index).get(metric))
+        let mut total_ns: Vec<u64> = nodes
+            .map(|(index, _)| thread.metrics.at(index).get(metric))
             .collect();
         // Parents stand before their children.
         for (index, node) in thread.nodes.iter().enumerate().rev() {
             if let Some(parent) = node.parent {
-                cum[parent as usize] = cum[parent as usize].saturating_add(cum[index]);
+                total_ns[parent as usize] =
+                    total_ns[parent as usize].saturating_add(total_ns[index]);
             }
         }
-        let outermost = thread.nodes.iter().zip(cum);
-        for (node, cum) in outermost.filter(|(node, _)| is_outermost(node)) {
-            let sum = &mut rows[node.function as usize].cum_metrics;
-            sum.set(metric, sum.get(metric).saturating_add(cum));
+        let outermost = thread.nodes.iter().zip(total_ns);
+        for (node, total_ns) in outermost.filter(|(node, _)| is_outermost(node)) {
+            let sum = &mut rows[node.function.index()].total_metrics;
+            sum.set(metric, sum.get(metric).saturating_add(total_ns));
         }
     }
 }
@@ -160,20 +206,20 @@ mod tests {
     use super::*;
     use crate::fixture::{self, A, B, MAIN};
 
-    fn row(profile: &Profile, function: u32) -> FunctionTotals {
+    fn row(profile: &Profile, function: FuncId) -> FunctionTotals {
         let rows = flat(profile);
         *rows.iter().find(|row| row.function == function).unwrap()
     }
 
     #[test]
-    fn recursion_adds_calls_and_base_but_its_time_counts_once() {
+    fn recursion_adds_calls_and_self_but_its_time_counts_once() {
         // main 1 -> a 10 -> a 20 -> b 5 -> a 40: a's outermost call lasted 75 in all.
         let profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20), (B, 5), (A, 40)]);
         let a = row(&profile, A);
-        assert_eq!((a.calls, a.base, a.cum), (3, 70, 75));
+        assert_eq!((a.calls, a.self_ns, a.total_ns), (3, 70, 75));
         assert_eq!((a.min, a.max, a.recursion, a.contexts), (10, 40, 2, 3));
         let main = row(&profile, MAIN);
-        assert_eq!((main.calls, main.base, main.cum), (1, 1, 76));
+        assert_eq!((main.calls, main.self_ns, main.total_ns), (1, 1, 76));
     }
 
     #[test]
@@ -181,11 +227,15 @@ mod tests {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10)]);
         fixture::fold(&mut profile, A, 7, 30);
         let a = row(&profile, A);
-        assert_eq!((a.calls, a.base, a.cum, a.folded_calls), (8, 40, 40, 7));
+        assert_eq!(
+            (a.calls, a.self_ns, a.total_ns, a.folded_calls),
+            (8, 40, 40, 7)
+        );
 
-        // Whatever a folded node says of recursion: nothing stands above it that has its time already.
+        // Whatever a folded node says of recursion: nothing stands above it that has its time
+        // already.
         profile.processes[0].threads[0].nodes[2].recursion = 1;
-        assert_eq!(row(&profile, A).cum, 40);
+        assert_eq!(row(&profile, A).total_ns, 40);
     }
 
     #[test]
@@ -194,13 +244,13 @@ mod tests {
         let second = profile.processes[0].threads[0].clone();
         profile.processes[0].threads.push(second);
         let a = row(&profile, A);
-        assert_eq!((a.threads, a.calls, a.cum), (2, 4, 60));
+        assert_eq!((a.threads, a.calls, a.total_ns), (2, 4, 60));
     }
 
     #[test]
     fn functions_that_were_never_seen_have_no_row() {
         let profile = fixture::chain(&[(MAIN, 1), (B, 2)]);
-        let seen: Vec<u32> = flat(&profile).iter().map(|row| row.function).collect();
+        let seen: Vec<FuncId> = flat(&profile).iter().map(|row| row.function).collect();
         assert_eq!(seen, [MAIN, B]);
     }
 
@@ -216,7 +266,7 @@ mod tests {
     fn hostile_figures_saturate() {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 5), (A, 20)]);
         for node in &mut profile.processes[0].threads[0].nodes {
-            (node.calls, node.base, node.cum) = (u64::MAX, u64::MAX, u64::MAX);
+            (node.calls, node.self_ns, node.total_ns) = (u64::MAX, u64::MAX, u64::MAX);
         }
         assert_eq!(row(&profile, A).calls, u64::MAX);
     }

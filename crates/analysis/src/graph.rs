@@ -1,9 +1,11 @@
-//! One call graph of all threads and processes: functions, calls between them, and who made whose thread.
+//! One call graph of all threads and processes: functions, calls between them, and who made whose
+//! thread.
 //!
-//! Laid together naively, threads give the graph cycles that the program did not have: `work` makes a thread, that thread's
-//! `start` calls `work`, and so `work -> start -> work`. So the first functions of threads are kept apart by the nesting
-//! level of their threads, and so is any other function that would still close a ring through the making of a thread.
-//! What is left of cycles consists of calls that were made.
+//! Laid together naively, threads give the graph cycles that the program did not have: `work` makes
+//! a thread, that thread's `start` calls `work`, and so `work -> start -> work`. So the first
+//! functions of threads are kept apart by the nesting level of their threads, and so is any other
+//! function that would still close a ring through the making of a thread. What is left of cycles
+//! consists of calls that were made.
 //!
 //! ```text
 //! START -> main -> make -> start@1 -> work@1 -> start@2 -> work@2
@@ -11,22 +13,22 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{FuncId, NodeFlags, Profile};
 
 use crate::components::components;
 use crate::lineage::{Lineage, ThreadNumber};
-use crate::{outermost_cum, threads};
+use crate::{outermost_total, threads};
 
 /// A function, or its part on one nesting level of threads. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphNode {
     /// Index into the profile's functions.
-    pub function: u32,
+    pub function: FuncId,
     /// Where the function's invocations are kept apart by level: theirs.
     pub level: Option<u32>,
     pub calls: u64,
-    pub base: u64,
-    pub cum: u64,
+    pub self_ns: u64,
+    pub total_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +62,7 @@ pub struct GraphEdge {
     pub link: Link,
     pub calls: u64,
     /// Cumulative; what recursion repeats is counted once, at the outermost call.
-    pub cum: u64,
+    pub total_ns: u64,
 }
 
 /// All of it, with the whole of which coverage is a share.
@@ -74,7 +76,7 @@ pub struct Graph {
 }
 
 /// A function on a level: the finest grain.
-type Part = (u32, u32);
+type Part = (FuncId, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum From {
@@ -86,37 +88,39 @@ enum From {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     calls: u64,
-    base: u64,
-    cum: u64,
+    self_ns: u64,
+    total_ns: u64,
 }
 
 impl Sums {
-    fn add(&mut self, calls: u64, base: u64, cum: u64) {
+    fn add(&mut self, calls: u64, self_ns: u64, total_ns: u64) {
         self.calls = self.calls.saturating_add(calls);
-        self.base = self.base.saturating_add(base);
-        self.cum = self.cum.saturating_add(cum);
+        self.self_ns = self.self_ns.saturating_add(self_ns);
+        self.total_ns = self.total_ns.saturating_add(total_ns);
     }
 }
 
-/// Everything on its level: cannot have a ring through the making of a thread, which always leads one level down.
+/// Everything on its level: cannot have a ring through the making of a thread, which always leads
+/// one level down.
 #[derive(Default)]
 struct Fine {
     parts: BTreeMap<Part, Sums>,
     edges: BTreeMap<(From, Part, Link), Sums>,
     /// Functions that threads began with.
-    first: HashSet<u32>,
+    first: HashSet<FuncId>,
 }
 
 impl Graph {
-    pub fn of(profile: &Profile) -> Graph {
-        Fine::of(profile, &|_| true).untangled().0
+    pub fn from_profile(profile: &Profile) -> Graph {
+        Fine::from_profile(profile, &|_| true).untangled().0
     }
 
-    /// Only the functions that `keep` has, with the calls between them as they were made: a call that comes from a kept
-    /// function through others is an edge of its own, and each call of a kept function is in exactly one edge.
+    /// Only the functions that `keep` has, with the calls between them as they were made: a call
+    /// that comes from a kept function through others is an edge of its own, and each call of a
+    /// kept function is in exactly one edge.
     pub(crate) fn of_kept(profile: &Profile, keep: impl Fn(&Graph, &GraphNode) -> bool) -> Graph {
-        let (whole, apart) = Fine::of(profile, &|_| true).untangled();
-        let kept: HashSet<(u32, Option<u32>)> = whole
+        let (whole, apart) = Fine::from_profile(profile, &|_| true).untangled();
+        let kept: HashSet<(FuncId, Option<u32>)> = whole
             .nodes
             .iter()
             .filter(|node| keep(&whole, node))
@@ -125,7 +129,7 @@ impl Graph {
         if kept.len() == whole.nodes.len() {
             return whole;
         }
-        let fine = Fine::of(profile, &|part| kept.contains(&key(part, &apart)));
+        let fine = Fine::from_profile(profile, &|part| kept.contains(&key(part, &apart)));
         Graph {
             time: whole.time,
             calls: whole.calls,
@@ -142,8 +146,8 @@ impl Graph {
         incoming
     }
 
-    /// Groups of functions that call each other in a ring, the largest first; a function that only calls itself is one
-    /// of its own.
+    /// Groups of functions that call each other in a ring, the largest first; a function that only
+    /// calls itself is one of its own.
     pub fn cycles(&self) -> Vec<Vec<u32>> {
         let mut calls_itself = vec![false; self.nodes.len()];
         for edge in &self.edges {
@@ -170,7 +174,7 @@ impl Graph {
         components(&callees)
     }
 
-    fn functions_ringed_by_makers(&self) -> Vec<u32> {
+    fn functions_ringed_by_makers(&self) -> Vec<FuncId> {
         let groups = self.components();
         let mut group_of = vec![0; self.nodes.len()];
         for (number, group) in groups.iter().enumerate() {
@@ -197,27 +201,30 @@ impl Graph {
 }
 
 /// How a part stands in the graph: whole, or by level where it is one of `apart`.
-fn key((function, level): Part, apart: &HashSet<u32>) -> (u32, Option<u32>) {
+fn key((function, level): Part, apart: &HashSet<FuncId>) -> (FuncId, Option<u32>) {
     (function, apart.contains(&function).then_some(level))
 }
 
-/// The closest kept function above a place in a tree, and whether others that are not kept stand in between.
+/// The closest kept function above a place in a tree, and whether others that are not kept stand in
+/// between.
 #[derive(Clone, Copy)]
 struct Above {
     from: From,
     link: Link,
 }
 
-/// Which kept functions the makers of threads were called by, where the makers themselves are not kept.
+/// Which kept functions the makers of threads were called by, where the makers themselves are not
+/// kept.
 #[derive(Default)]
 struct Makers {
-    /// By thread and function. `None`: by several, and it is not known by which when they made the thread.
-    called_by: HashMap<(ThreadNumber, u32), Option<From>>,
-    wanted: HashSet<(ThreadNumber, u32)>,
+    /// By thread and function. `None`: by several, and it is not known by which when they made the
+    /// thread.
+    called_by: HashMap<(ThreadNumber, FuncId), Option<From>>,
+    wanted: HashSet<(ThreadNumber, FuncId)>,
 }
 
 impl Makers {
-    fn of(profile: &Profile, lineage: &Lineage) -> Makers {
+    fn new(profile: &Profile, lineage: &Lineage) -> Makers {
         let threads = (0..threads(profile).count() as u32).map(ThreadNumber);
         let origins = threads.filter_map(|thread| lineage.origin(thread));
         Makers {
@@ -228,7 +235,7 @@ impl Makers {
         }
     }
 
-    fn see(&mut self, thread: ThreadNumber, function: u32, above: From) {
+    fn see(&mut self, thread: ThreadNumber, function: FuncId, above: From) {
         if self.wanted.contains(&(thread, function)) {
             let known = self.called_by.entry((thread, function));
             known
@@ -237,18 +244,19 @@ impl Makers {
         }
     }
 
-    fn from(&self, thread: ThreadNumber, function: u32) -> From {
+    fn from(&self, thread: ThreadNumber, function: FuncId) -> From {
         let known = self.called_by.get(&(thread, function));
         known.copied().flatten().unwrap_or(From::Start)
     }
 }
 
 impl Fine {
-    /// Of the parts that `keep` has. Every call of one of them is in one edge, from the closest part above it that is kept.
-    fn of(profile: &Profile, keep: &dyn Fn(Part) -> bool) -> Fine {
-        let lineage = Lineage::of(profile);
+    /// Of the parts that `keep` has. Every call of one of them is in one edge, from the closest
+    /// part above it that is kept.
+    fn from_profile(profile: &Profile, keep: &dyn Fn(Part) -> bool) -> Fine {
+        let lineage = Lineage::from_profile(profile);
         let mut fine = Fine::default();
-        let mut makers = Makers::of(profile, &lineage);
+        let mut makers = Makers::new(profile, &lineage);
         let all: Vec<_> = threads(profile).map(|(_, thread)| thread).collect();
         // Makers before those that they made.
         let mut by_level: Vec<ThreadNumber> = (0..all.len() as u32).map(ThreadNumber).collect();
@@ -257,9 +265,10 @@ impl Fine {
             let thread = all[number.0 as usize];
             let level = lineage.level(number);
             let start = fine.start(&lineage, number, &makers, keep);
-            let mut is_kept: HashMap<u32, bool> = HashMap::new();
-            // Sums of one thread first: a function's place in the maps is looked up once per thread, not per context.
-            let mut of_thread: HashMap<(u32, u32, Link), Sums> = HashMap::new();
+            let mut is_kept: HashMap<FuncId, bool> = HashMap::new();
+            // Sums of one thread first: a function's place in the maps is looked up once per
+            // thread, not per context.
+            let mut of_thread: HashMap<(FuncId, FuncId, Link), Sums> = HashMap::new();
             let mut stands: Vec<Above> = Vec::with_capacity(thread.nodes.len());
             for node in &thread.nodes {
                 let part = (node.function, level);
@@ -286,7 +295,7 @@ impl Fine {
                     from: From::Part(part),
                     link: Link::Call,
                 });
-                let figures = (node.calls, node.base, outermost_cum(node));
+                let figures = (node.calls, node.self_ns, outermost_total(node));
                 match (above.from, node.parent) {
                     (From::Part((caller, at)), Some(_)) if at == level => {
                         let sums = of_thread
@@ -299,7 +308,7 @@ impl Fine {
             }
             for ((caller, callee, link), sums) in of_thread {
                 let from = From::Part((caller, level));
-                let figures = (sums.calls, sums.base, sums.cum);
+                let figures = (sums.calls, sums.self_ns, sums.total_ns);
                 fine.add(from, (callee, level), link, figures);
             }
         }
@@ -339,7 +348,7 @@ impl Fine {
     }
 
     /// The levels laid together but for functions that must be apart, and which these are.
-    fn untangled(&self) -> (Graph, HashSet<u32>) {
+    fn untangled(&self) -> (Graph, HashSet<FuncId>) {
         let mut apart = self.first.clone();
         loop {
             let graph = self.contract(&apart);
@@ -353,14 +362,17 @@ impl Fine {
     }
 
     fn add(&mut self, from: From, to: Part, link: Link, figures: (u64, u64, u64)) {
-        let (calls, base, cum) = figures;
-        self.parts.entry(to).or_default().add(calls, base, cum);
+        let (calls, self_ns, total_ns) = figures;
+        self.parts
+            .entry(to)
+            .or_default()
+            .add(calls, self_ns, total_ns);
         let edge = self.edges.entry((from, to, link)).or_default();
-        edge.add(calls, base, cum);
+        edge.add(calls, self_ns, total_ns);
     }
 
     /// The levels of all functions but those of `apart` laid together.
-    fn contract(&self, apart: &HashSet<u32>) -> Graph {
+    fn contract(&self, apart: &HashSet<FuncId>) -> Graph {
         let key = |part| key(part, apart);
         let mut graph = Graph::default();
         let mut numbers = HashMap::new();
@@ -371,16 +383,16 @@ impl Fine {
                     function,
                     level,
                     calls: 0,
-                    base: 0,
-                    cum: 0,
+                    self_ns: 0,
+                    total_ns: 0,
                 });
                 graph.nodes.len() as u32 - 1
             });
             let node = &mut graph.nodes[number as usize];
             node.calls = node.calls.saturating_add(sums.calls);
-            node.base = node.base.saturating_add(sums.base);
-            node.cum = node.cum.saturating_add(sums.cum);
-            graph.time = graph.time.saturating_add(sums.base);
+            node.self_ns = node.self_ns.saturating_add(sums.self_ns);
+            node.total_ns = node.total_ns.saturating_add(sums.total_ns);
+            graph.time = graph.time.saturating_add(sums.self_ns);
             graph.calls = graph.calls.saturating_add(sums.calls);
         }
         let mut edges: BTreeMap<(Source, u32, Link), Sums> = BTreeMap::new();
@@ -391,7 +403,7 @@ impl Fine {
                 From::Part(part) => Source::Node(numbers[&key(part)]),
             };
             let edge = edges.entry((from, numbers[&key(to)], link)).or_default();
-            edge.add(sums.calls, sums.base, sums.cum);
+            edge.add(sums.calls, sums.self_ns, sums.total_ns);
         }
         graph.edges = edges
             .into_iter()
@@ -400,7 +412,7 @@ impl Fine {
                 to,
                 link,
                 calls: sums.calls,
-                cum: sums.cum,
+                total_ns: sums.total_ns,
             })
             .collect();
         graph
@@ -425,8 +437,8 @@ mod tests {
             tid: 101,
             function: Some(B),
         });
-        let graph = Graph::of(&profile);
-        let names: Vec<(u32, Option<u32>)> =
+        let graph = Graph::from_profile(&profile);
+        let names: Vec<(FuncId, Option<u32>)> =
             graph.nodes.iter().map(|n| (n.function, n.level)).collect();
         assert_eq!(
             names,
@@ -450,18 +462,18 @@ mod tests {
         main.nodes = fixture::chain(&[(MAIN, 1), (B, 7)]).processes[0].threads[0]
             .nodes
             .clone();
-        let graph = Graph::of(&profile);
+        let graph = Graph::from_profile(&profile);
         let b: Vec<&GraphNode> = graph.nodes.iter().filter(|n| n.function == B).collect();
         assert_eq!(b.len(), 1);
-        assert_eq!((b[0].level, b[0].calls, b[0].base), (None, 3, 17));
+        assert_eq!((b[0].level, b[0].calls, b[0].self_ns), (None, 3, 17));
     }
 
     #[test]
     fn recursion_is_a_cycle_and_is_named() {
         let profile = fixture::chain(&[(MAIN, 1), (A, 10), (A, 20), (B, 5), (A, 40)]);
-        let graph = Graph::of(&profile);
+        let graph = Graph::from_profile(&profile);
         let cycles = graph.cycles();
-        let functions: Vec<u32> = cycles[0]
+        let functions: Vec<FuncId> = cycles[0]
             .iter()
             .map(|&node| graph.nodes[node as usize].function)
             .collect();
@@ -473,7 +485,7 @@ mod tests {
 
         #[test]
         fn no_cycle_goes_through_the_making_of_a_thread(profile in arbitrary::program()) {
-            let graph = Graph::of(&profile);
+            let graph = Graph::from_profile(&profile);
             for cycle in graph.cycles() {
                 let inside: HashSet<u32> = cycle.iter().copied().collect();
                 for edge in &graph.edges {
@@ -489,17 +501,17 @@ mod tests {
 
         #[test]
         fn the_graph_has_every_call_and_every_nanosecond_once(profile in arbitrary::program()) {
-            let graph = Graph::of(&profile);
+            let graph = Graph::from_profile(&profile);
             for row in flat(&profile) {
                 let own = || graph.nodes.iter().filter(|node| node.function == row.function);
                 prop_assert_eq!(own().map(|n| n.calls).sum::<u64>(), row.calls);
-                prop_assert_eq!(own().map(|n| n.base).sum::<u64>(), row.base);
-                prop_assert_eq!(own().map(|n| n.cum).sum::<u64>(), row.cum);
+                prop_assert_eq!(own().map(|n| n.self_ns).sum::<u64>(), row.self_ns);
+                prop_assert_eq!(own().map(|n| n.total_ns).sum::<u64>(), row.total_ns);
             }
             for (index, node) in (0..).zip(&graph.nodes) {
                 let into = || graph.edges.iter().filter(|edge| edge.to == index);
                 prop_assert_eq!(into().map(|e| e.calls).sum::<u64>(), node.calls);
-                prop_assert_eq!(into().map(|e| e.cum).sum::<u64>(), node.cum);
+                prop_assert_eq!(into().map(|e| e.total_ns).sum::<u64>(), node.total_ns);
             }
         }
     }

@@ -1,8 +1,9 @@
-//! System calls by their names: from the functions that make them and how often each was called, or what was counted in each.
+//! System calls by their names: from the functions that make them and how often each was called, or
+//! what was counted in each.
 
 use std::collections::HashMap;
 
-use thalweg_model::{Made, Metric, Profile, SystemCall};
+use thalweg_model::{FuncId, Made, Metric, Profile, SystemCall};
 
 use crate::flat::flat;
 
@@ -12,20 +13,21 @@ pub struct SystemCalls {
     /// Of functions whose every call makes several different ones: all of them.
     pub name: String,
     pub calls: u64,
-    /// Own time, waiting included, of the functions that made them; of one that made several kinds its part by their numbers.
+    /// Own time, waiting included, of the functions that made them; of one that made several kinds
+    /// its part by their numbers.
     pub time: u64,
     /// The functions, most calls first.
-    pub functions: Vec<u32>,
+    pub functions: Vec<FuncId>,
 }
 
 /// Numbers from this on are counted together.
-const OTHERS: u32 = 511;
+const OTHER_SYSTEM_CALLS: u32 = 511;
 
 /// All that were counted, most time first.
 pub fn system_calls(profile: &Profile) -> Vec<SystemCalls> {
     let mut found: Vec<SystemCalls> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut add = |name: String, function: u32, calls: u64, time: u64| {
+    let mut add = |name: String, function: FuncId, calls: u64, time: u64| {
         let place = *places.entry(name.clone()).or_insert_with(|| {
             found.push(SystemCalls {
                 name,
@@ -52,9 +54,9 @@ pub fn system_calls(profile: &Profile) -> Vec<SystemCalls> {
             }
             Some(Made::Counted(by_number)) => {
                 let known = by_number.iter().map(|&(number, calls)| {
-                    let number = Some(number).filter(|number| *number < OTHERS);
+                    let number = Some(number).filter(|number| *number < OTHER_SYSTEM_CALLS);
                     let name = match number {
-                        None => format!("(number {OTHERS} or more)"),
+                        None => format!("(number {OTHER_SYSTEM_CALLS} or more)"),
                         Some(_) => SystemCall { number, times: 1 }.name(),
                     };
                     (name, calls)
@@ -82,10 +84,11 @@ pub fn system_calls(profile: &Profile) -> Vec<SystemCalls> {
     found
 }
 
-/// Functions that were called and may have made system calls, nobody knows how many; with their calls, most first.
-pub fn uncounted_system_calls(profile: &Profile) -> Vec<(u32, u64)> {
+/// Functions that were called and may have made system calls, nobody knows how many; with their
+/// calls, most first.
+pub fn uncounted_system_calls(profile: &Profile) -> Vec<(FuncId, u64)> {
     let rows = flat(profile).into_iter();
-    let mut found: Vec<(u32, u64)> = rows
+    let mut found: Vec<(FuncId, u64)> = rows
         .filter(|row| row.calls > 0)
         .filter(|row| {
             let made = made(profile, row.function);
@@ -98,7 +101,7 @@ pub fn uncounted_system_calls(profile: &Profile) -> Vec<(u32, u64)> {
 }
 
 /// How a function enters the kernel by itself, if it does.
-pub fn made(profile: &Profile, function: u32) -> Option<&Made> {
+pub fn made(profile: &Profile, function: FuncId) -> Option<&Made> {
     let all = &profile.enters_kernel;
     let found = all.binary_search_by_key(&function, |one| one.function);
     found.ok().map(|index| &all[index].made)

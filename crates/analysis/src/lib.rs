@@ -1,78 +1,92 @@
 //! What a profile says: questions asked of the trees, each answered in a file of its own.
 //!
-//! Between the model and what people see: [`Profile`](thalweg_model::Profile) -> analysis -> reports.
-//! No figure is counted twice under recursion:
+//! Between the model and what people see: [`Profile`](thalweg_model::Profile) -> analysis ->
+//! reports. No figure is counted twice under recursion:
 //!
 //! ```text
 //! calls(f) = sum of calls over all nodes of f
-//! base(f)  = sum of base  over all nodes of f
-//! cum(f)   = sum of cum   over the nodes of f that have no f above them (recursion = 0)
+//! self(f)  = sum of self  over all nodes of f
+//! total(f)   = sum of total   over the nodes of f that have no f above them (recursion = 0)
 //! ```
 //!
 //! Folded nodes that stand under no parent count in all three.
 #![forbid(unsafe_code)]
 
 mod arcs;
-mod around;
 mod bounds;
+mod by_metric;
+mod callers_callees;
 mod combine;
 mod compensate;
 mod components;
 mod context;
 mod diff;
-mod doubts;
 mod edges;
 mod estimate;
+mod executed;
 mod flat;
+mod flow_graph;
 mod folded;
 mod graph;
 mod kernel;
 mod lineage;
 mod merge;
-mod narrow;
 mod overview;
 mod pairs;
-mod probed;
+mod pipeline;
+mod probe_cost;
 mod prune;
+mod rarity;
 mod refine;
 mod reuse;
+mod runtime;
 mod samples;
-mod shown;
+mod selection;
 mod sites;
 mod summary;
+mod timeline;
 mod tree;
 mod tunables;
+mod uncertainty;
 mod waiting;
-mod weigh;
 
 pub use arcs::{Arc, Stanza, stanzas};
-pub use around::{callees, callers, inverted};
 pub use bounds::Bounds;
+pub use callers_callees::{callees, callers, inverted};
 pub use combine::combine;
-pub use compensate::{Cost, compensate, costs, total_cost};
-pub use context::{ThreadShare, of_call, of_function};
+pub use compensate::{compensate, total_cost};
+pub use context::{ThreadShare, call_by_thread, function_by_thread};
 pub use diff::{Change, ContextChange, Delta, Diff, FunctionChange, Name, diff};
 pub use edges::{Caller, Edge, edges};
-pub use estimate::{estimate, sampling_error};
-pub use flat::{FunctionTotals, flat};
+pub use estimate::estimate;
+pub use executed::{
+    Branch, By, Code, Executed, Insn, LineCounts, Place, cost_of_blocks, cycles, executed,
+    line_counts, total_executed,
+};
+pub use flat::{FunctionTotals, context_errors, flat};
+pub use flow_graph::{
+    Choice, FlowContexts, FlowEdge, FlowGraph, FlowKey, FlowNode, READABLE_FUNCTIONS, flow_graph,
+};
 pub use folded::{FOLDED, FoldedPlace, add_up_all, folded_places, gather_folded};
 pub use graph::{Graph, GraphEdge, GraphNode, Link, Source};
 pub use kernel::{SystemCalls, made as system_calls_made, system_calls, uncounted_system_calls};
 pub use lineage::{Lineage, Origin, ThreadNumber};
 pub use merge::{MergeError, merge};
-pub use narrow::{Part, makers, narrow, together};
 pub use overview::{Cycle, ModuleShare, Overview};
 pub use pairs::PairTable;
+pub use pipeline::{Patterns, Pipeline, PipelineError, RuntimeFrames, Sites};
 pub use prune::{PRUNED, Thresholds, prune};
-pub use refine::{Granularity, Meant, Refinement, refine};
-pub use samples::{NOT_ATTRIBUTED, fill};
-pub use shown::as_shown;
+pub use rarity::Rarity;
+pub use refine::{Granularity, Matches, Refinement, refine};
+pub use samples::{NOT_ATTRIBUTED, attribute_samples};
+pub use selection::{Part, makers, select, together};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
+pub use timeline::{Bin, Lane, Lanes};
 pub use tree::{Tree, Weight};
 pub use waiting::{WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits};
 
-pub use weigh::weigh;
+pub use by_metric::by_metric;
 
 use thalweg_model::{Node, NodeFlags, Process, Profile, Thread};
 
@@ -84,18 +98,18 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = (&Process, &Thread)> {
         .flat_map(|process| process.threads.iter().map(move |thread| (process, thread)))
 }
 
-/// Whether a node's cum belongs into a sum over functions.
+/// Whether a node's total belongs into a sum over functions.
 fn is_outermost(node: &Node) -> bool {
     let is_folded = node.parent.is_none() && node.flags.contains(NodeFlags::FOLDED);
     node.recursion == 0 || is_folded
 }
 
-fn outermost_cum(node: &Node) -> u64 {
-    if is_outermost(node) { node.cum } else { 0 }
+fn outermost_total(node: &Node) -> u64 {
+    if is_outermost(node) { node.total_ns } else { 0 }
 }
 
-fn outermost_elapsed(node: &Node) -> u64 {
-    if is_outermost(node) { node.elapsed } else { 0 }
+fn outermost_wall(node: &Node) -> u64 {
+    if is_outermost(node) { node.wall_ns } else { 0 }
 }
 
 /// Shortest and longest call over several nodes.

@@ -1,4 +1,5 @@
-//! Which thread made which, and so how deeply each is nested: first step of everything that looks at threads together.
+//! Which thread made which, and so how deeply each is nested: first step of everything that samples
+//! at threads together.
 //!
 //! ```text
 //! level(t) = 0                      for the first thread of a program that nobody in the profile started
@@ -8,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use thalweg_model::{Process, Profile, Thread};
+use thalweg_model::{FuncId, Process, Profile, Thread};
 
 use crate::threads;
 
@@ -21,7 +22,7 @@ pub struct ThreadNumber(pub u32);
 pub struct Origin {
     pub maker: ThreadNumber,
     /// Index into the profile's functions, where it is known.
-    pub function: Option<u32>,
+    pub function: Option<FuncId>,
 }
 
 /// Makers and levels of all threads, by [`ThreadNumber`].
@@ -32,9 +33,9 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    pub fn of(profile: &Profile) -> Lineage {
+    pub fn from_profile(profile: &Profile) -> Lineage {
         let all: Vec<(&Process, &Thread)> = threads(profile).collect();
-        let makers = Makers::of(&all);
+        let makers = Makers::new(&all);
         let mut origins: Vec<Option<Origin>> = all
             .iter()
             .map(|(process, thread)| makers.origin(&all, process, thread))
@@ -57,14 +58,15 @@ impl Lineage {
     }
 }
 
-/// Threads by their numbers in the system, which may have been used again, and first threads of processes.
+/// Threads by their numbers in the system, which may have been used again, and first threads of
+/// processes.
 struct Makers {
     by_tid: HashMap<(u32, u32), Vec<u32>>,
     first_of: HashMap<u32, u32>,
 }
 
 impl Makers {
-    fn of(all: &[(&Process, &Thread)]) -> Makers {
+    fn new(all: &[(&Process, &Thread)]) -> Makers {
         let mut makers = Makers {
             by_tid: HashMap::new(),
             first_of: HashMap::new(),
@@ -105,7 +107,8 @@ impl Makers {
     }
 }
 
-/// Threads that claim to have made each other, as only a damaged or hostile profile has them, lose their makers.
+/// Threads that claim to have made each other, as only a damaged or hostile profile has them, lose
+/// their makers.
 fn levels(all: &[(&Process, &Thread)], origins: &mut [Option<Origin>]) -> Vec<u32> {
     let mut levels: Vec<Option<u32>> = vec![None; all.len()];
     let mut waiting = vec![false; all.len()];
@@ -152,7 +155,7 @@ mod tests {
             created_by: made_by.map(|(pid, tid)| Creator {
                 pid,
                 tid,
-                function: Some(0),
+                function: Some(FuncId(0)),
             }),
             ..Thread::default()
         }
@@ -172,7 +175,7 @@ mod tests {
             processes,
             ..Profile::default()
         };
-        Lineage::of(&profile).levels
+        Lineage::from_profile(&profile).levels
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Several profiles into one: functions that are the same get one number, processes and threads stay what they are.
+//! Several profiles into one: functions that are the same get one number, processes and threads
+//! stay what they are.
 //!
-//! Nothing is added up here, so that every figure can still be split by process and thread; [`combine`](crate::combine)
-//! adds up.
+//! Nothing is added up here, so that every figure can still be split by process and thread;
+//! [`combine`](crate::combine) adds up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +22,8 @@ pub enum MergeError {
     TimedAndNot,
 }
 
-/// Recordings of different runs, each of which has a time of its own: they are laid side by side, all from 0 on.
+/// Recordings of different runs, each of which has a time of its own: they are laid side by side,
+/// all from 0 on.
 pub fn merge(mut profiles: Vec<Profile>) -> Result<Profile, MergeError> {
     if profiles.len() < 2 {
         return profiles.pop().ok_or(MergeError::Nothing);
@@ -53,8 +55,8 @@ pub fn merge(mut profiles: Vec<Profile>) -> Result<Profile, MergeError> {
     Ok(merged)
 }
 
-/// Two recordings may have seen the same process number: the later process gets a free one, so that it stays clear
-/// whose threads are whose.
+/// Two recordings may have seen the same process number: the later process gets a free one, so that
+/// it stays clear whose threads are whose.
 fn separate_processes(profile: &mut Profile, taken: &mut HashSet<u32>) {
     let own: HashSet<u32> = profile
         .processes
@@ -93,13 +95,14 @@ mod tests {
     use super::*;
     use crate::fixture::{self, A, B, MAIN};
     use crate::{flat, threads};
+    use thalweg_model::FuncId;
 
     fn calls_by_name(profile: &Profile) -> Vec<(String, u64, u64)> {
         let mut rows: Vec<(String, u64, u64)> = flat(profile)
             .iter()
             .map(|row| {
-                let name = profile.functions[row.function as usize].name.clone();
-                (name, row.calls, row.base)
+                let name = profile.functions[row.function].name.clone();
+                (name, row.calls, row.self_ns)
             })
             .collect();
         rows.sort();
@@ -112,7 +115,7 @@ mod tests {
         let mut second = fixture::chain(&[(MAIN, 2), (B, 20)]);
         second.functions.reverse();
         for node in &mut second.processes[0].threads[0].nodes {
-            node.function = 3 - node.function;
+            node.function = FuncId(3 - node.function.0);
         }
         let merged = merge(vec![first, second]).unwrap();
         assert_eq!(merged.functions.len(), 4);

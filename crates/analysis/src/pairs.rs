@@ -42,7 +42,8 @@ impl PairTable {
     /// Where the pair is, or would be put.
     fn place(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
-        // The golden ratio spreads keys that differ in a few low bits over the high ones, which choose the place.
+        // The golden ratio spreads keys that differ in a few low bits over the high ones, which
+        // choose the place.
         let mixed = (key ^ key >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut place = (mixed >> 24) as usize & mask;
         while self.slots[place].1 != EMPTY && self.slots[place].0 != key {

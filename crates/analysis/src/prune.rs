@@ -1,14 +1,16 @@
-//! Leaving out what does not matter, so that what does can be seen, without losing a call or a nanosecond.
+//! Leaving out what does not matter, so that what does can be seen, without losing a call or a
+//! nanosecond.
 //!
-//! A context that falls below a threshold goes. Contexts below it that stay are joined to their closest ancestor that
-//! stays, and what went is kept there in one context of a function called [`PRUNED`]:
+//! A context that falls below a threshold goes. Contexts below it that stay are joined to their
+//! closest ancestor that stays, and what went is kept there in one context of a function called
+//! [`PRUNED`]:
 //!
 //! ```text
 //! main -> glue -> work        main -> work
-//!              -> log     =>       -> [pruned]   calls and base of glue and log
+//!              -> log     =>       -> [pruned]   calls and self of glue and log
 //! ```
 
-use thalweg_model::{Function, Module, Node, NodeFlags, NodeMetrics, Profile, Thread};
+use thalweg_model::{FuncId, Function, Module, Node, NodeFlags, NodeMetrics, Profile, Thread};
 
 use crate::graph::{Graph, GraphEdge, Link, Source};
 use crate::waiting::own_waits;
@@ -20,8 +22,8 @@ pub const PRUNED: &str = "[pruned]";
 /// What a context, a function or a call must reach to stay: all that is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Thresholds {
-    /// Share of the base time of the whole, from 0 to 1: of its own time for functions and contexts, of its cumulative
-    /// time for calls between functions.
+    /// Share of the self time of the whole, from 0 to 1: of its own time for functions and
+    /// contexts, of its total time for calls between functions.
     pub coverage: f64,
     /// Cumulative time in nanoseconds.
     pub time: u64,
@@ -39,15 +41,16 @@ impl Thresholds {
     }
 }
 
-/// Prunes the trees of all threads. Sums over everything, and each context's cum, stay what they are. Call sites are rolled
-/// up: between a context and its closest caller that stays there is no single one.
+/// Prunes the trees of all threads. Sums over everything, and each context's total, stay what they
+/// are. Call sites are rolled up: between a context and its closest caller that stays there is no
+/// single one.
 pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
     if thresholds.is_nothing() {
         return profile;
     }
     let mut profile = crate::rolled_up(profile);
     let whole = summary(&profile).time;
-    let pruned = profile.functions.len() as u32;
+    let pruned = FuncId::from_index(profile.functions.len());
     let mut contexts = 0u64;
     let mut seen_above = vec![0u32; profile.functions.len() + 1];
     for process in &mut profile.processes {
@@ -56,7 +59,7 @@ pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
             let keep: Vec<bool> = thread
                 .nodes
                 .iter()
-                .map(|node| thresholds.pass(node.base, whole, node.cum, node.calls))
+                .map(|node| thresholds.pass(node.self_ns, whole, node.total_ns, node.calls))
                 .collect();
             let removed = keep.iter().filter(|&&keep| !keep).count();
             if removed == 0 {
@@ -65,7 +68,7 @@ pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
             contexts += removed as u64;
             prune_thread(thread, &keep, pruned, &mut seen_above);
             // Nobody could tell any more which contexts they were of.
-            thread.samples.clear();
+            thread.forget_samples();
             debug_assert!(thread.nodes.len() <= 2 * before + 1);
         }
     }
@@ -87,7 +90,7 @@ pub fn prune(profile: Profile, thresholds: &Thresholds) -> Profile {
     profile
 }
 
-fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mut [u32]) {
+fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: FuncId, seen_above: &mut [u32]) {
     const NONE: u32 = u32::MAX;
     let old = std::mem::take(&mut thread.nodes);
     let had = std::mem::take(&mut thread.metrics);
@@ -95,7 +98,8 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
     let recursion = recursion_among_kept(&old, keep, seen_above);
     let own_waits = own_waits(&old);
     let mut nodes: Vec<Node> = Vec::new();
-    // Of each old node: itself if it stays, else its closest ancestor that does, in the new numbering.
+    // Of each old node: itself if it stays, else its closest ancestor that does, in the new
+    // numbering.
     let mut stands: Vec<u32> = Vec::with_capacity(old.len());
     // With where they were and whether their callers are unknown.
     let mut gone_below: Vec<((u32, bool), u32)> = Vec::new();
@@ -103,7 +107,7 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
         let above = node.parent.map_or(NONE, |parent| stands[parent as usize]);
         if keep[index] {
             stands.push(nodes.len() as u32);
-            metrics.add(nodes.len() as u32, had.of(index as u32));
+            metrics.add(nodes.len() as u32, had.at(index as u32));
             nodes.push(Node {
                 parent: (above != NONE).then_some(above),
                 recursion: recursion[index],
@@ -111,6 +115,10 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
             });
         } else {
             stands.push(above);
+            // Folded calls were made somewhere below the closest caller that stays, too.
+            if above != NONE && node.flags.contains(NodeFlags::LOST_CALLEES) {
+                nodes[above as usize].flags |= NodeFlags::LOST_CALLEES;
+            }
             let is_folded = above == NONE && node.flags.contains(NodeFlags::FOLDED);
             gone_below.push(((above, is_folded), index as u32));
         }
@@ -132,18 +140,20 @@ fn prune_thread(thread: &mut Thread, keep: &[bool], pruned: u32, seen_above: &mu
         for &(_, index) in gone {
             let node = &old[index as usize];
             sum.calls = sum.calls.saturating_add(node.calls);
-            sum.base = sum.base.saturating_add(node.base);
+            sum.self_ns = sum.self_ns.saturating_add(node.self_ns);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             sum.unwound = sum.unwound.saturating_add(node.unwound);
-            metrics.add(nodes.len() as u32, had.of(index));
+            metrics.add(nodes.len() as u32, had.at(index));
             sum.untimed = sum.untimed.saturating_add(node.untimed);
             waited = waited.saturating_add(own_waits[index as usize]);
-            if node.flags.contains(NodeFlags::OPEN) {
-                sum.flags |= NodeFlags::OPEN;
+            for kept in [NodeFlags::OPEN, NodeFlags::LOST_CALLEES] {
+                if node.flags.contains(kept) && (kept == NodeFlags::OPEN || sum.parent.is_none()) {
+                    sum.flags |= kept;
+                }
             }
             extremes.add(node);
         }
-        (sum.cum, sum.elapsed) = (sum.base, sum.base.saturating_add(waited));
+        (sum.total_ns, sum.wall_ns) = (sum.self_ns, sum.self_ns.saturating_add(waited));
         (sum.min, sum.max) = (extremes.min.unwrap_or(0), extremes.max);
         nodes.push(sum);
     }
@@ -171,7 +181,7 @@ fn recursion_among_kept(nodes: &[Node], keep: &[bool], seen_above: &mut [u32]) -
         if !keep[index] {
             return;
         }
-        let above = &mut seen_above[nodes[index].function as usize];
+        let above = &mut seen_above[nodes[index].function.index()];
         if entering {
             recursion[index] = *above;
             *above += 1;
@@ -183,8 +193,8 @@ fn recursion_among_kept(nodes: &[Node], keep: &[bool], seen_above: &mut [u32]) -
 }
 
 impl Graph {
-    /// Without functions and edges below their thresholds. The edges into each function have all of its calls and all of its
-    /// time, as they arrived:
+    /// Without functions and edges below their thresholds. The edges into each function have all of
+    /// its calls and all of its time, as they arrived:
     ///
     /// | edge | what it has |
     /// |---|---|
@@ -192,12 +202,14 @@ impl Graph {
     /// | `Indirect` | calls that came from the caller through functions that were left out |
     /// | `Rest` | all calls along edges below their threshold, from [`Source::Others`] |
     ///
-    /// Where nothing leads to a function any more, the heaviest of the edges that would is kept all the same.
+    /// Where nothing leads to a function any more, the heaviest of the edges that would is kept all
+    /// the same.
     pub fn pruned(profile: &Profile, functions: &Thresholds, calls: &Thresholds) -> Graph {
         let graph = Graph::of_kept(profile, |whole, node| {
-            functions.pass(node.base, whole.time, node.cum, node.calls)
+            functions.pass(node.self_ns, whole.time, node.total_ns, node.calls)
         });
-        let passes = |edge: &GraphEdge| calls.pass(edge.cum, graph.time, edge.cum, edge.calls);
+        let passes =
+            |edge: &GraphEdge| calls.pass(edge.total_ns, graph.time, edge.total_ns, edge.calls);
         let stays: Vec<bool> = graph.edges.iter().map(passes).collect();
         let stays = graph.connected(stays);
         let mut pruned = Graph {
@@ -210,19 +222,19 @@ impl Graph {
                 pruned.edges.push(edge);
                 continue;
             }
-            let (calls, cum, any) = &mut rest[edge.to as usize];
+            let (calls, total_ns, any) = &mut rest[edge.to as usize];
             *calls = calls.saturating_add(edge.calls);
-            *cum = cum.saturating_add(edge.cum);
+            *total_ns = total_ns.saturating_add(edge.total_ns);
             *any = true;
         }
-        for (to, (calls, cum, any)) in (0..).zip(rest) {
+        for (to, (calls, total_ns, any)) in (0..).zip(rest) {
             if any {
                 pruned.edges.push(GraphEdge {
                     from: Source::Others,
                     to,
                     link: Link::Rest,
                     calls,
-                    cum,
+                    total_ns,
                 });
             }
         }
@@ -251,7 +263,7 @@ impl Graph {
             let candidates = incoming[node as usize].iter().copied().filter(leads_here);
             let heaviest = candidates.max_by_key(|&edge| {
                 let edge = self.edges[edge as usize];
-                (edge.cum, edge.calls)
+                (edge.total_ns, edge.calls)
             });
             if let Some(edge) = heaviest {
                 stays[edge as usize] = true;
@@ -332,7 +344,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    fn base_of_at_least(share: f64) -> Thresholds {
+    fn self_of_at_least(share: f64) -> Thresholds {
         Thresholds {
             coverage: share,
             ..Thresholds::default()
@@ -342,18 +354,18 @@ mod tests {
     #[test]
     fn an_orphan_is_joined_to_its_closest_surviving_ancestor() {
         let profile = fixture::chain(&[(MAIN, 40), (A, 1), (A, 2), (B, 57)]);
-        let pruned = prune(profile, &base_of_at_least(0.05));
+        let pruned = prune(profile, &self_of_at_least(0.05));
         let nodes = &pruned.processes[0].threads[0].nodes;
-        let found: Vec<(Option<u32>, u32, u64, u64, u64)> = nodes
+        let found: Vec<(Option<u32>, FuncId, u64, u64, u64)> = nodes
             .iter()
-            .map(|n| (n.parent, n.function, n.calls, n.base, n.cum))
+            .map(|n| (n.parent, n.function, n.calls, n.self_ns, n.total_ns))
             .collect();
         assert_eq!(
             found,
             [
                 (None, MAIN, 1, 40, 100),
                 (Some(0), B, 1, 57, 57),
-                (Some(0), 4, 2, 3, 3)
+                (Some(0), FuncId(4), 2, 3, 3)
             ]
         );
         assert_eq!(pruned.functions[4].name, PRUNED);
@@ -364,19 +376,22 @@ mod tests {
     fn recursion_counts_only_what_is_left() {
         // The outer a goes; the time of the inner one is then that of the outermost.
         let profile = fixture::chain(&[(MAIN, 40), (A, 1), (B, 20), (A, 39)]);
-        let pruned = prune(profile, &base_of_at_least(0.05));
+        let pruned = prune(profile, &self_of_at_least(0.05));
         let a = flat(&pruned)
             .into_iter()
             .find(|row| row.function == A)
             .unwrap();
-        assert_eq!((a.calls, a.base, a.cum, a.recursion), (1, 39, 39, 0));
+        assert_eq!(
+            (a.calls, a.self_ns, a.total_ns, a.recursion),
+            (1, 39, 39, 0)
+        );
     }
 
     #[test]
     fn a_graph_stays_connected_when_the_function_between_goes() {
         let profile = fixture::chain(&[(MAIN, 40), (A, 1), (B, 59)]);
-        let graph = Graph::pruned(&profile, &base_of_at_least(0.05), &Thresholds::default());
-        let functions: Vec<u32> = graph.nodes.iter().map(|n| n.function).collect();
+        let graph = Graph::pruned(&profile, &self_of_at_least(0.05), &Thresholds::default());
+        let functions: Vec<FuncId> = graph.nodes.iter().map(|n| n.function).collect();
         assert_eq!(functions, [MAIN, B]);
         let joined = graph
             .edges
@@ -384,7 +399,7 @@ mod tests {
             .find(|e| e.link == Link::Indirect)
             .unwrap();
         assert_eq!((joined.from, joined.to), (Source::Node(0), 1));
-        assert_eq!((joined.calls, joined.cum), (1, 59));
+        assert_eq!((joined.calls, joined.total_ns), (1, 59));
     }
 
     fn thresholds() -> impl Strategy<Value = Thresholds> {
@@ -399,7 +414,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn pruning_keeps_totals_and_every_cum_that_stays(profile in arbitrary::program(), at in thresholds()) {
+        fn pruning_keeps_every_total_that_stays(profile in arbitrary::program(), at in thresholds()) {
             let pruned = prune(profile.clone(), &at);
             prop_assert_eq!(pruned.validate(), Ok(()));
             let (before, after) = (summary(&profile), summary(&pruned));
@@ -408,13 +423,13 @@ mod tests {
                 let mut of_children = vec![0; thread.nodes.len()];
                 for node in &thread.nodes {
                     if let Some(parent) = node.parent {
-                        of_children[parent as usize] += node.cum;
+                        of_children[parent as usize] += node.total_ns;
                     }
                 }
                 for (node, of_children) in thread.nodes.iter().zip(of_children) {
-                    prop_assert_eq!(node.cum, node.base + of_children);
-                    if (node.function as usize) < profile.functions.len() {
-                        prop_assert!(node.calls >= at.calls && node.cum >= at.time);
+                    prop_assert_eq!(node.total_ns, node.self_ns + of_children);
+                    if node.function.index() < profile.functions.len() {
+                        prop_assert!(node.calls >= at.calls && node.total_ns >= at.time);
                     }
                 }
             }
@@ -422,29 +437,29 @@ mod tests {
 
         #[test]
         fn a_pruned_graph_reaches_all_that_stays(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
-            let whole = Graph::of(&profile);
+            let whole = Graph::from_profile(&profile);
             let pruned = Graph::pruned(&profile, &nodes, &edges);
             prop_assert!(pruned.reached().iter().all(|&reached| reached));
-            let stay = whole.nodes.iter().filter(|node| nodes.pass(node.base, whole.time, node.cum, node.calls));
+            let stay = whole.nodes.iter().filter(|node| nodes.pass(node.self_ns, whole.time, node.total_ns, node.calls));
             prop_assert_eq!(stay.count(), pruned.nodes.len());
         }
 
         #[test]
         fn the_edges_into_a_function_have_all_of_its_calls_and_time(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
-            let whole = Graph::of(&profile);
+            let whole = Graph::from_profile(&profile);
             let pruned = Graph::pruned(&profile, &nodes, &edges);
             for (index, node) in (0..).zip(&pruned.nodes) {
                 prop_assert!(whole.nodes.contains(node));
                 let into = || pruned.edges.iter().filter(|edge| edge.to == index);
                 prop_assert_eq!(into().map(|e| e.calls).sum::<u64>(), node.calls);
-                prop_assert_eq!(into().map(|e| e.cum).sum::<u64>(), node.cum);
+                prop_assert_eq!(into().map(|e| e.total_ns).sum::<u64>(), node.total_ns);
                 prop_assert!(into().filter(|e| e.link == Link::Rest).count() <= 1);
             }
         }
 
         #[test]
         fn an_edge_that_stays_has_the_calls_that_were_made_along_it(profile in arbitrary::program(), nodes in thresholds(), edges in thresholds()) {
-            let whole = Graph::of(&profile);
+            let whole = Graph::from_profile(&profile);
             let pruned = Graph::pruned(&profile, &nodes, &edges);
             let place = |graph: &Graph, index: u32| {
                 let node = graph.nodes[index as usize];
@@ -460,8 +475,8 @@ mod tests {
                     ends == (place(&pruned, edge.to), source(&pruned, edge.from), edge.link)
                         && std::mem::discriminant(&other.from) == std::mem::discriminant(&edge.from)
                 });
-                let found = same.map(|other| (other.calls, other.cum));
-                prop_assert_eq!(found, Some((edge.calls, edge.cum)));
+                let found = same.map(|other| (other.calls, other.total_ns));
+                prop_assert_eq!(found, Some((edge.calls, edge.total_ns)));
             }
         }
 
@@ -472,8 +487,8 @@ mod tests {
                 thread.created_by = None;
             }
             let graph = Graph::pruned(&profile, &nodes, &Thresholds::default());
-            let kept: HashSet<(u32, Option<u32>)> = graph.nodes.iter().map(|n| (n.function, n.level)).collect();
-            let lineage = crate::Lineage::of(&profile);
+            let kept: HashSet<(FuncId, Option<u32>)> = graph.nodes.iter().map(|n| (n.function, n.level)).collect();
+            let lineage = crate::Lineage::from_profile(&profile);
             let mut indirect = 0;
             for (number, (_, thread)) in (0..).zip(threads(&profile)) {
                 let level = lineage.level(crate::ThreadNumber(number));

@@ -1,5 +1,5 @@
-//! What of a profile is looked at, by names on the path of a context, as pprof has it: the answer is a profile again, so
-//! that every view and every export shows the same.
+//! What of a profile is selected, by names on the path of a context, as pprof has it: the result is
+//! a profile again, so that every view and every export shows the same.
 //!
 //! ```text
 //!                 main -> a -> b -> c          main -> d
@@ -12,15 +12,16 @@
 //!
 //! Calls of a context stay what they are: how often it was entered.
 
-use thalweg_model::{Function, Node, NodeMetrics, Profile, Thread};
+use thalweg_model::{FuncId, Function, Node, NodeMetrics, Profile, Thread};
 
 use crate::combine::lay;
-use crate::narrow::count_recursion;
 use crate::pairs::PairTable;
+use crate::runtime::Runtimes;
+use crate::selection::count_recursion;
 use crate::sites::Callees;
 
 /// Of each function whether it is meant; `None`: nobody asked.
-pub type Meant = Option<Vec<bool>>;
+pub type Matches = Option<Vec<bool>>;
 
 /// What several functions are taken for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,32 +34,35 @@ pub enum Granularity {
     Module,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Refinement {
-    pub focus: Meant,
-    pub ignore: Meant,
-    pub hide: Meant,
-    pub show_from: Meant,
+    pub focus: Matches,
+    pub ignore: Matches,
+    pub hide: Matches,
+    pub show_from: Matches,
     pub granularity: Granularity,
+    /// What stands between managed functions is a part of the outer one.
+    pub runtimes: Option<Runtimes>,
 }
 
-/// The part of a profile that is wanted. Threads keep their numbers, and functions those that they had.
+/// The part of a profile that is wanted. Threads keep their numbers, and functions those that they
+/// had.
 pub fn refine(mut profile: Profile, how: &Refinement) -> Profile {
     let groups = group(&mut profile, how.granularity);
     let functions = profile.functions.len();
     for thread in profile.processes.iter_mut().flat_map(|p| &mut p.threads) {
         let (nodes, metrics) = chosen(thread, how, &groups, functions);
         (thread.nodes, thread.metrics) = (nodes, metrics);
-        thread.samples = Vec::new();
+        thread.forget_samples();
     }
     profile
 }
 
 /// The function that stands for each one; new ones are added for files and modules.
-fn group(profile: &mut Profile, granularity: Granularity) -> Vec<u32> {
-    let count = profile.functions.len() as u32;
+fn group(profile: &mut Profile, granularity: Granularity) -> Vec<FuncId> {
+    let count = profile.functions.len();
     if granularity == Granularity::Function {
-        return (0..count).collect();
+        return (0..count).map(FuncId::from_index).collect();
     }
     let mut known = std::collections::HashMap::new();
     let mut added: Vec<Function> = Vec::new();
@@ -68,7 +72,7 @@ fn group(profile: &mut Profile, granularity: Granularity) -> Vec<u32> {
             (Granularity::File, Some(file)) => file,
             _ => module,
         };
-        let next = count + added.len() as u32;
+        let next = FuncId::from_index(count + added.len());
         *known
             .entry((function.module, name.clone()))
             .or_insert_with(|| {
@@ -85,7 +89,7 @@ fn group(profile: &mut Profile, granularity: Granularity) -> Vec<u32> {
     groups
 }
 
-/// What is known of a context when those below it are looked at.
+/// What is known of a context when those below it are visited.
 #[derive(Clone, Copy, Default)]
 struct Above {
     /// The closest context that is shown, itself included.
@@ -98,12 +102,15 @@ struct Above {
 fn chosen(
     thread: &Thread,
     how: &Refinement,
-    groups: &[u32],
+    groups: &[FuncId],
     functions: usize,
 ) -> (Vec<Node>, NodeMetrics) {
     let is =
-        |meant: &Meant, function: u32| meant.as_ref().is_some_and(|all| all[function as usize]);
+        |meant: &Matches, function: FuncId| meant.as_ref().is_some_and(|all| all[function.index()]);
     let own_waits = own_waits(&thread.nodes);
+    let runtimes = how.runtimes.as_ref();
+    let between = runtimes.map_or_else(Vec::new, |all| all.between(&thread.nodes));
+    let is_between = |index: u32| between.get(index as usize) == Some(&true);
     let mut kept = Thread::default();
     let mut waits: Vec<u64> = Vec::new();
     let mut wanted: Vec<bool> = Vec::new();
@@ -121,17 +128,18 @@ fn chosen(
         here.begun |= is(&how.show_from, node.function);
         here.focused |= is(&how.focus, node.function);
         let counts = !here.ignored && here.begun && here.focused;
-        let function = groups[node.function as usize];
+        let function = groups[node.function.index()];
         // A call within a group is none, but folded calls came from anywhere.
         let within = here.place.is_some_and(|place| {
             function != node.function && kept.nodes[place as usize].function == function
         });
-        if !here.ignored && here.begun && !is(&how.hide, node.function) && !within {
+        let hidden = is(&how.hide, node.function) || is_between(index);
+        if !here.ignored && here.begun && !hidden && !within {
             let place = kept.nodes.len() as u32;
             kept.nodes.push(Node {
                 parent: here.place,
                 function,
-                base: 0,
+                self_ns: 0,
                 terminal: 0,
                 ..*node
             });
@@ -141,11 +149,11 @@ fn chosen(
         }
         if let Some(place) = here.place.filter(|_| counts) {
             let sum = &mut kept.nodes[place as usize];
-            sum.base = sum.base.saturating_add(node.base);
+            sum.self_ns = sum.self_ns.saturating_add(node.self_ns);
             sum.terminal = sum.terminal.saturating_add(node.terminal);
             let wait = &mut waits[place as usize];
             *wait = wait.saturating_add(own_waits[index as usize]);
-            kept.metrics.add(place, thread.metrics.of(index));
+            kept.metrics.add(place, thread.metrics.at(index));
             wanted[place as usize] = true;
         }
         known.push(here);
@@ -188,7 +196,7 @@ fn drop_unwanted(kept: &mut Thread, waits: &mut Vec<u64>, wanted: &mut [bool]) {
             continue;
         }
         left.metrics
-            .add(left.nodes.len() as u32, kept.metrics.of(index));
+            .add(left.nodes.len() as u32, kept.metrics.at(index));
         left.nodes.push(Node {
             parent: node.parent.map(|parent| places[parent as usize]),
             ..*node
@@ -200,7 +208,7 @@ fn drop_unwanted(kept: &mut Thread, waits: &mut Vec<u64>, wanted: &mut [bool]) {
 
 /// What each context waited itself.
 fn own_waits(nodes: &[Node]) -> Vec<u64> {
-    let with_callees = |node: &Node| node.elapsed.saturating_sub(node.cum);
+    let with_callees = |node: &Node| node.wall_ns.saturating_sub(node.total_ns);
     let mut waits: Vec<u64> = nodes.iter().map(with_callees).collect();
     for node in nodes {
         if let Some(parent) = node.parent {
@@ -214,13 +222,13 @@ fn own_waits(nodes: &[Node]) -> Vec<u64> {
 /// Total is self and what the callees have, wall that and the waiting.
 fn add_up(nodes: &mut [Node], waits: &mut [u64]) {
     for node in nodes.iter_mut() {
-        node.cum = node.base;
+        node.total_ns = node.self_ns;
     }
     for index in (0..nodes.len()).rev() {
-        let cum = nodes[index].cum;
-        nodes[index].elapsed = cum.saturating_add(waits[index]);
+        let total_ns = nodes[index].total_ns;
+        nodes[index].wall_ns = total_ns.saturating_add(waits[index]);
         if let Some(parent) = nodes[index].parent.map(|parent| parent as usize) {
-            nodes[parent].cum = nodes[parent].cum.saturating_add(cum);
+            nodes[parent].total_ns = nodes[parent].total_ns.saturating_add(total_ns);
             waits[parent] = waits[parent].saturating_add(waits[index]);
         }
     }
@@ -233,14 +241,14 @@ mod tests {
     use crate::{arbitrary, flat, summary};
     use proptest::prelude::*;
 
-    fn only(function: u32) -> Meant {
-        Some((0..4).map(|one| one == function).collect())
+    fn only(function: FuncId) -> Matches {
+        Some((0..4).map(|one| FuncId(one) == function).collect())
     }
 
     /// Parent, function, calls, self, total of each context.
-    fn rows(profile: &Profile) -> Vec<(Option<u32>, u32, u64, u64, u64)> {
+    fn rows(profile: &Profile) -> Vec<(Option<u32>, FuncId, u64, u64, u64)> {
         let nodes = &profile.processes[0].threads[0].nodes;
-        let row = |n: &Node| (n.parent, n.function, n.calls, n.base, n.cum);
+        let row = |n: &Node| (n.parent, n.function, n.calls, n.self_ns, n.total_ns);
         nodes.iter().map(row).collect()
     }
 
@@ -304,7 +312,7 @@ mod tests {
             ..Refinement::default()
         };
         let modules = refine(fixture::branching(), &how);
-        assert_eq!(rows(&modules), [(None, 4, 1, 81, 81)]);
+        assert_eq!(rows(&modules), [(None, FuncId(4), 1, 81, 81)]);
     }
 
     proptest! {
@@ -312,12 +320,12 @@ mod tests {
 
         #[test]
         fn focus_and_ignore_of_the_same_share_all_time(profile in arbitrary::program(), which in 0usize..4) {
-            let meant: Meant = Some((0..profile.functions.len()).map(|one| one == which).collect());
+            let meant: Matches = Some((0..profile.functions.len()).map(|one| one == which).collect());
             let focused = refine(profile.clone(), &Refinement { focus: meant.clone(), ..Refinement::default() });
             let ignored = refine(profile.clone(), &Refinement { ignore: meant, ..Refinement::default() });
             prop_assert_eq!(focused.validate(), Ok(()));
             prop_assert_eq!(ignored.validate(), Ok(()));
-            let own = |profile: &Profile| flat(profile).iter().map(|row| row.base).sum::<u64>();
+            let own = |profile: &Profile| flat(profile).iter().map(|row| row.self_ns).sum::<u64>();
             prop_assert_eq!(own(&focused) + own(&ignored), own(&profile));
         }
 
@@ -325,7 +333,7 @@ mod tests {
         fn nothing_wanted_is_nothing_changed(profile in arbitrary::program()) {
             let same = refine(profile.clone(), &Refinement::default());
             let figures = |profile: &Profile| -> Vec<_> {
-                flat(profile).into_iter().map(|row| (row.function, row.calls, row.base, row.min, row.max)).collect()
+                flat(profile).into_iter().map(|row| (row.function, row.calls, row.self_ns, row.min, row.max)).collect()
             };
             prop_assert_eq!(figures(&same), figures(&profile));
             prop_assert_eq!(summary(&same).time, summary(&profile).time);

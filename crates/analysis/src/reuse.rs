@@ -1,5 +1,6 @@
-//! How many other contexts, and how many other functions, a thread visits between two calls in the same context: as many as their nodes and
-//! stubs must leave room for in a cache. Estimated from nothing but the tree and its counts.
+//! How many other contexts, and how many other functions, a thread visits between two calls in the
+//! same context: as many as their nodes and stubs must leave room for in a cache. Estimated from
+//! nothing but the tree and its counts.
 //!
 //! ```text
 //! contexts:   a = the nearest ancestor during whose calls this context is called twice or more
@@ -9,9 +10,10 @@
 
 use std::collections::HashMap;
 
-use thalweg_model::Node;
+use thalweg_model::{FuncId, Node};
 
-/// Recursion makes chains of a million contexts: who has not found the ancestor by then is far from its last call in any case.
+/// Recursion makes chains of a million contexts: who has not found the ancestor by then is far from
+/// its last call in any case.
 const LEVELS: usize = 64;
 
 /// Of each context.
@@ -49,16 +51,16 @@ pub fn contexts_between(nodes: &[Node]) -> Vec<f64> {
 }
 
 /// Of each function that the contexts are of.
-pub fn functions_between(nodes: &[Node]) -> HashMap<u32, f64> {
-    let mut calls: HashMap<u32, u64> = HashMap::new();
+pub fn functions_between(nodes: &[Node]) -> HashMap<FuncId, f64> {
+    let mut calls: HashMap<FuncId, u64> = HashMap::new();
     for node in nodes {
         let sum = calls.entry(node.function).or_default();
         *sum = sum.saturating_add(node.calls);
     }
-    let mut calls: Vec<(u32, u64)> = calls.into_iter().collect();
+    let mut calls: Vec<(FuncId, u64)> = calls.into_iter().collect();
     calls.sort_by_key(|&(function, calls)| (std::cmp::Reverse(calls), function));
     let mut rest: f64 = calls.iter().map(|(_, calls)| *calls as f64).sum();
-    let between = |(rank, (function, calls)): (usize, (u32, u64))| {
+    let between = |(rank, (function, calls)): (usize, (FuncId, u64))| {
         rest -= calls as f64;
         (function, rank as f64 + rest.max(0.0) / calls.max(1) as f64)
     };
@@ -69,7 +71,7 @@ pub fn functions_between(nodes: &[Node]) -> HashMap<u32, f64> {
 mod tests {
     use super::*;
 
-    fn node(parent: Option<u32>, function: u32, calls: u64) -> Node {
+    fn node(parent: Option<u32>, function: FuncId, calls: u64) -> Node {
         Node {
             parent,
             function,
@@ -82,22 +84,22 @@ mod tests {
     fn a_loop_visits_what_is_in_it_between_two_calls() {
         // main calls 0: a thousand times b and c; d once.
         let nodes = [
-            node(None, 0, 1),
-            node(Some(0), 1, 1000),
-            node(Some(0), 2, 1000),
-            node(Some(0), 3, 1),
+            node(None, FuncId(0), 1),
+            node(Some(0), FuncId(1), 1000),
+            node(Some(0), FuncId(2), 1000),
+            node(Some(0), FuncId(3), 1),
         ];
         let between = contexts_between(&nodes);
         assert!((2.0..2.1).contains(&between[1]), "{between:?}");
         assert_eq!(between[3], 4.0, "once: all there is");
         let between = functions_between(&nodes);
-        assert!((1.0..1.1).contains(&between[&2]), "{between:?}");
+        assert!((1.0..1.1).contains(&between[&FuncId(2)]), "{between:?}");
     }
 
     #[test]
     fn a_deep_recursion_takes_no_time() {
         let nodes: Vec<Node> = (0..500_000)
-            .map(|index: u32| node(index.checked_sub(1), 0, 1))
+            .map(|index: u32| node(index.checked_sub(1), FuncId(0), 1))
             .collect();
         assert_eq!(contexts_between(&nodes).len(), nodes.len());
     }

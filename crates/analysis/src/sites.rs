@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use thalweg_model::{Node, Profile, SiteId, Target};
+use thalweg_model::{FuncId, Node, Profile, SiteId, Target};
 
 use crate::Extremes;
 use crate::combine::{lay, take_tree};
@@ -81,19 +81,20 @@ pub fn rolled_up(mut profile: Profile) -> Profile {
     profile
 }
 
-/// A number for a function and where it is called from: the function's own where that is not told apart.
+/// A number for a function and where it is called from: the function's own where that is not told
+/// apart.
 #[derive(Default)]
 pub struct Callees {
-    numbers: HashMap<(u32, SiteId), u32>,
+    numbers: HashMap<(FuncId, SiteId), u32>,
 }
 
 /// Beyond the numbers of functions.
-const FIRST: u32 = 1 << 31;
+const FIRST_SITE_NUMBER: u32 = 1 << 31;
 
 impl Callees {
-    pub fn number(&mut self, function: u32, site: Option<SiteId>) -> u32 {
-        let Some(site) = site else { return function };
-        let next = FIRST + self.numbers.len() as u32;
+    pub fn number(&mut self, function: FuncId, site: Option<SiteId>) -> u32 {
+        let Some(site) = site else { return function.0 };
+        let next = FIRST_SITE_NUMBER + self.numbers.len() as u32;
         *self.numbers.entry((function, site)).or_insert(next)
     }
 }
@@ -121,7 +122,7 @@ mod tests {
             node.calls = 7;
         }
         nodes.extend(second);
-        nodes[0].cum += nodes[1].cum;
+        nodes[0].total_ns += nodes[1].total_ns;
         for (index, site) in [(1, 0), (2, 2), (3, 1), (4, 2)] {
             nodes[index].site = SiteId::from_index(site);
         }
@@ -145,12 +146,18 @@ mod tests {
             assert_eq!(
                 (
                     before.calls,
-                    before.base,
-                    before.cum,
+                    before.self_ns,
+                    before.total_ns,
                     before.min,
                     before.max
                 ),
-                (after.calls, after.base, after.cum, after.min, after.max)
+                (
+                    after.calls,
+                    after.self_ns,
+                    after.total_ns,
+                    after.min,
+                    after.max
+                )
             );
         }
         let nodes = &rolled.processes[0].threads[0].nodes;
@@ -161,12 +168,12 @@ mod tests {
     #[test]
     fn arcs_are_split_by_site_and_still_add_up() {
         let stanzas = stanzas(&two_sites());
-        let of_a = &stanzas[A as usize];
+        let of_a = &stanzas[A.index()];
         assert_eq!(of_a.parents.len(), 2);
         let calls: u64 = of_a.parents.iter().map(|arc| arc.calls).sum();
         assert_eq!(calls, of_a.own.calls);
-        let cum: u64 = of_a.parents.iter().map(|arc| arc.cum).sum();
-        assert_eq!(cum, of_a.own.cum);
+        let total_ns: u64 = of_a.parents.iter().map(|arc| arc.total_ns).sum();
+        assert_eq!(total_ns, of_a.own.total_ns);
         assert_eq!(of_a.not_in_callees, 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{FuncId, NodeFlags, Profile};
 
 use crate::threads;
 use crate::tree::{Tree, Weight};
@@ -13,7 +13,8 @@ pub struct Summary {
     pub processes: u64,
     pub threads: u64,
     pub calls: u64,
-    /// Sum of base over everything: the time of all threads together, the whole of which shares are given.
+    /// Sum of self over everything: the time of all threads together, the whole of which shares are
+    /// given.
     pub time: u64,
     /// Functions that were called or on a stack.
     pub functions_seen: u64,
@@ -47,8 +48,8 @@ pub fn summary(profile: &Profile) -> Summary {
         let mut levels = vec![0u64; thread.nodes.len()];
         for (index, node) in thread.nodes.iter().enumerate() {
             summary.calls = summary.calls.saturating_add(node.calls);
-            summary.time = summary.time.saturating_add(node.base);
-            seen[node.function as usize] = true;
+            summary.time = summary.time.saturating_add(node.self_ns);
+            seen[node.function.index()] = true;
             levels[index] = 1 + node.parent.map_or(0, |parent| levels[parent as usize]);
             summary.deepest = summary.deepest.max(levels[index]);
         }
@@ -64,19 +65,21 @@ pub struct HotPath {
     pub tid: u32,
     pub thread_name: String,
     pub steps: Vec<HotStep>,
-    /// How many callees the last step spreads its weight over; 0 when it keeps most for itself or has none.
+    /// How many callees the last step spreads its weight over; 0 when it keeps most for itself or
+    /// has none.
     pub spreads_over: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotStep {
-    pub function: u32,
+    pub function: FuncId,
     pub calls: u64,
     pub weight: u64,
 }
 
-/// From the heaviest root down into the heaviest callee, until the caller itself weighs more than that, or no callee has
-/// a fifth of its caller's weight and a twentieth of the root's. `None` when no thread has any context.
+/// From the heaviest root down into the heaviest callee, until the caller itself weighs more than
+/// that, or no callee has a fifth of its caller's weight and a twentieth of the root's. `None` when
+/// no thread has any context.
 pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
     let weight = if profile.meta.timed {
         Weight::Time
@@ -119,14 +122,14 @@ pub fn hottest_path(profile: &Profile) -> Option<HotPath> {
             break 0;
         };
         let own = match weight {
-            Weight::Time | Weight::Elapsed => node.base,
+            Weight::Time | Weight::Wall => node.self_ns,
             Weight::Calls => node.calls,
         };
         if own > tree.weight(heaviest) {
             break 0;
         }
         if tree.weight(heaviest) < (tree.weight(at) / 5).max(tree.weight(root) / 20) {
-            let functions: HashSet<u32> = callees
+            let functions: HashSet<FuncId> = callees
                 .iter()
                 .map(|&child| tree.nodes[child as usize].function)
                 .collect();
@@ -162,7 +165,7 @@ mod tests {
     fn the_hottest_path_follows_the_time_and_ends_where_it_is_spent() {
         let profile = fixture::branching();
         let path = hottest_path(&profile).unwrap();
-        let functions: Vec<u32> = path.steps.iter().map(|step| step.function).collect();
+        let functions: Vec<FuncId> = path.steps.iter().map(|step| step.function).collect();
         assert_eq!(functions, [MAIN, B]);
         assert_eq!(path.steps[1].weight, 50);
     }
@@ -171,7 +174,7 @@ mod tests {
     fn the_hottest_path_follows_the_calls_when_nothing_was_timed() {
         let mut profile = fixture::branching();
         profile.meta.timed = false;
-        let functions: Vec<u32> = hottest_path(&profile)
+        let functions: Vec<FuncId> = hottest_path(&profile)
             .unwrap()
             .steps
             .iter()
@@ -182,14 +185,15 @@ mod tests {
 
     #[test]
     fn the_hottest_path_ends_where_recursion_has_worn_the_time_down() {
-        // Each level keeps half of its caller's time: no step is steep, and still the last ones say nothing.
-        let calls: Vec<(u32, u64)> = (0..12).map(|level| (A, 1 << (12 - level))).collect();
+        // Each level keeps half of its caller's time: no step is steep, and still the last ones say
+        // nothing.
+        let calls: Vec<(FuncId, u64)> = (0..12).map(|level| (A, 1 << (12 - level))).collect();
         let path = hottest_path(&fixture::chain(&calls)).unwrap();
         assert_eq!(path.steps.len(), 1, "{:?}", path.steps);
 
         let mut spread = fixture::chain(&calls);
         for node in &mut spread.processes[0].threads[0].nodes {
-            node.base = 0;
+            node.self_ns = 0;
         }
         let path = hottest_path(&spread).unwrap();
         assert_eq!(path.steps.len(), 5, "{:?}", path.steps);

@@ -12,7 +12,7 @@ pub enum Weight {
     /// Calls in the context and below it, where nothing was timed.
     Calls,
     /// Time in the context and below it, waiting included.
-    Elapsed,
+    Wall,
 }
 
 pub struct Tree<'a> {
@@ -118,16 +118,16 @@ fn weights(nodes: &[Node], weight: Weight) -> Vec<u64> {
     let mut weights: Vec<u64> = nodes
         .iter()
         .map(|node| match weight {
-            Weight::Time => node.cum,
+            Weight::Time => node.total_ns,
             Weight::Calls => node.calls,
-            Weight::Elapsed => node.elapsed,
+            Weight::Wall => node.wall_ns,
         })
         .collect();
     for (index, node) in nodes.iter().enumerate().rev() {
         let Some(parent) = node.parent else { continue };
         let parent = parent as usize;
         weights[parent] = match weight {
-            Weight::Time | Weight::Elapsed => weights[parent].max(weights[index]),
+            Weight::Time | Weight::Wall => weights[parent].max(weights[index]),
             Weight::Calls => weights[parent].saturating_add(weights[index]),
         };
     }
@@ -169,7 +169,7 @@ mod tests {
     fn a_million_levels_do_not_overflow_the_stack() {
         let nodes = (0..1_000_000u32).map(|index| Node {
             parent: index.checked_sub(1),
-            cum: u64::from(1_000_000 - index),
+            total_ns: u64::from(1_000_000 - index),
             ..Node::default()
         });
         let thread = Thread {

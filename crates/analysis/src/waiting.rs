@@ -1,11 +1,11 @@
 //! Where threads waited: for each other, for the network, for disks, for time to pass.
 //!
-//! Where the recording kept the time off the processor apart (`elapsed` is more than `cum`), that is the answer. Else
-//! time in the functions that wait by their nature is taken for it.
+//! Where the recording kept the time off the processor apart (`wall` is more than `total`), that is
+//! the answer. Else time in the functions that wait by their nature is taken for it.
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{Node, Profile};
+use thalweg_model::{FuncId, Node, Profile};
 
 use crate::threads;
 
@@ -24,7 +24,8 @@ pub enum WaitKind {
     Signal,
     /// A person at a terminal.
     Terminal,
-    /// The function waits for nothing by its nature: others had the processor, or memory was not there.
+    /// The function waits for nothing by its nature: others had the processor, or memory was not
+    /// there.
     Preempted,
 }
 
@@ -43,7 +44,8 @@ impl WaitKind {
     }
 }
 
-/// Functions of the C library, without their decoration, that return when something has happened elsewhere.
+/// Functions of the C library, without their decoration, that return when something has happened
+/// elsewhere.
 const WAITS: [(&str, WaitKind); 69] = [
     ("accept", WaitKind::Io),
     ("accept4", WaitKind::Io),
@@ -116,7 +118,8 @@ const WAITS: [(&str, WaitKind); 69] = [
     ("writev", WaitKind::Io),
 ];
 
-/// Go's functions make their system calls themselves: what the packages that do are for. The first that fits.
+/// Go's functions make their system calls themselves: what the packages that do are for. The first
+/// that fits.
 const GO_WAITS: [(&str, WaitKind); 5] = [
     ("os.(*Process).", WaitKind::Process),
     ("internal/poll.", WaitKind::Io),
@@ -126,18 +129,22 @@ const GO_WAITS: [(&str, WaitKind); 5] = [
 ];
 
 /// Functions that waited, and for how long in all, most first.
-pub fn waits(profile: &Profile) -> Vec<(u32, u64)> {
+pub fn waits(profile: &Profile) -> Vec<(FuncId, u64)> {
     let mut waited = measured(profile);
     if waited.iter().all(|&waited| waited == 0) {
         waited = by_nature(profile);
     }
-    let mut waits: Vec<(u32, u64)> = (0..).zip(waited).filter(|(_, time)| *time > 0).collect();
+    let mut waits: Vec<(FuncId, u64)> = (0..)
+        .map(FuncId)
+        .zip(waited)
+        .filter(|(_, time)| *time > 0)
+        .collect();
     waits.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
     waits
 }
 
-/// What each context of each thread waited itself, in the order of [`threads`], and whether that was measured, in which case
-/// it is no part of the context's base.
+/// What each context of each thread waited itself, in the order of [`threads`], and whether that
+/// was measured, in which case it is no part of the context's self.
 pub fn waited_by_context(profile: &Profile) -> (Vec<Vec<u64>>, bool) {
     let is_measured = is_waiting_measured(profile);
     let by_nature: Vec<bool> = profile
@@ -147,7 +154,7 @@ pub fn waited_by_context(profile: &Profile) -> (Vec<Vec<u64>>, bool) {
         .collect();
     let waited = threads(profile).map(|(_, thread)| {
         if !is_measured {
-            let own = |node: &Node| u64::from(by_nature[node.function as usize]) * node.base;
+            let own = |node: &Node| u64::from(by_nature[node.function.index()]) * node.self_ns;
             return thread.nodes.iter().map(own).collect();
         }
         let own = own_waits(&thread.nodes);
@@ -157,7 +164,8 @@ pub fn waited_by_context(profile: &Profile) -> (Vec<Vec<u64>>, bool) {
     (waited.collect(), is_measured)
 }
 
-/// Time by what was waited for, most first. A terminal's input is named, but no function is charged with it.
+/// Time by what was waited for, most first. A terminal's input is named, but no function is charged
+/// with it.
 pub fn wait_kinds(profile: &Profile) -> Vec<(WaitKind, u64)> {
     let is_measured = is_waiting_measured(profile);
     let mut kinds: BTreeMap<WaitKind, u64> = BTreeMap::new();
@@ -166,7 +174,7 @@ pub fn wait_kinds(profile: &Profile) -> Vec<(WaitKind, u64)> {
         *sum = sum.saturating_add(time);
     };
     for (function, time) in waits(profile) {
-        let kind = kind_of(&profile.functions[function as usize].name);
+        let kind = kind_of(&profile.functions[function].name);
         add(kind.unwrap_or(WaitKind::Preempted), time);
     }
     if is_measured {
@@ -181,21 +189,21 @@ pub fn wait_kinds(profile: &Profile) -> Vec<(WaitKind, u64)> {
 /// Whether the recording kept the time off the processor apart.
 pub fn is_waiting_measured(profile: &Profile) -> bool {
     let mut nodes = threads(profile).flat_map(|(_, thread)| &thread.nodes);
-    nodes.any(|node| node.elapsed > node.cum)
+    nodes.any(|node| node.wall_ns > node.total_ns)
 }
 
-/// What each context waited itself: (elapsed - elapsed of the callees) - base
+/// What each context waited itself: (wall - wall of the callees) - self
 pub fn own_waits(nodes: &[Node]) -> Vec<u64> {
     let mut of_callees = vec![0u64; nodes.len()];
     for node in nodes {
         if let Some(parent) = node.parent {
             let sum = &mut of_callees[parent as usize];
-            *sum = sum.saturating_add(node.elapsed);
+            *sum = sum.saturating_add(node.wall_ns);
         }
     }
     let own = |(node, of_callees): (&Node, u64)| {
-        let elapsed = node.elapsed.saturating_sub(of_callees);
-        elapsed.saturating_sub(node.base)
+        let wall_ns = node.wall_ns.saturating_sub(of_callees);
+        wall_ns.saturating_sub(node.self_ns)
     };
     nodes.iter().zip(of_callees).map(own).collect()
 }
@@ -203,11 +211,15 @@ pub fn own_waits(nodes: &[Node]) -> Vec<u64> {
 fn measured(profile: &Profile) -> Vec<u64> {
     let mut waited = vec![0u64; profile.functions.len()];
     for (_, thread) in threads(profile) {
-        if thread.nodes.iter().all(|node| node.elapsed <= node.cum) {
+        if thread
+            .nodes
+            .iter()
+            .all(|node| node.wall_ns <= node.total_ns)
+        {
             continue;
         }
         for (node, own) in thread.nodes.iter().zip(own_waits(&thread.nodes)) {
-            let sum = &mut waited[node.function as usize];
+            let sum = &mut waited[node.function.index()];
             *sum = sum.saturating_add(own.saturating_sub(node.terminal));
         }
     }
@@ -222,9 +234,9 @@ fn by_nature(profile: &Profile) -> Vec<u64> {
         .collect();
     let mut waited = vec![0u64; waits.len()];
     for (_, thread) in threads(profile) {
-        for node in thread.nodes.iter().filter(|n| waits[n.function as usize]) {
-            let sum = &mut waited[node.function as usize];
-            *sum = sum.saturating_add(node.base);
+        for node in thread.nodes.iter().filter(|n| waits[n.function.index()]) {
+            let sum = &mut waited[node.function.index()];
+            *sum = sum.saturating_add(node.self_ns);
         }
     }
     waited
@@ -284,10 +296,10 @@ mod tests {
     #[test]
     fn time_off_the_processor_is_believed_before_names() {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10), (B, 20)]);
-        profile.functions[A as usize].name = "read".into();
+        profile.functions[A.index()].name = "read".into();
         assert_eq!(waits(&profile), [(A, 10)]);
         let nodes = &mut profile.processes[0].threads[0].nodes;
-        (nodes[0].elapsed, nodes[1].elapsed, nodes[2].elapsed) = (131, 130, 120);
+        (nodes[0].wall_ns, nodes[1].wall_ns, nodes[2].wall_ns) = (131, 130, 120);
         assert_eq!(waits(&profile), [(B, 100)]);
         assert_eq!(wait_kinds(&profile), [(WaitKind::Preempted, 100)]);
         assert_eq!(
@@ -299,9 +311,9 @@ mod tests {
     #[test]
     fn a_wait_for_a_person_is_named_and_no_function_is_charged_with_it() {
         let mut profile = fixture::chain(&[(MAIN, 1), (A, 10)]);
-        profile.functions[A as usize].name = "read".into();
+        profile.functions[A.index()].name = "read".into();
         let nodes = &mut profile.processes[0].threads[0].nodes;
-        (nodes[0].elapsed, nodes[1].elapsed) = (111, 110);
+        (nodes[0].wall_ns, nodes[1].wall_ns) = (111, 110);
         nodes[1].terminal = 70;
         assert_eq!(waits(&profile), [(A, 30)]);
         let kinds = [(WaitKind::Terminal, 70), (WaitKind::Io, 30)];

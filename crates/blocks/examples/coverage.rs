@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thalweg_blocks::{NotTaken, plan};
+use thalweg_blocks::{NotTaken, Others, plan};
 use thalweg_symbols::Module;
 
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
         };
         let all = vec![true; module.functions.len()];
         let started = std::time::Instant::now();
-        let plan = plan(&module, &all, &[], true);
+        let plan = plan(&module, &all, &Others::default(), true);
         let took = started.elapsed();
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for skipped in &plan.skipped {

@@ -44,6 +44,10 @@ pub(crate) enum Item {
         at: u64,
         len: u8,
     },
+    /// An instruction that does nothing has no copy; whoever is at it goes on here.
+    Nothing {
+        home: u64,
+    },
     Jump {
         to: Goal,
         home: u64,
@@ -105,6 +109,16 @@ pub(crate) struct Cave {
 }
 
 impl Cave {
+    /// One that was stored.
+    pub fn restored(items: Vec<Item>, sizes: Vec<u8>, labels: Vec<u64>, len: u64) -> Cave {
+        Cave {
+            items,
+            sizes,
+            labels,
+            len,
+        }
+    }
+
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -224,7 +238,9 @@ impl<'a, 'm> Writer<'a, 'm> {
                 return;
             }
             let nothing = insn.nop || instruction.mnemonic() == iced_x86::Mnemonic::Endbr64;
-            if !nothing && insn.jump_target().is_none() {
+            if nothing {
+                self.items.push(Item::Nothing { home: insn.addr });
+            } else if insn.jump_target().is_none() {
                 self.items.push(Item::Copy {
                     at: insn.addr,
                     len: insn.len,
@@ -309,7 +325,7 @@ impl<'a, 'm> Writer<'a, 'm> {
 fn settle(items: Vec<Item>, labels: usize) -> Cave {
     let least = |item: &Item| -> u8 {
         match item {
-            Item::Label(_) => 0,
+            Item::Label(_) | Item::Nothing { .. } => 0,
             Item::Copy { len, .. } => *len,
             Item::Jump {
                 to: Goal::Label(_), ..

@@ -1,13 +1,13 @@
 //! From a plan to bytes: the code of the cave, and the patches of the text in the order in which they have to be written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use thalweg_patch::code::{Flow, Image, Insn, call_to_jump, copy, decode_one, in_one_page};
 use thalweg_patch::{EmitError, Emitted, Patch, PatchBytes, Stubs};
 use thalweg_symbols::Module;
 
-use crate::cave::{Cave, GIVE_FLAGS, Goal, Item, KEEP_FLAGS, PUSH_BYTES, Placement};
-use crate::plan::BlockPlan;
+use crate::cave::{GIVE_FLAGS, Goal, Item, KEEP_FLAGS, PUSH_BYTES, Placement};
+use crate::plan::{BlockPlan, GroupPlan};
 use crate::points::{Form, JUMP, SHORT_JUMP};
 
 /// Realises a plan. The patches are in the order in which they have to be written: see `rank`.
@@ -32,7 +32,7 @@ pub fn emit(module: &Module, plan: &BlockPlan, place: &Placement) -> Result<Emit
         emitter
             .stubs
             .extend(std::iter::repeat_n(0xcc, filler as usize));
-        emitter.code(&group.cave, group.offset)?;
+        emitter.code(group)?;
         emitter.patches(group)?;
     }
     emitter.stubs.resize(plan.len as usize, 0xcc);
@@ -42,7 +42,7 @@ pub fn emit(module: &Module, plan: &BlockPlan, place: &Placement) -> Result<Emit
     });
     emitter
         .ranked
-        .sort_by_key(|(rank, _, patch)| (*rank, patch.address));
+        .sort_by_key(|(round, _, patch)| (*round, patch.address));
     for (_, owner, patch) in emitter.ranked {
         emitter.out.owners.push(owner);
         emitter.out.patches.push(patch);
@@ -54,13 +54,12 @@ pub fn emit(module: &Module, plan: &BlockPlan, place: &Placement) -> Result<Emit
     Ok(emitter.out)
 }
 
-/// The order of writing, so that a controller that is killed in between leaves a program that works: jumps whose bytes nobody
-/// else jumps into, those into which code may jump that such jumps have cut off by then, springboards, jumps to them.
-mod rank {
-    pub const SIMPLE: u8 = 0;
-    pub const OVER_LEADER: u8 = 1;
-    pub const SPRINGBOARD: u8 = 2;
-    pub const SHORT: u8 = 3;
+/// The order of writing, so that a controller that is killed in between leaves a program that works: first the jumps whose bytes
+/// nobody else jumps into, on all pages; then the rest page by page, all of a page at once. What code may still run then that the
+/// second round has not come to is in the planner's mind when it chooses room (`points`).
+mod round {
+    pub const FIRST: u8 = 0;
+    pub const SECOND: u8 = 1;
 }
 
 struct Emitter<'a, 'm> {
@@ -74,8 +73,9 @@ struct Emitter<'a, 'm> {
 }
 
 impl Emitter<'_, '_> {
-    fn code(&mut self, cave: &Cave, offset: u64) -> Result<(), EmitError> {
-        let base = self.place.base + offset;
+    fn code(&mut self, group: &GroupPlan) -> Result<(), EmitError> {
+        let cave = &group.cave;
+        let base = self.place.base + group.offset;
         for (item, &size) in cave.items.iter().zip(&cave.sizes) {
             let at = self.place.base + self.stubs.len() as u64;
             let end = at + u64::from(size);
@@ -93,14 +93,14 @@ impl Emitter<'_, '_> {
                 | Item::CountBranch { home, .. }
                 | Item::Count { home, .. } => Some(*home),
                 Item::Glue { home, .. } | Item::Branch { home, .. } => *home,
-                Item::Label(_) | Item::Raw(_) | Item::Claim => None,
+                Item::Label(_) | Item::Nothing { .. } | Item::Raw(_) | Item::Claim => None,
             };
             if let Some(home) = home {
                 self.out.back.push((at, home.wrapping_add(self.place.bias)));
             }
             let mut bytes: Vec<u8> = Vec::with_capacity(usize::from(size));
             match item {
-                Item::Label(_) => {}
+                Item::Label(_) | Item::Nothing { .. } => {}
                 Item::Raw(raw) => bytes.extend_from_slice(raw),
                 Item::Copy { at: home, len } => {
                     let foreign = EmitError::ForeignPlan { address: *home };
@@ -148,7 +148,7 @@ impl Emitter<'_, '_> {
             debug_assert_eq!(bytes.len(), usize::from(size));
             self.stubs.extend(bytes);
         }
-        self.moves(cave, base);
+        self.moves(group, base);
         Ok(())
     }
 
@@ -187,19 +187,22 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    /// Whoever is at an instruction at home goes on at its copy.
-    fn moves(&mut self, cave: &Cave, base: u64) {
+    /// Whoever is at an instruction at home goes on at its copy; but who is where a jump will stand, which leads there: behind a
+    /// system call that the kernel is about to make again, the address tells where that is.
+    fn moves(&mut self, group: &GroupPlan, base: u64) {
+        let cave = &group.cave;
+        let points: HashSet<u64> = group.points.iter().map(|point| point.at).collect();
         let mut at = base;
         let mut seen: HashMap<u64, u64> = HashMap::new();
         for (item, &size) in cave.items.iter().zip(&cave.sizes) {
             let home = match item {
                 Item::Copy { at, .. } | Item::CallFrom { at, .. } => Some(*at),
-                Item::Count { home, .. } => Some(*home),
+                Item::Nothing { home } | Item::Count { home, .. } => Some(*home),
                 Item::Jump { home, .. } | Item::CountBranch { home, .. } => Some(*home),
                 Item::Branch { home, .. } => *home,
                 _ => None,
             };
-            if let Some(home) = home {
+            if let Some(home) = home.filter(|home| !points.contains(home)) {
                 seen.entry(home).or_insert(at);
             }
             at += u64::from(size);
@@ -211,26 +214,25 @@ impl Emitter<'_, '_> {
         );
     }
 
-    fn patches(&mut self, group: &crate::plan::GroupPlan) -> Result<(), EmitError> {
+    fn patches(&mut self, group: &GroupPlan) -> Result<(), EmitError> {
         let cave = self.place.base + group.offset;
         let bias = self.place.bias;
         for point in &group.points {
             let to = cave + group.cave.labels[point.label];
             match point.form {
                 Form::Near { over_leader } => {
-                    let rank = if over_leader {
-                        rank::OVER_LEADER
-                    } else {
-                        rank::SIMPLE
+                    let round = match over_leader {
+                        true => round::SECOND,
+                        false => round::FIRST,
                     };
-                    self.near(rank, group.owner, point.at, to)?;
+                    self.near(round, group.owner, point.at, to)?;
                 }
                 Form::Short { springboard } => {
-                    self.near(rank::SPRINGBOARD, group.owner, springboard, to)?;
+                    self.near(round::SECOND, group.owner, springboard, to)?;
                     let home = point.at.wrapping_add(bias);
                     self.out.back.push((springboard.wrapping_add(bias), home));
                     let way = springboard.wrapping_sub(point.at + SHORT_JUMP) as u8;
-                    self.change(rank::SHORT, group.owner, point.at, &[0xeb, way])?;
+                    self.change(round::SECOND, group.owner, point.at, &[0xeb, way])?;
                 }
             }
         }
@@ -239,20 +241,20 @@ impl Emitter<'_, '_> {
                 && in_one_page(at, 4)
             {
                 let way = reach(at.wrapping_add(bias) + 4, entry)?;
-                self.change(rank::SIMPLE, group.owner, at, &way.to_le_bytes())?;
+                self.change(round::FIRST, group.owner, at, &way.to_le_bytes())?;
             }
         }
         Ok(())
     }
 
-    fn near(&mut self, rank: u8, owner: usize, at: u64, to: u64) -> Result<(), EmitError> {
+    fn near(&mut self, round: u8, owner: usize, at: u64, to: u64) -> Result<(), EmitError> {
         let way = reach(at.wrapping_add(self.place.bias) + JUMP, to)?;
         let mut bytes = vec![0xe9];
         bytes.extend(way.to_le_bytes());
-        self.change(rank, owner, at, &bytes)
+        self.change(round, owner, at, &bytes)
     }
 
-    fn change(&mut self, rank: u8, owner: usize, at: u64, bytes: &[u8]) -> Result<(), EmitError> {
+    fn change(&mut self, round: u8, owner: usize, at: u64, bytes: &[u8]) -> Result<(), EmitError> {
         let original = self.image.code_range(at, at + bytes.len() as u64);
         let original = original.and_then(PatchBytes::new);
         let replacement = PatchBytes::new(bytes);
@@ -261,7 +263,7 @@ impl Emitter<'_, '_> {
         };
         let address = at.wrapping_add(self.place.bias);
         self.ranked.push((
-            rank,
+            round,
             owner,
             Patch {
                 address,

@@ -82,6 +82,14 @@ impl BlockPlan {
         self.len
     }
 
+    /// All functions and fragments whose code is moved.
+    pub fn moved(&self) -> impl Iterator<Item = usize> + '_ {
+        self.functions
+            .iter()
+            .copied()
+            .chain(self.parents.keys().copied())
+    }
+
     /// A function that goes on in this fragment.
     pub fn owner_of(&self, fragment: usize) -> Option<usize> {
         self.parents.get(&fragment).copied()
@@ -104,16 +112,28 @@ pub(crate) struct GroupPlan {
 
 const ALIGNMENT: u64 = 16;
 
-/// Plans the functions of `module` whose flag in `selected` is set. `touched`: functions that somebody else patches. With
-/// `checks` it is asked at entries from outside whose thread it is.
-pub fn plan(module: &Module, selected: &[bool], touched: &[bool], checks: bool) -> BlockPlan {
+/// What somebody else changes in a module.
+#[derive(Default)]
+pub struct Others {
+    /// Functions that have patches of theirs, by index in `module.functions`.
+    pub functions: Vec<bool>,
+    /// All bytes of those patches.
+    pub bytes: Vec<(u64, u64)>,
+    /// Every other module is counted as this one is: what returns from a call through a linkage table has been asked whose thread it is.
+    pub all_ask: bool,
+}
+
+/// Plans the functions of `module` whose flag in `selected` is set. With `checks` it is asked at entries from outside whose
+/// thread it is.
+pub fn plan(module: &Module, selected: &[bool], others: &Others, checks: bool) -> BlockPlan {
+    let touched = &others.functions;
     let image = Image::new(module);
     let targets = collect(&image);
     let groups = groups(&image);
     let mut planner = Planner {
         entered: Entered::new(&image, &groups),
         constants: Constants::of(&image),
-        common: Common::of(&targets),
+        common: Common::of(&targets, &others.bytes),
         image: &image,
         targets,
         checks,
@@ -147,7 +167,9 @@ pub fn plan(module: &Module, selected: &[bool], touched: &[bool], checks: bool) 
         match reason {
             None if asked && all => wanted.push(group),
             reason => {
-                unmoved.extend(&group.entries);
+                if !(others.all_ask && reason == Some(SkipReason::Plt)) {
+                    unmoved.extend(&group.entries);
+                }
                 let reason = reason.unwrap_or(SkipReason::NotSelected);
                 let skip = group
                     .members

@@ -1,6 +1,11 @@
 //! Room at home for the jumps to the cave.
+//!
+//! Jumps are written in two rounds (`emit`). In the second one whole pages are written one after the other, so that a thread may
+//! for a while enter a group at a place whose page is still to come and run on at home, up to the next jump of the first round.
+//! What it may meet on its way is no room on another page.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use thalweg_patch::SkipReason;
 use thalweg_patch::code::{Image, Targets, in_one_page, only_nops};
@@ -30,27 +35,39 @@ pub(crate) const JUMP: u64 = 5;
 /// A jump with an 8-bit displacement.
 pub(crate) const SHORT_JUMP: u64 = 2;
 
-/// Room that any group may use: padding between functions, and what died in groups whose own jumps need no springboard, so
-/// that it is dead before the first springboard is written.
+/// Room that any group may use.
 pub(crate) struct Common {
-    /// Start -> end.
-    ranges: BTreeMap<u64, u64>,
+    /// Between functions. Start -> end.
+    padding: BTreeMap<u64, u64>,
+    /// What died in groups all of whose jumps are of the first round: room for the second.
+    left: BTreeMap<u64, u64>,
     taken: BTreeSet<u64>,
 }
 
 impl Common {
-    pub fn of(targets: &Targets) -> Common {
-        let ranges = targets.padding.iter().copied().collect();
+    /// `taken`: bytes that somebody else changes.
+    pub fn of(targets: &Targets, taken: &[(u64, u64)]) -> Common {
         Common {
-            ranges,
-            taken: BTreeSet::new(),
+            padding: targets.padding.iter().copied().collect(),
+            left: BTreeMap::new(),
+            taken: taken.iter().flat_map(|&(start, end)| start..end).collect(),
         }
     }
 
-    fn is_free(&self, address: u64) -> bool {
-        let range = self.ranges.range(..=address).next_back();
-        range.is_some_and(|(_, end)| address < *end) && !self.taken.contains(&address)
+    fn is_free(&self, address: u64, round: Round) -> bool {
+        let holds = |ranges: &BTreeMap<u64, u64>| {
+            let range = ranges.range(..=address).next_back();
+            range.is_some_and(|(_, end)| address < *end)
+        };
+        let is_room = holds(&self.padding) || round == Round::Second && holds(&self.left);
+        is_room && !self.taken.contains(&address)
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    First,
+    Second,
 }
 
 /// Places for which there is no room.
@@ -86,11 +103,11 @@ impl Room<'_> {
         }
     }
 
-    fn is_free(&mut self, start: u64, len: u64) -> bool {
+    fn is_free(&mut self, start: u64, len: u64, round: Round) -> bool {
         in_one_page(start, len)
             && (start..start + len).all(|address| match self.byte(address) {
                 Some(byte) => *byte == Byte::Dead,
-                None => self.common.is_free(address),
+                None => self.common.is_free(address, round),
             })
     }
 
@@ -110,7 +127,7 @@ impl Room<'_> {
             for run in bytes.chunk_by(|one, next| one == next) {
                 let end = at + run.len() as u64;
                 if run[0] == Byte::Dead && run.len() as u64 >= JUMP {
-                    self.common.ranges.insert(at, end);
+                    self.common.left.insert(at, end);
                 }
                 at = end;
             }
@@ -149,26 +166,45 @@ pub(crate) fn place(
             .next()
             .map_or(u64::MAX, |next| *next.0);
         let fits = |len: u64| next >= at + len && !leads_in(at, at + len);
-        if fits(JUMP) && room.is_free(at, JUMP) {
+        // Which round a jump is of does not hang on what else is room, so that all of the second are known below.
+        if fits(JUMP) && room.is_free(at, JUMP, Round::First) {
             let over_leader = blocks.range(at + 1..at + JUMP).next().is_some();
             points.push(Point {
                 at,
                 label,
                 form: Form::Near { over_leader },
             });
-        } else if fits(SHORT_JUMP) && room.is_free(at, SHORT_JUMP) {
-            short.push((at, label));
         } else {
-            missing.push(at);
+            short.push((at, label));
         }
     }
+    let first = |point: &&Point| point.form == Form::Near { over_leader: false };
+    let of_first: BTreeSet<u64> = points.iter().filter(first).map(|p| p.at).collect();
+    let later = wanted.keys().copied().filter(|at| !of_first.contains(at));
+    let running = StillRunning::of(graph, &of_first, later.collect());
+    points.retain(|point| {
+        let is_clear =
+            of_first.contains(&point.at) || running.is_clear(point.at, point.at..point.at + JUMP);
+        if !is_clear {
+            short.push((point.at, point.label));
+        }
+        is_clear
+    });
+    short.retain(|&(at, _)| {
+        let next = wanted.range(at + 1..).next().map_or(u64::MAX, |n| *n.0);
+        let fits = next >= at + SHORT_JUMP
+            && !leads_in(at, at + SHORT_JUMP)
+            && room.is_free(at, SHORT_JUMP, Round::First)
+            && running.is_clear(at, at..at + SHORT_JUMP);
+        if !fits {
+            missing.push(at);
+        }
+        fits
+    });
     if !missing.is_empty() {
         return Err(missing);
     }
-    let simple = points
-        .iter()
-        .all(|p| p.form == Form::Near { over_leader: false });
-    let is_host = short.is_empty() && simple;
+    let is_host = of_first.len() == wanted.len();
     for point in &points {
         room.take(point.at, JUMP);
     }
@@ -179,7 +215,7 @@ pub(crate) fn place(
         room.take(at, 1);
     }
     for (at, label) in short {
-        let Some(springboard) = springboard(&mut room, at) else {
+        let Some(springboard) = springboard(&mut room, &running, at) else {
             missing.push(at);
             continue;
         };
@@ -228,12 +264,83 @@ pub(crate) fn no_room(group: &Group, at: u64) -> SkipReason {
     }
 }
 
-/// The nearest room for a jump that a short one at `at` reaches.
-fn springboard(room: &mut Room, at: u64) -> Option<u64> {
+/// The nearest room for a jump that a short one at `at` reaches; on its page, so that both are written at once.
+fn springboard(room: &mut Room, running: &StillRunning, at: u64) -> Option<u64> {
     let from = at + SHORT_JUMP;
     let ways = (0..=i64::from(i8::MAX)).flat_map(|way| [way, -way - 1]);
     ways.map(|way| from.wrapping_add_signed(way))
-        .find(|&place| room.is_free(place, JUMP))
+        .find(|&place| {
+            page_of(place) == page_of(at)
+                && room.is_free(place, JUMP, Round::Second)
+                && running.is_clear(at, place..place + JUMP)
+        })
+}
+
+fn page_of(address: u64) -> u64 {
+    address & !0xfff
+}
+
+/// What threads may run at home between the rounds, by the page of the place at which they come in.
+struct StillRunning {
+    /// Start -> end of instructions.
+    by_page: BTreeMap<u64, BTreeMap<u64, u64>>,
+}
+
+impl StillRunning {
+    fn of(graph: &Graph, of_first: &BTreeSet<u64>, later: Vec<u64>) -> StillRunning {
+        let mut by_page: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        let pages: BTreeSet<u64> = later.iter().map(|&at| page_of(at)).collect();
+        // What is written at once is in nobody's way.
+        if pages.len() < 2 {
+            return StillRunning { by_page };
+        }
+        let computed: BTreeMap<u64, &[usize]> = graph
+            .blocks
+            .iter()
+            .filter(|block| !block.computed.is_empty())
+            .map(|block| (graph.insns[block.last].0.addr, block.computed.as_slice()))
+            .collect();
+        for page in pages {
+            let met = by_page.entry(page).or_default();
+            let mut work: Vec<u64> = later
+                .iter()
+                .copied()
+                .filter(|&at| page_of(at) == page)
+                .collect();
+            while let Some(at) = work.pop() {
+                let found = graph.insns.binary_search_by_key(&at, |(insn, _)| insn.addr);
+                let Some((insn, _)) = found.ok().map(|index| &graph.insns[index]) else {
+                    continue;
+                };
+                if of_first.contains(&at) || met.insert(at, insn.end()).is_some() {
+                    continue;
+                }
+                work.extend(insn.jump_target());
+                if !insn.closed() {
+                    work.push(insn.end());
+                }
+                let targets = computed.get(&at).copied().unwrap_or_default();
+                work.extend(targets.iter().map(|&block| graph.blocks[block].start));
+            }
+        }
+        StillRunning { by_page }
+    }
+
+    /// Whether nobody who comes in on another page than that of the jump `at` runs any of these bytes; but the instruction at the
+    /// jump's own place, from where it leads on.
+    fn is_clear(&self, at: u64, bytes: Range<u64>) -> bool {
+        let others = self
+            .by_page
+            .iter()
+            .filter(|(page, _)| **page != page_of(at));
+        others.into_iter().all(|(_, met)| {
+            let mut upto = met
+                .range(..bytes.end)
+                .rev()
+                .take_while(|(start, end)| **end > bytes.start || **start >= bytes.start);
+            upto.all(|(&start, _)| start == at)
+        })
+    }
 }
 
 /// Padding between the instructions of a function is dead as well.

@@ -1,9 +1,13 @@
 //! The planner on what a distribution ships: nearly everything is counted, the checker looks at all of it and finds
 //! nothing wrong, and it finds what was spoiled.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use thalweg_blocks::{BlockPlan, COUNT_BYTES, Encoder, Ending, Placement, emit, plan, verify};
+use thalweg_blocks::{
+    BlockPlan, COUNT_BYTES, Encoder, Ending, Others, Placement, emit, plan, verify,
+};
+use thalweg_patch::code::{Image, Insn, decode_one};
 use thalweg_patch::{Emitted, Patch, PatchBytes};
 use thalweg_symbols::Module;
 
@@ -49,7 +53,7 @@ fn counted(name: &str, least: usize, spoils: usize) {
     };
     let module = Module::load(&path).expect("an ELF file");
     let all = vec![true; module.functions.len()];
-    let plan = plan(&module, &all, &[], true);
+    let plan = plan(&module, &all, &Others::default(), true);
     let bias = if module.position_independent { BIAS } else { 0 };
     let place = Placement {
         bias,
@@ -178,4 +182,108 @@ fn libc_is_counted_and_the_same_in_its_cave() {
 #[test]
 fn libstdcxx_is_counted_and_the_same_in_its_cave() {
     counted("libstdc++.so.6", 980, 1);
+}
+
+/// What a thread runs at home while only some of the patches stand: from every place that it may come to from elsewhere, up to
+/// the next jump that stands. Gives an instruction that it would meet half overwritten.
+fn torn(
+    module: &Module,
+    plan: &BlockPlan,
+    entries: &HashSet<u64>,
+    jumps: &HashSet<u64>,
+    written: &HashMap<u64, bool>,
+) -> Option<u64> {
+    let image = Image::new(module);
+    let block_at = |address: u64| {
+        let next = plan.blocks.partition_point(|block| block.start <= address);
+        let block = plan.blocks[..next].last()?;
+        (address < block.end).then_some(block)
+    };
+    let mut work: Vec<u64> = entries.iter().copied().collect();
+    let mut met = HashSet::new();
+    while let Some(at) = work.pop() {
+        if jumps.contains(&at) || !met.insert(at) {
+            continue;
+        }
+        let Some(block) = block_at(at) else { continue };
+        let code = image.code_at(at).and_then(|code| decode_one(code, at));
+        let Some(insn) = code.as_ref().and_then(Insn::from_iced) else {
+            return Some(at);
+        };
+        // The way of a direct call may lead to the cave.
+        let is_spoiled = |byte: u64| written.get(&byte).is_some_and(|is_way| !is_way);
+        if (at..insn.end()).any(is_spoiled) {
+            return Some(at);
+        }
+        work.extend(insn.jump_target());
+        let starts = plan
+            .blocks
+            .binary_search_by_key(&insn.end(), |block| block.start);
+        if !insn.closed() && (insn.end() < block.end || starts.is_ok()) {
+            work.push(insn.end());
+        }
+    }
+    None
+}
+
+/// Writes patches a page at a time, as a controller does that may be killed after each; the first instruction that is torn then.
+fn first_torn(
+    module: &Module,
+    plan: &BlockPlan,
+    place: &Placement,
+    emitted: &Emitted,
+) -> Option<u64> {
+    let home = |patch: &Patch| patch.address.wrapping_sub(place.bias);
+    let is_board = |patch: &Patch| {
+        let found = emitted
+            .back
+            .binary_search_by_key(&patch.address, |pair| pair.0);
+        found.is_ok_and(|index| emitted.back[index].1 != patch.address)
+    };
+    let is_way = |patch: &Patch| patch.replacement.len() == 4;
+    let all = emitted.patches.iter();
+    let entries: HashSet<u64> = all
+        .filter(|patch| !is_way(patch) && !is_board(patch))
+        .map(home)
+        .collect();
+    let (mut jumps, mut written) = (HashSet::new(), HashMap::new());
+    for run in emitted
+        .patches
+        .chunk_by(|one, next| home(one) >> 12 == home(next) >> 12)
+    {
+        for patch in run {
+            let at = home(patch);
+            if entries.contains(&at) {
+                jumps.insert(at);
+            }
+            let bytes = at..at + patch.replacement.len() as u64;
+            written.extend(bytes.map(|byte| (byte, is_way(patch))));
+        }
+        let torn = torn(module, plan, &entries, &jumps, &written);
+        if torn.is_some() {
+            return torn;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_controller_may_be_killed_between_any_two_pages() {
+    let Some(path) = library("lua5.4") else {
+        return eprintln!("no lua5.4 here: not tested");
+    };
+    let module = Module::load(&path).expect("an ELF file");
+    let all = vec![true; module.functions.len()];
+    let plan = plan(&module, &all, &Others::default(), true);
+    let bias = if module.position_independent { BIAS } else { 0 };
+    let place = Placement {
+        bias,
+        base: bias + CAVE,
+        encoder: &Sample { cave: bias + CAVE },
+    };
+    let mut emitted = emit(&module, &plan, &place).expect("in reach");
+    assert_eq!(first_torn(&module, &plan, &place, &emitted), None);
+    // In the order of the addresses it would not do.
+    emitted.patches.sort_by_key(|patch| patch.address);
+    assert!(first_torn(&module, &plan, &place, &emitted).is_some());
 }

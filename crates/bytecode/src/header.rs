@@ -19,7 +19,8 @@ pub mod flags {
     pub const NEEDS_WAITED: u16 = 16;
     /// The exception of a call that was left by one is asked for.
     pub const NEEDS_EXCEPTION: u16 = 32;
-    /// The entry part asks for nothing but registers and who called, and decides nothing: it can run when the call ends, if they were saved.
+    /// The entry part asks for nothing but registers and who called, and decides nothing: it can
+    /// run when the call ends, if they were saved.
     pub const CAN_WAIT: u16 = 64;
 }
 

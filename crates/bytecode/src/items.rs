@@ -1,18 +1,21 @@
-//! Values on their way out of the target: `{value id u16, status u8, length u16, bytes}`, one after another, little endian.
+//! Values on their way out of the target: `{value id u16, status u8, length u16, bytes}`, one after
+//! another, little endian.
 
 use crate::header::u16_at;
 
 /// Bytes before an item's own.
 pub const ITEM_HEADER: usize = 5;
 
-/// The item in which the entry part leaves for the exit part what only it knew. No value of a rule has this id.
+/// The item in which the entry part leaves for the exit part what only it knew. No value of a rule
+/// has this id.
 pub const STATE_ID: u16 = 0xffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
     Ok = 0,
-    /// The memory could not be read, at least not beyond the bytes that are there; or there is no such value.
+    /// The memory could not be read, at least not beyond the bytes that are there; or there is no
+    /// such value.
     Unreadable = 1,
     /// Longer than the limit; the bytes are its beginning.
     Cut = 2,

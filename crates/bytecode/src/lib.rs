@@ -1,19 +1,23 @@
-//! What a rule is while the target runs: a byte string that says whether a call is kept and which values are copied.
+//! What a rule is while the target runs: a byte string that says whether a call is kept and which
+//! values are copied.
 //!
-//! `crates/rules` writes programs, the agent runs them, this crate is what both agree on. Freestanding: no allocation, no
-//! formatting, no indexing that could panic, nothing to relocate (so no trait objects).
+//! `crates/rules` writes programs, the agent runs them, this crate is what both agree on.
+//! Freestanding: no allocation, no formatting, no indexing that could panic, nothing to relocate
+//! (so no trait objects).
 //!
-//! A program is a header, the code for the entry of a call and the code for its exit. The code is a stack machine whose jumps lead
-//! forward only, so that it ends. Any bytes are a program: those that make no sense keep nothing.
+//! A program is a header, the code for the entry of a call and the code for its exit. The code is a
+//! stack machine whose jumps lead forward only, so that it ends. Any bytes are a program: those
+//! that make no sense keep nothing.
 //!
 //! ```text
 //! entry   values that only the entry knows -> slots; condition -> verdict; values to record -> out
 //! exit    slots from what the entry wrote;  condition -> kept?;   values to record -> out
 //! ```
 //!
-//! At the entry, what only the exit knows (return value, duration, errno) is *late*. A late operand makes a result late unless
-//! the other operand decides alone: `n > 100 or ret < 0` is true at once for n = 101, and late otherwise.
-//! What cannot be read is *unknown* in the same way, and an unknown condition keeps nothing.
+//! At the entry, what only the exit knows (return value, duration, errno) is *late*. A late operand
+//! makes a result late unless the other operand decides alone: `n > 100 or ret < 0` is true at once
+//! for n = 101, and late otherwise. What cannot be read is *unknown* in the same way, and an
+//! unknown condition keeps nothing.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -39,7 +43,8 @@ pub const FLOATS: usize = 15;
 /// The registers that matter at an entry and at an exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// rdi rsi rdx rcx r8 r9, at the entry. In Go code rax rbx rcx rdi rsi r8 r9 r10 r11, at either end.
+    /// rdi rsi rdx rcx r8 r9, at the entry. In Go code rax rbx rcx rdi rsi r8 r9 r10 r11, at either
+    /// end.
     pub int: [u64; INTS],
     /// The low halves of xmm0 to xmm7, at the entry. In Go code of xmm0 to xmm14, at either end.
     pub float: [u64; FLOATS],
@@ -73,7 +78,8 @@ pub trait Surroundings {
     fn thread_name(&self) -> [u8; 16];
 }
 
-/// What is known of a call. The times and `unwound` are those of its exit; at the entry they are not looked at.
+/// What is known of a call. The times and `unwound` are those of its exit; at the entry they are
+/// not looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call<'a> {
     pub total_ns: u64,
@@ -85,7 +91,8 @@ pub struct Call<'a> {
     pub thread: u32,
     /// This is the nth call that the rule has seen, from 1.
     pub number: u64,
-    /// What the program on the throwing function wrote, if `unwound` and an exception is known; empty otherwise.
+    /// What the program on the throwing function wrote, if `unwound` and an exception is known;
+    /// empty otherwise.
     pub exception: &'a [u8],
 }
 
@@ -97,7 +104,8 @@ pub enum Verdict {
     AtExit,
 }
 
-/// Runs the entry part. Unless the verdict is `No`, `out` has what `exit` needs and the values recorded at the entry.
+/// Runs the entry part. Unless the verdict is `No`, `out` has what `exit` needs and the values
+/// recorded at the entry.
 pub fn entry<M: Memory, S: Surroundings>(
     program: &[u8],
     machine: &Machine,
@@ -119,7 +127,8 @@ pub fn entry<M: Memory, S: Surroundings>(
     verdict
 }
 
-/// Runs the exit part: is the call kept? `entry_values` is what `entry` wrote. If so, `out` gets the values recorded at the exit.
+/// Runs the exit part: is the call kept? `entry_values` is what `entry` wrote. If so, `out` gets
+/// the values recorded at the exit.
 pub fn exit<M: Memory>(
     program: &[u8],
     machine: &Machine,

@@ -1,5 +1,5 @@
-//! The instructions. One byte each, operands behind it, little endian. "Top" is the top of the stack; a binary
-//! operation takes `b` from the top, then `a`, and puts `a op b`.
+//! The instructions. One byte each, operands behind it, little endian. "Top" is the top of the
+//! stack; a binary operation takes `b` from the top, then `a`, and puts `a op b`.
 #![allow(missing_docs)]
 
 pub const END: u8 = 0;

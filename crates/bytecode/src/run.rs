@@ -376,7 +376,8 @@ impl<'a, 'b, 'c, M: Memory, S: Surroundings> Run<'a, 'b, 'c, M, S> {
             Status::Ok
         };
         while done < wanted {
-            // C strings are read up to the end of the page, so that nothing is read from one that the string does not reach.
+            // C strings are read up to the end of the page, so that nothing is read from one that
+            // the string does not reach.
             let from = at.wrapping_add(done as u64);
             let most = if ends_at_nul {
                 PAGE - (from as usize & (PAGE - 1))
@@ -449,7 +450,8 @@ impl<'a, 'b, 'c, M: Memory, S: Surroundings> Run<'a, 'b, 'c, M, S> {
     }
 }
 
-/// The text that the program on a throwing function left under `source`; the outer `None`: there is no such source.
+/// The text that the program on a throwing function left under `source`; the outer `None`: there is
+/// no such source.
 fn thrown(exception: &[u8], source: u8) -> Option<Option<&[u8]>> {
     let id = match source {
         op::source::EXCEPTION_TYPE => op::thrown::TYPE,

@@ -1,8 +1,9 @@
-//! Texts in the target, looked at piece by piece: comparing with a constant, and running an automaton over them.
+//! Texts in the target, looked at piece by piece: comparing with a constant, and running an
+//! automaton over them.
 //!
-//! An automaton's table is: states u16, classes u16, start u16, 0 u16, 256 bytes that
-//! give each byte its class, one byte of kind per state (1: found, 2: dead), then `states x (classes + 1)` u16 of successors; the last column
-//! is the end of the text.
+//! An automaton's table is: states u16, classes u16, start u16, 0 u16, 256 bytes that give each
+//! byte its class, one byte of kind per state (1: found, 2: dead), then `states x (classes + 1)`
+//! u16 of successors; the last column is the end of the text.
 
 use crate::Memory;
 use crate::header::u16_at;
@@ -33,7 +34,8 @@ enum End {
 }
 
 impl<M: Memory> Source<'_, M> {
-    /// Gives the text to `each`, in pieces, until it says stop (`None`), at most `limit` bytes of it.
+    /// Gives the text to `each`, in pieces, until it says stop (`None`), at most `limit` bytes of
+    /// it.
     fn walk(self, limit: usize, mut each: impl FnMut(&[u8]) -> bool) -> Option<End> {
         match self {
             Source::Here(bytes) => {
@@ -106,7 +108,8 @@ impl<M: Memory> Source<'_, M> {
         }
     }
 
-    /// Does the automaton find what it looks for within the first `limit` bytes? `None`: could not be told.
+    /// Does the automaton find what it looks for within the first `limit` bytes? `None`: could not
+    /// be told.
     pub(crate) fn matches(self, table: &[u8], limit: usize) -> Option<bool> {
         let automaton = Automaton::read(table)?;
         let mut state = usize::from(automaton.start);

@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_analysis::{Granularity, Meant, Refinement, Thresholds, refine};
+use thalweg_analysis::{Granularity, Lanes, Patterns, Pipeline, RuntimeFrames, Sites, Thresholds};
 use thalweg_instrument::filter::{BadPattern, Filter, Python};
 use thalweg_model::{Metric, Profile};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::pruning::Pruning;
 
 use crate::commands::{
-    attach, cache, calibrate, calls, checkpoint, completions, detach, diff, export, graph, import,
-    man, merge, probe, record, report, rules, serve, status, summary, switch, threads, top,
+    annotate, attach, cache, calibrate, calls, checkpoint, collect, companion, completions, detach,
+    diff, export, graph, import, instrument, man, merge, probe, record, replay, report, rules,
+    serve, status, summary, switch, threads, top, trace,
 };
-use crate::live;
 use crate::metric::{self, Extra};
+use crate::session;
 
 /// Where a recording goes, and where it is read from, unless told otherwise.
 pub const DEFAULT_FILE: &str = "profile.thalweg";
@@ -43,9 +44,14 @@ pub enum Command {
     Detach(detach::Args),
     Switch(switch::Args),
     Probe(probe::Args),
+    Instrument(instrument::Args),
+    Collect(collect::Args),
     Report(report::Args),
+    Annotate(annotate::Args),
     Summary(summary::Args),
     Threads(threads::Args),
+    Trace(trace::Args),
+    Replay(replay::Args),
     Calls(calls::Args),
     Rules(rules::Args),
     Diff(diff::Args),
@@ -55,6 +61,10 @@ pub enum Command {
     Graph(graph::Args),
     Serve(serve::Args),
     Top(top::Args),
+    Push(companion::PushArgs),
+    Query(companion::QueryArgs),
+    Fleet(companion::FleetArgs),
+    Store(companion::StoreArgs),
     Cache(cache::Args),
     Calibrate(calibrate::Args),
     Man(man::Args),
@@ -137,13 +147,15 @@ pub struct MeasureArgs {
     #[arg(long, hide = true, conflicts_with_all = ["budget", "no_clock"])]
     pub restless: bool,
 
-    /// Count and time Python functions (CPython 3.11 and 3.13), each by its own name, between the functions of C [default: off]
-    #[arg(long, value_enum, value_name = "WHETHER")]
-    pub python: Option<Whether>,
+    /// Count and time Python functions, each by its own name, between the functions of C: auto does where it is CPython
+    /// 3.11 or 3.13
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Runtime::Auto)]
+    pub python: Runtime,
 
-    /// Count and time the methods of Java virtual machines (HotSpot; JDK 24 and later only where thalweg launches them)
-    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Whether::Off)]
-    pub java: Whether,
+    /// Count and time the methods of Java virtual machines (HotSpot; JDK 24 and later only where thalweg launches them): auto does in
+    /// programs that it launches, since one that runs would have to compile everything anew
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Runtime::Auto)]
+    pub java: Runtime,
 
     /// Refuse programs that use restartable sequences (rseq) themselves, instead of leaving those functions alone
     #[arg(long)]
@@ -154,13 +166,19 @@ pub struct MeasureArgs {
 }
 
 impl MeasureArgs {
-    /// Off by default: samples know the evaluator and not whom it runs, and a budget cannot lower
-    /// what Python functions cost.
+    pub fn java(&self, is_live: bool) -> bool {
+        match self.java {
+            Runtime::On => true,
+            Runtime::Off => false,
+            Runtime::Auto => !is_live,
+        }
+    }
+
     pub fn python(&self) -> Python {
         match self.python {
-            Some(Whether::On) => Python::On,
-            Some(Whether::Off) => Python::Off,
-            None => Python::Unasked,
+            Runtime::On => Python::On,
+            Runtime::Off => Python::Off,
+            Runtime::Auto => Python::Auto,
         }
     }
 }
@@ -179,6 +197,15 @@ impl StopArgs {
     pub fn apply(&self) {
         thalweg_ptrace::tracee::set_stop_timeout(self.stop_timeout);
     }
+}
+
+/// Whether the functions that a language's runtime runs are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Runtime {
+    Off,
+    On,
+    /// Where the runtime is known
+    Auto,
 }
 
 /// Which calls are timed.
@@ -277,7 +304,7 @@ impl PruneArgs {
 }
 
 /// What of the profile is shown, by names of functions, files or modules on the way to a context.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Refining")]
 pub struct RefineArgs {
     /// Only what happens in, below or on the way to functions that match
@@ -304,11 +331,15 @@ pub struct RefineArgs {
         hide_default_value = true
     )]
     pub granularity: Detail,
+
+    /// Take what an interpreter or a virtual machine does between two functions of its language (Python, Java) for a
+    /// part of the outer one [default: on; in exports off]
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    pub fold_runtime: Option<Whether>,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    #[default]
     Function,
     /// Where the source is not known, the module
     File,
@@ -316,57 +347,27 @@ pub enum Detail {
 }
 
 impl RefineArgs {
-    pub fn is_nothing(&self) -> bool {
-        *self == RefineArgs::default()
-    }
-
-    /// The options that say the same.
-    pub fn apply(&self, profile: Profile) -> anyhow::Result<Profile> {
-        if self.is_nothing() {
-            return Ok(profile);
-        }
-        let how = Refinement {
-            focus: meant(&profile, "--focus", self.focus.as_deref())?,
-            ignore: meant(&profile, "--ignore", self.ignore.as_deref())?,
-            hide: meant(&profile, "--hide", self.hide.as_deref())?,
-            show_from: meant(&profile, "--show-from", self.show_from.as_deref())?,
+    fn patterns(&self) -> Patterns {
+        Patterns {
+            focus: self.focus.clone(),
+            ignore: self.ignore.clone(),
+            hide: self.hide.clone(),
+            show_from: self.show_from.clone(),
             granularity: match self.granularity {
                 Detail::Function => Granularity::Function,
                 Detail::File => Granularity::File,
                 Detail::Module => Granularity::Module,
             },
-        };
-        for (option, what) in [("--focus", &how.focus), ("--show-from", &how.show_from)] {
-            if what.as_ref().is_some_and(|all| !all.contains(&true)) {
-                bail!("{option} matches no function, file or module of this profile");
-            }
+            runtime_frames: self.runtime_frames(),
         }
-        Ok(refine(profile, &how))
     }
-}
 
-/// Of each function whether its name, its file or its module matches.
-fn meant(profile: &Profile, option: &str, pattern: Option<&str>) -> anyhow::Result<Meant> {
-    let Some(pattern) = pattern else {
-        return Ok(None);
-    };
-    let regex = regex::Regex::new(pattern).map_err(|error| {
-        anyhow::anyhow!("{option} '{pattern}' is no regular expression: {error}")
-    })?;
-    let modules: Vec<bool> = profile
-        .modules
-        .iter()
-        .map(|module| regex.is_match(&module.name))
-        .collect();
-    let functions = profile.functions.iter().map(|function| {
-        modules[function.module as usize]
-            || regex.is_match(&function.name)
-            || function
-                .file
-                .as_deref()
-                .is_some_and(|file| regex.is_match(file))
-    });
-    Ok(Some(functions.collect()))
+    pub fn runtime_frames(&self) -> RuntimeFrames {
+        match self.fold_runtime {
+            Some(Whether::Off) => RuntimeFrames::Shown,
+            Some(Whether::On) | None => RuntimeFrames::Folded,
+        }
+    }
 }
 
 /// The profile to read.
@@ -413,17 +414,37 @@ impl InputArgs {
 
     /// Without call sites, which only some views show.
     pub fn read(&self) -> anyhow::Result<Profile> {
-        self.read_with_sites().map(thalweg_analysis::rolled_up)
+        self.read_through(Sites::RolledUp)
     }
 
     pub fn read_with_sites(&self) -> anyhow::Result<Profile> {
-        let profile = as_shown(self.read_raw()?, self.by, self.raw)?;
-        self.refine.apply(profile)
+        self.read_through(Sites::Kept)
+    }
+
+    /// The same, with when threads ran.
+    pub fn read_with_lanes(&self) -> anyhow::Result<(Profile, Lanes)> {
+        let recorded = self.read_raw()?;
+        let lanes = Lanes::from_recorded(&recorded);
+        Ok((self.through(recorded, Sites::Kept)?, lanes))
+    }
+
+    fn read_through(&self, sites: Sites) -> anyhow::Result<Profile> {
+        self.through(self.read_raw()?, sites)
+    }
+
+    fn through(&self, recorded: Profile, sites: Sites) -> anyhow::Result<Profile> {
+        let pipeline = Pipeline {
+            by: self.by,
+            raw: self.raw,
+            patterns: self.refine.patterns(),
+            sites,
+        };
+        Ok(pipeline.run(recorded)?)
     }
 
     fn read_raw(&self) -> anyhow::Result<Profile> {
         if let Some(pid) = self.pid {
-            return live::read(Pid(pid as i32));
+            return session::read(Pid(pid as i32));
         }
         Ok(thalweg_model::read_file(self.existing_path()?)?)
     }
@@ -439,14 +460,6 @@ impl InputArgs {
         }
         Ok(path)
     }
-}
-
-/// The figures that reports show of a profile, see `thalweg_analysis::as_shown`; refused where it does not have the metric.
-pub fn as_shown(profile: Profile, by: Option<Metric>, raw: bool) -> anyhow::Result<Profile> {
-    if let Some(metric) = by {
-        metric::show(&profile, metric)?;
-    }
-    Ok(thalweg_analysis::as_shown(profile, by, raw))
 }
 
 /// A share in percent, with or without the sign.

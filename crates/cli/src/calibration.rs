@@ -9,6 +9,8 @@
 //! costs depends on how much work there is, and on whether it can be done beside something else. So there are several kinds of work,
 //! from none to plenty; their mean is what is taken out, and how far they are apart is how far off that may be.
 
+mod system_calls;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,12 +20,14 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use thalweg_instrument::agent;
-use thalweg_model::{Node, ProbeCosts, Profile, read_file};
+use thalweg_model::{FuncId, Node, ProbeCosts, Profile, read_file};
 use thalweg_region::clock;
 use thalweg_sampler::samples;
 use thalweg_session::budget::{Costs, Goal, Policy};
 
 use crate::args::Mode;
+
+pub use system_calls::SystemCallCost;
 
 const RUNS: usize = 5;
 /// As the calibration program has it: calls in a loop, kinds of work, the last of which is the chain, functions that are called
@@ -37,7 +41,7 @@ const WORDS: usize = 3 * KINDS + WIDE.len() + 1;
 /// Reading the counter takes that much longer or shorter than at calibration: another machine under the same name.
 const DRIFT: f64 = 1.3;
 /// Set in the environment, it has the same effect as `--no-calibrate`.
-const NOT_BY_ITSELF: &str = "THALWEG_NO_CALIBRATE";
+const NO_CALIBRATE_VARIABLE: &str = "THALWEG_NO_CALIBRATE";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
@@ -54,14 +58,16 @@ pub struct Calibration {
     pub spread: f64,
     pub first_ns: f64,
     pub far: [(f64, f64); 2],
-    /// Of one look at a stack; 0 where nobody may look.
-    pub look_ns: f64,
+    /// Of one sample of a stack; 0 where sampling is not allowed.
+    pub sample_ns: f64,
     /// Of a call that is only counted, of one of a leaf that is counted at its entry alone, and how much of that may be wrong.
     pub counted_ns: f64,
     pub leaf_ns: f64,
     pub counted_error: f64,
     /// Timed, counted; by kind of work: nanoseconds of its own that a call is seen for, and how much more it takes without probes.
     pub hidden: [[(f64, f64); KINDS]; 2],
+    /// What system calls take.
+    pub system_calls: Vec<SystemCallCost>,
     /// What reading the counter twice took.
     pub clock_ns: f64,
 }
@@ -84,7 +90,7 @@ impl Calibration {
         let mut sums = Vec::new();
         let mut hz = 0.0;
         for _ in 0..RUNS {
-            bare.keep_least(&Ticks::of(&run_bare(&program)?)?);
+            bare.keep_least(&Ticks::parse(&run_bare(&program)?)?);
             let (ticks, recorded) = run_probed(&program, folder.path())?;
             sums.push((0..KINDS).map(|kind| ticks.leaves(kind)).sum::<f64>());
             probed.keep_least(&ticks);
@@ -121,11 +127,11 @@ impl Calibration {
         };
         sums.sort_by(f64::total_cmp);
         let noise = (sums[RUNS / 2] / sums[0] - 1.0).clamp(0.0, 0.5);
-        let look_ns = samples::look_ns().unwrap_or(0.0);
+        let sample_ns = samples::look_ns().unwrap_or(0.0);
         let run = |options: &[&str]| {
             let sampled = [options, &["--samples", SAMPLES]].concat();
-            let sampled = if look_ns > 0.0 { &sampled } else { options };
-            run_seen(&program, folder.path(), sampled, look_ns)
+            let sampled = if sample_ns > 0.0 { &sampled } else { options };
+            run_seen(&program, folder.path(), sampled, sample_ns)
         };
         let (counted, timed) = (run(&[])?, run(&["--time", "all"])?);
         let bare_loops = |kind: usize| (ns(bare.leaves(kind)), ns(bare.nests(kind)));
@@ -153,11 +159,12 @@ impl Calibration {
             spread: (per_call - kinds_ns[CHAIN]).abs() / per_call,
             first_ns: (ns(probed.cold() - bare.cold()) / COLD_CALLS - per_call).max(0.0),
             far: [1, 2].map(|at| (WIDE[at], (wide(at) - wide(0)).max(0.0))),
-            look_ns,
+            sample_ns,
             counted_ns,
             leaf_ns,
             counted_error: half_range(&counted_frame) / counted_ns.max(0.1) + noise,
             hidden,
+            system_calls: system_calls::measure()?,
             clock_ns: clock_ns(),
         })
     }
@@ -165,7 +172,10 @@ impl Calibration {
     /// Measures and keeps, if that was not done yet and nobody forbids it. Never in the way of a recording: what goes wrong is said,
     /// and the figures stay as they are measured.
     pub fn ensure(forbidden: bool, quiet: bool) {
-        if forbidden || std::env::var_os(NOT_BY_ITSELF).is_some() || Calibration::kept().is_some() {
+        if forbidden
+            || std::env::var_os(NO_CALIBRATE_VARIABLE).is_some()
+            || Calibration::kept().is_some()
+        {
             return;
         }
         // Not measured again and again where it cannot be kept.
@@ -173,7 +183,7 @@ impl Calibration {
             return;
         };
         if !quiet {
-            eprintln!(
+            tell!(
                 "thalweg: measuring once what its probes cost on this machine, to be kept in {} (--no-calibrate leaves it out)",
                 place.display()
             );
@@ -182,7 +192,7 @@ impl Calibration {
         if let Err(error) = kept
             && !quiet
         {
-            eprintln!("thalweg: not calibrated, so times contain the probes' cost: {error:#}");
+            tell!("thalweg: not calibrated, so times contain the probes' cost: {error:#}");
         }
     }
 
@@ -194,7 +204,7 @@ impl Calibration {
         let same = kept.thalweg == env!("CARGO_PKG_VERSION")
             && kept.processor == processor()
             && kept.kernel == kernel()
-            // A machine that is busy now only looks slower.
+            // A machine that is busy now only samples slower.
             && ratio < DRIFT;
         same.then_some(kept)
     }
@@ -222,7 +232,7 @@ impl Calibration {
             spread: self.spread,
             first_ns: self.first_ns,
             far: self.far,
-            look_ns: self.look_ns,
+            sample_ns: self.sample_ns,
             counted_ns: self.counted_ns,
             leaf_ns: self.leaf_ns,
             counted_error: self.counted_error,
@@ -232,10 +242,21 @@ impl Calibration {
     }
 }
 
-/// Nanoseconds that a call costs where nothing was calibrated, and what one without a clock costs of that.
-const USUAL_NS: f64 = 22.0;
-const COUNTED_SHARE: f64 = 0.35;
-const USUAL_LOOK_NS: f64 = 15_000.0;
+/// What a sample takes where nothing was calibrated, in nanoseconds: 13 to 15 us on an AMD EPYC guest of family 26, 18.5 us
+/// on an Intel Sapphire Rapids guest, both busy.
+const UNCALIBRATED_SAMPLE_NS: f64 = 15_000.0;
+
+/// Where nothing was calibrated: what reading the clock takes now, of which half is the callee's. All of it may be wrong.
+fn uncalibrated() -> Costs {
+    let timed_ns = clock::probe_cost_ns(true);
+    Costs {
+        timed_ns,
+        counted_ns: clock::probe_cost_ns(false),
+        own_ns: timed_ns / 2.0,
+        error: 1.0,
+        look_ns: UNCALIBRATED_SAMPLE_NS,
+    }
+}
 
 /// What is done to keep probes cheap, by what they cost here. Where the hottest functions are off, those that are left are called after
 /// many others: their calls cost what calls from afar do.
@@ -246,26 +267,20 @@ pub fn policy(mode: Mode) -> Option<Policy> {
         Mode::Restless => Goal::Restless,
         Mode::All | Mode::NoClock => return None,
     };
-    let kept = Calibration::kept();
-    let known = |kept: &Calibration| {
-        let near = (kept.inner_ns + kept.outer_ns).max(1.0);
-        (near, kept.inner_ns, kept.far[1].1.max(0.0))
+    let known = |kept: Calibration| {
+        let far = match goal {
+            Goal::Share(_) => kept.far[1].1.max(0.0),
+            Goal::TrueTimes | Goal::Restless => 0.0,
+        };
+        Costs {
+            timed_ns: (kept.inner_ns + kept.outer_ns).max(1.0) + far,
+            counted_ns: kept.counted_ns + far,
+            own_ns: kept.inner_ns,
+            error: kept.counted_error,
+            look_ns: kept.sample_ns,
+        }
     };
-    let usual = (USUAL_NS, USUAL_NS / 2.0, USUAL_NS / 3.0);
-    let (near, own_ns, far) = kept.as_ref().map_or(usual, known);
-    let far = match goal {
-        Goal::Share(_) => far,
-        Goal::TrueTimes | Goal::Restless => 0.0,
-    };
-    let costs = Costs {
-        timed_ns: near + far,
-        counted_ns: kept
-            .as_ref()
-            .map_or(near * COUNTED_SHARE, |kept| kept.counted_ns)
-            + far,
-        own_ns,
-        look_ns: kept.map_or(USUAL_LOOK_NS, |kept| kept.look_ns),
-    };
+    let costs = Calibration::kept().map_or_else(uncalibrated, known);
     Some(Policy { goal, costs })
 }
 
@@ -334,7 +349,7 @@ impl Default for Ticks {
 }
 
 impl Ticks {
-    fn of(output: &[u8]) -> anyhow::Result<Ticks> {
+    fn parse(output: &[u8]) -> anyhow::Result<Ticks> {
         let words = output.chunks_exact(8);
         let words: Vec<f64> = words
             .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as f64)
@@ -391,11 +406,16 @@ struct Seen {
     /// The quickest loop of leaves and of nests, where the clock knows all of a loop: calls are only counted.
     quickest: [(f64, f64); KINDS],
     mean: [(f64, f64); KINDS],
-    /// How long both were seen in the program's own code, on average. `None`: nobody may look.
+    /// How long both were seen in the program's own code, on average. `None`: sampling is not allowed.
     own: Option<[f64; KINDS]>,
 }
 
-fn run_seen(program: &Path, folder: &Path, options: &[&str], look_ns: f64) -> anyhow::Result<Seen> {
+fn run_seen(
+    program: &Path,
+    folder: &Path,
+    options: &[&str],
+    sample_ns: f64,
+) -> anyhow::Result<Seen> {
     let file = folder.join("seen.thalweg");
     let output = Command::new(std::env::current_exe()?)
         .arg("record")
@@ -409,7 +429,7 @@ fn run_seen(program: &Path, folder: &Path, options: &[&str], look_ns: f64) -> an
     }
     let profile = read_file(&file)?;
     let threads = || profile.processes.iter().flat_map(|p| &p.threads);
-    let name = |function: u32| profile.functions[function as usize].name.as_str();
+    let name = |function: FuncId| profile.functions[function].name.as_str();
     let node = |wanted: &str| {
         let mut nodes = threads().flat_map(|thread| &thread.nodes);
         nodes.find(|node| name(node.function) == wanted && node.calls > 0)
@@ -424,7 +444,7 @@ fn run_seen(program: &Path, folder: &Path, options: &[&str], look_ns: f64) -> an
         let [Some(leaves), Some(nests)] = loops else {
             bail!("the calibration program's loops were not counted");
         };
-        let mean = |node: &Node| node.cum as f64 / node.calls as f64;
+        let mean = |node: &Node| node.total_ns as f64 / node.calls as f64;
         seen.quickest[kind] = (leaves.min as f64, nests.min as f64);
         seen.mean[kind] = (mean(leaves), mean(nests));
     }
@@ -432,7 +452,7 @@ fn run_seen(program: &Path, folder: &Path, options: &[&str], look_ns: f64) -> an
         return Ok(seen);
     };
     // What it took to sample is in the period too.
-    let each = (sampling.period_ns as f64 - look_ns).max(0.0);
+    let each = (sampling.period_ns as f64 - sample_ns).max(0.0);
     let mut own = [0.0; KINDS];
     for frame in threads().flat_map(|thread| &thread.samples) {
         let kind = name(frame.function).rsplit_once('_');
@@ -474,7 +494,7 @@ impl Seen {
 
 struct Probed {
     hz: f64,
-    /// Nanoseconds of base per call of each kind's leaf.
+    /// Nanoseconds of self per call of each kind's leaf.
     in_callee: [f64; KINDS],
 }
 
@@ -497,14 +517,14 @@ fn run_probed(program: &Path, folder: &Path) -> anyhow::Result<(Ticks, Probed)> 
         .flat_map(|thread| &thread.nodes)
         .collect();
     let mut in_callee = [0.0; KINDS];
-    for (kind, base) in in_callee.iter_mut().enumerate() {
+    for (kind, self_ns) in in_callee.iter_mut().enumerate() {
         let name = format!("leaf_{kind}");
-        let is_it = |node: &&&Node| profile.functions[node.function as usize].name == name;
+        let is_it = |node: &&&Node| profile.functions[node.function].name == name;
         match nodes.iter().find(is_it) {
-            Some(node) if node.calls > 0 => *base = node.base as f64 / node.calls as f64,
+            Some(node) if node.calls > 0 => *self_ns = node.self_ns as f64 / node.calls as f64,
             _ => bail!("the calibration program's {name} was not counted"),
         }
     }
     let hz = profile.meta.clock_hz;
-    Ok((Ticks::of(&output.stdout)?, Probed { hz, in_callee }))
+    Ok((Ticks::parse(&output.stdout)?, Probed { hz, in_callee }))
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp, Zoned, civil};
-use thalweg_model::{OutputFile, Profile};
-use thalweg_session::family::Family;
+use thalweg_model::{Mark, OutputFile, Profile};
+use thalweg_session::process_tree::ProcessTree;
 use thalweg_snapshot::lines;
 
 use crate::args::parse_duration;
-use crate::calibration;
 use crate::live::{Interrupts, Watch};
+use crate::session::completed;
 
 /// When to save what was counted so far. A signal USR1 to thalweg does so at any time.
 #[derive(clap::Args, Clone, Debug)]
@@ -88,6 +88,7 @@ pub struct Checkpoints<'a> {
     next: Option<Instant>,
     signals: usize,
     saved: u32,
+    marks: Vec<Mark>,
 }
 
 impl<'a> Checkpoints<'a> {
@@ -111,6 +112,7 @@ impl<'a> Checkpoints<'a> {
             next: args.checkpoint_every.map(|every| Instant::now() + every),
             signals: 0,
             saved: 0,
+            marks: Vec::new(),
         })
     }
 
@@ -126,12 +128,12 @@ impl<'a> Checkpoints<'a> {
     /// Saves whatever is due. What fails is said, and the recording goes on.
     pub fn tick(
         &mut self,
-        family: &Family,
+        tree: &ProcessTree,
         lines: &mut lines::Lookup,
         interrupts: &Interrupts,
         watch: &Watch,
     ) {
-        while let Some(reached) = family.checkpoint() {
+        while let Some(reached) = tree.checkpoint() {
             let saved = reached.map_err(Into::into).and_then(|(function, profile)| {
                 let path = self.save(profile, lines)?;
                 Ok((format!("{function} was entered"), path))
@@ -139,10 +141,15 @@ impl<'a> Checkpoints<'a> {
             tell(watch, saved);
         }
         if let Some(why) = self.due(interrupts) {
-            let saved = family.snapshot().map_err(Into::into);
+            let saved = tree.snapshot().map_err(Into::into);
             let saved = saved.and_then(|profile| self.save(profile, lines));
             tell(watch, saved.map(|path| (why, path)));
         }
+    }
+
+    /// When each was made.
+    pub fn into_marks(self) -> Vec<Mark> {
+        self.marks
     }
 
     fn due(&mut self, interrupts: &Interrupts) -> Option<String> {
@@ -166,7 +173,7 @@ impl<'a> Checkpoints<'a> {
         why
     }
 
-    fn save(&mut self, mut profile: Profile, lines: &mut lines::Lookup) -> anyhow::Result<PathBuf> {
+    fn save(&mut self, profile: Profile, lines: &mut lines::Lookup) -> anyhow::Result<PathBuf> {
         if !is_file(self.output) {
             bail!(
                 "{} is not a file, and so has no place beside it",
@@ -175,10 +182,13 @@ impl<'a> Checkpoints<'a> {
         }
         let path = numbered(self.output, self.saved + 1);
         let output = OutputFile::create(&path)?;
-        lines::complete(&mut profile, lines);
-        calibration::stamp(&mut profile);
-        output.save(&profile)?;
+        let at_ns = profile.meta.duration_ns;
+        output.save(&completed(profile, lines))?;
         self.saved += 1;
+        self.marks.push(Mark {
+            at_ns,
+            text: format!("checkpoint {}", self.saved),
+        });
         let outdated = self
             .args
             .checkpoint_keep

@@ -1,5 +1,5 @@
 //! What the commands that touch a live process share: progress while it is analysed, a line while it is recorded,
-//! signals, and the way from a harvest to a file and a summary.
+//! signals, and the way from a snapshot to a file and a summary.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -8,65 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use thalweg_analysis::rolled_up;
-use thalweg_instrument::attach::Options;
-use thalweg_instrument::detach;
+use thalweg_analysis::Pipeline;
 use thalweg_model::{FileError, OutputFile, Profile};
-use thalweg_ptrace::proc::{self, Pid, Tid};
-use thalweg_sampler::samples::Wishes;
-use thalweg_session::budget::Goal;
-use thalweg_session::family::{Family, Plan};
-use thalweg_session::sidecar;
-use thalweg_snapshot::harvest::{self, Totals, Witness};
-use thalweg_snapshot::lines;
+use thalweg_ptrace::proc::{self, Pid};
+use thalweg_session::process_tree::ProcessTree;
+use thalweg_snapshot::snapshot::Totals;
+use thalweg_views::flat;
+use thalweg_views::summary::Head;
 
-use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, Mode, Whether, as_shown};
-use crate::calibration;
-use crate::metric;
+use crate::args::DEFAULT_FILE;
 use crate::report::{self, Style};
-
-pub fn plan(
-    filter: &FilterArgs,
-    measure: &MeasureArgs,
-    threads: &[u32],
-    follow: bool,
-    mode: Mode,
-) -> anyhow::Result<Plan> {
-    let wanted = metric::wanted(&measure.metrics)?;
-    measure.stop.apply();
-    let policy = calibration::policy(mode);
-    let options = Options {
-        filter: filter
-            .build()?
-            .with_allocators(wanted.alloc)
-            .with_system_calls(wanted.system_calls)
-            .with_python(measure.python())
-            .with_java(measure.java == Whether::On),
-        threads: threads.iter().map(|&tid| Tid(tid as i32)).collect(),
-        timed: !measure.no_clock,
-        leaves_counted: !matches!(mode, Mode::All),
-        sites: measure.call_sites,
-        alloc: wanted.alloc,
-        system_calls: wanted.system_calls,
-        memory: measure.memory,
-        has_budget: policy.is_some_and(|policy| matches!(policy.goal, Goal::Share(_))),
-        pruning: measure.pruning(),
-        follow,
-        gates_suffice: false,
-        refuse_rseq: measure.refuse_rseq,
-        recording: None,
-    };
-    Ok(Plan {
-        attach: options,
-        policy,
-        looking: Wishes {
-            samples: None,
-            counters: wanted.counters,
-        },
-    })
-}
 
 /// A bar over the modules of the target; nothing at all unless standard error is a terminal.
 pub struct AnalysisBar(ProgressBar);
@@ -82,6 +35,7 @@ impl AnalysisBar {
     pub fn show(&self, done: usize, all: usize, name: &str) {
         self.0.set_length(all as u64);
         self.0.set_position(done as u64);
+        let name = report::printable(name);
         self.0.set_message(format!("analysing: {name}"));
     }
 }
@@ -97,6 +51,17 @@ fn target(quiet: bool) -> ProgressDrawTarget {
         ProgressDrawTarget::hidden()
     } else {
         ProgressDrawTarget::stderr()
+    }
+}
+
+/// A limit on the size of files (`ulimit -f`) is an error where we write: SIGXFSZ would end us instead, with a target half way.
+pub fn outlive_file_limits() {
+    let own = Pid(std::process::id() as i32);
+    let is_ignored =
+        proc::status(own, own.into()).is_ok_and(|s| s.ignored >> (SIGXFSZ - 1) & 1 != 0);
+    if !is_ignored {
+        // Programs that we start have the signal's usual effect again.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }
 
@@ -131,6 +96,11 @@ impl Interrupts {
             })
             .context("cannot start a thread")?;
         Ok(Interrupts { ends, checkpoints })
+    }
+
+    /// As if a signal had asked to end.
+    pub fn ask(&self) {
+        self.ends.store(1, Ordering::Relaxed);
     }
 
     pub fn any(&self) -> bool {
@@ -172,10 +142,10 @@ impl Watch {
     }
 
     /// To be called often; does something only when it is time to.
-    pub fn tick(&mut self, family: &Family) {
+    pub fn tick(&mut self, tree: &ProcessTree) {
         if !self.line.is_hidden() && Instant::now() > self.next_count {
             let before = Instant::now();
-            self.show(family.living(), family.totals());
+            self.show(tree.living(), tree.totals());
             self.next_count =
                 Instant::now() + (before.elapsed() * 20).max(Duration::from_millis(500));
         }
@@ -189,7 +159,7 @@ impl Watch {
     }
 
     pub fn warn(&self, text: &str) {
-        self.line.suspend(|| eprintln!("{text}"));
+        self.line.suspend(|| tell!("{}", report::printable(text)));
     }
 
     fn show(&mut self, processes: usize, totals: Totals) {
@@ -226,26 +196,8 @@ fn with_prefix(number: f64) -> String {
     }
 }
 
-/// What an attached process has counted so far; it goes on counting. Or what one has left that was attached when it ended.
-pub fn read(pid: Pid) -> anyhow::Result<Profile> {
-    let mut profile = match detach::attached(pid) {
-        Ok((shared, _)) => {
-            let mut witness = Witness::default();
-            witness.look(&shared)?;
-            harvest::harvest(&shared, &witness, None)?
-        }
-        Err(error) => match sidecar::left_by(pid)? {
-            Some(left) => left.profile()?,
-            None => return Err(error.into()),
-        },
-    };
-    lines::complete(&mut profile, &mut lines::Lookup::default());
-    calibration::stamp(&mut profile);
-    Ok(profile)
-}
-
 /// From when on it is told what it costs to time every call.
-const TOLD_SLOWDOWN: f64 = 1.2;
+const MIN_REPORTED_SLOWDOWN: f64 = 1.2;
 
 /// What one does with a recording.
 fn next_commands(shown: &Profile, path: &str) -> String {
@@ -253,6 +205,9 @@ fn next_commands(shown: &Profile, path: &str) -> String {
         DEFAULT_FILE => String::new(),
         path => format!(" {}", report::command_line(&[path.to_string()])),
     };
+    if !shown.blocks.is_empty() {
+        return next_of_blocks(shown, path);
+    }
     let mut commands = vec![
         (format!("thalweg serve{file}"), "look at it in a browser"),
         (
@@ -260,13 +215,45 @@ fn next_commands(shown: &Profile, path: &str) -> String {
             "every context, as a tree",
         ),
     ];
-    if let Some(name) = report::hottest(shown) {
+    if let Some(name) = flat::hottest(shown) {
         let name = report::command_line(&[name.to_string()]);
         let command = format!("thalweg report --callers {name}{file}");
         commands.insert(1, (command, "who calls the hottest function"));
     }
+    listed(&commands, path)
+}
+
+/// The same where blocks were counted.
+fn next_of_blocks(shown: &Profile, path: &str) -> String {
+    let input = match path {
+        DEFAULT_FILE => String::new(),
+        path => format!(" -i {}", report::command_line(&[path.to_string()])),
+    };
+    let executed = thalweg_analysis::executed(shown);
+    let most = executed.iter().max_by_key(|one| one.instructions);
+    let name = most.map_or("main", |one| &shown.functions[one.function].name);
+    let name = report::command_line(&[name.to_string()]);
+    let commands = [
+        (
+            format!("thalweg annotate {name}{input}"),
+            "its source, with counts",
+        ),
+        (
+            format!("thalweg annotate {name} --asm{input}"),
+            "its instructions",
+        ),
+        (format!("thalweg annotate --never{input}"), "what never ran"),
+        (
+            format!("thalweg export -f lcov{input} -o lcov.info"),
+            "for genhtml",
+        ),
+    ];
+    listed(&commands, path)
+}
+
+fn listed(commands: &[(String, &str)], path: &str) -> String {
     let width = commands.iter().map(|(command, _)| command.len()).max();
-    let width = width.unwrap_or(0).min(MOST_COMMAND_WIDTH);
+    let width = width.unwrap_or(0).min(MAX_COMMAND_WIDTH);
     let lines = commands.iter();
     let lines: String = lines
         .map(|(command, what)| format!("  {command:<width$}  {what}\n"))
@@ -275,22 +262,21 @@ fn next_commands(shown: &Profile, path: &str) -> String {
 }
 
 /// What stands behind a longer command does not line up.
-const MOST_COMMAND_WIDTH: usize = 46;
+const MAX_COMMAND_WIDTH: usize = 46;
 
-/// Writes the profile and, unless told not to, the summary to standard error.
+/// Writes the profile, which is complete, and, unless told not to, the summary to standard error.
 pub fn save(profile: Profile, output: OutputFile, summary: bool) -> anyhow::Result<()> {
     save_or(profile, output, summary, |_| None)
 }
 
 /// The same. Where it cannot be written, `otherwise` has it, and says what became of it.
 pub fn save_or(
-    mut profile: Profile,
+    profile: Profile,
     output: OutputFile,
     summary: bool,
     otherwise: impl FnOnce(&Profile) -> Option<String>,
 ) -> anyhow::Result<()> {
     let path = output.path().display().to_string();
-    calibration::stamp(&mut profile);
     if let Err(error) = output.save(&profile) {
         let is_unread = |source: &std::io::Error| source.kind() == std::io::ErrorKind::BrokenPipe;
         if matches!(&error, FileError::Write { source, .. } if is_unread(source)) {
@@ -304,12 +290,12 @@ pub fn save_or(
     }
     if summary {
         let mut text = Vec::new();
-        let shown = rolled_up(as_shown(profile, None, false)?);
-        report::print_end(&shown, &mut text, Style::for_stderr())?;
+        let shown = Pipeline::new().run(profile)?;
+        let head = Head::new(&shown);
+        report::print_end(&shown, &head, &mut text, Style::for_stderr())?;
         // Where nothing was switched there is no other state.
         let is_all_timed = shown.meta.timed && shown.switched.is_empty();
-        if is_all_timed
-            && let Some(factor) = report::slowdown(&shown).filter(|f| *f >= TOLD_SLOWDOWN)
+        if is_all_timed && let Some(factor) = head.slowdown.filter(|f| *f >= MIN_REPORTED_SLOWDOWN)
         {
             writeln!(
                 text,

@@ -1,11 +1,9 @@
 //! What can be measured beside calls and time.
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::ValueEnum;
-use thalweg_model::{Metric, Profile};
+use thalweg_model::Metric;
 use thalweg_sampler::counters::Counter;
-
-use crate::report;
 
 /// A choice for `--metric` of `record` and `attach`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,44 +63,12 @@ pub fn wanted(extras: &[Extra]) -> anyhow::Result<Wanted> {
     })
 }
 
-/// Whether somebody has to stay beside the target for it.
-pub fn are_counted_outside(extras: &[Extra]) -> bool {
-    extras.iter().any(|extra| extra.counter().is_some())
-}
-
 /// A metric by its name, for `--by`.
 pub fn parse(name: &str) -> Result<Metric, String> {
     Metric::named(name).ok_or_else(|| {
         let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
         format!("there is no such metric: use one of {}", names.join(", "))
     })
-}
-
-/// From here on this run shows figures in the unit of the metric, which the profile must have.
-pub fn show(profile: &Profile, metric: Metric) -> anyhow::Result<()> {
-    if !profile.meta.metrics.contains(&metric) {
-        return Err(missing(metric));
-    }
-    report::show_in(metric.unit());
-    Ok(())
-}
-
-/// What to say of a profile without the metric.
-pub fn missing(metric: Metric) -> anyhow::Error {
-    let recorded = match metric {
-        Metric::SyscallTime => "--metric syscalls and with a clock",
-        Metric::SyscallCalls => "--metric syscalls",
-        Metric::Faults
-        | Metric::Switches
-        | Metric::Instructions
-        | Metric::Cycles
-        | Metric::CacheMisses => &format!("--metric {}", metric.name()),
-        _ => "--metric alloc",
-    };
-    anyhow!(
-        "this profile does not have {}: record it with {recorded}",
-        metric.name()
-    )
 }
 
 /// The page has every metric of the profile.

@@ -1,5 +1,5 @@
 //! The sidecar: the process that `attach`, `serve` and `top` leave beside a target which nobody records. It holds what was counted
-//! should the target die, keeps the budget and looks at stacks; how it is started and what it is told. `record` does all of it itself.
+//! should the target die, keeps the budget and samples at stacks; how it is started and what it is told. `record` does all of it itself.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -16,26 +16,29 @@ use thalweg_ptrace::proc::Pid;
 use thalweg_region::attendants;
 use thalweg_region::memory::Shared;
 use thalweg_sampler::samples::{Looking, MOST_HZ, Samples};
+use thalweg_session::process_tree::Plan;
 use thalweg_session::sidecar::{self, Kept};
 
-use crate::args::{FilterArgs, MeasureArgs, Mode};
-use crate::calibration::{self, Calibration};
-use crate::live;
-use crate::metric;
+use crate::args::{FilterArgs, Mode};
+use crate::calibration::Calibration;
+use crate::session::SetupArgs;
 
 /// How often stacks are sampled under a budget, unless the user says otherwise.
-const BUDGET_SAMPLES: u32 = 499;
+const BUDGET_SAMPLES_HZ: u32 = 499;
 /// And where every call is counted, which costs so much that more samples are no matter.
-const USUAL_SAMPLES: u32 = 997;
+const DEFAULT_SAMPLES_HZ: u32 = 997;
 
-/// How long a sidecar may take to begin to keep a budget, or to look.
-const BEGINNING: Duration = Duration::from_secs(20);
+/// What part of a budget the timers may take by which stacks are sampled; the rest is for probes.
+const SAMPLES_PART: f64 = 0.25;
 
-/// Looks at stacks.
+/// How long a sidecar may take to begin to keep a budget, or to sample.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Samples of stacks.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Measuring")]
 pub struct SampleArgs {
-    /// Look at every thread's stack this often in a second of its processor time, to know whose time it was where probes
+    /// Sample every thread's stack this often in a second of its processor time, to know whose time it was where probes
     /// cannot tell; 0 for never [default: 997, with a budget 499]
     #[arg(long, value_name = "HZ", value_parser = parse_samples, conflicts_with = "no_clock")]
     pub samples: Option<u32>,
@@ -60,11 +63,13 @@ impl SampleArgs {
     pub fn told(&self, mode: Mode) -> Option<Samples> {
         let hz = match (self.samples, mode) {
             (Some(hz), _) => hz,
-            (None, Mode::Budget(_)) => BUDGET_SAMPLES,
-            (None, Mode::Auto | Mode::Restless) => USUAL_SAMPLES,
+            (None, Mode::Budget(_)) => BUDGET_SAMPLES_HZ,
+            (None, Mode::Auto | Mode::Restless) => DEFAULT_SAMPLES_HZ,
             // Where the probes' cost is taken out, samples tell whose the rest is. Not where they miss what the clock has.
             (None, Mode::All) => {
-                let usual = Samples { hz: USUAL_SAMPLES };
+                let usual = Samples {
+                    hz: DEFAULT_SAMPLES_HZ,
+                };
                 let is_of_use = Calibration::kept().is_some() && usual.sees_everything();
                 return is_of_use.then_some(usual);
             }
@@ -72,19 +77,27 @@ impl SampleArgs {
         };
         (hz > 0).then_some(Samples { hz })
     }
+
+    /// What part of a target's time timers may take under a budget, unless the user has said how
+    /// often stacks are sampled.
+    pub fn share(&self, mode: Mode) -> Option<f64> {
+        match mode {
+            Mode::Budget(percent) if self.samples.is_none() => Some(percent / 100.0 * SAMPLES_PART),
+            _ => None,
+        }
+    }
 }
 
-/// What the sidecar is told, and for whom.
+/// What the sidecar is told.
 pub struct Sidecar<'a> {
-    pub filter: &'a FilterArgs,
-    pub measure: &'a MeasureArgs,
+    pub args: &'a SetupArgs,
     pub mode: Mode,
-    pub samples: Option<Samples>,
+    pub plan: &'a Plan,
 }
 
 impl Sidecar<'_> {
     /// Is that process, until the target is detached, or has ended and what it left is taken.
-    pub fn stay(self, pid: Pid) -> anyhow::Result<()> {
+    pub fn stay(pid: Pid, args: &SetupArgs) -> anyhow::Result<()> {
         if sidecar::has_profile() {
             sidecar::wait_for_takers();
             return Ok(());
@@ -92,11 +105,14 @@ impl Sidecar<'_> {
         let Some(shared) = Shared::from_stdin() else {
             bail!("--stay is for the sidecar that attach starts");
         };
-        let plan = live::plan(self.filter, self.measure, &[], false, self.mode)?;
-        let (filter, mut wishes) = (plan.attach.filter, plan.looking);
-        wishes.samples = self.samples;
+        let Plan {
+            attach,
+            policy,
+            looking: wishes,
+        } = args.for_sidecar()?.plan;
+        let filter = attach.filter;
         let kept = Kept {
-            policy: plan.policy,
+            policy,
             looking: (!wishes.is_empty()).then_some(Looking { wishes, filter }),
         };
         Ok(sidecar::stay(pid, kept, shared)?)
@@ -114,12 +130,11 @@ impl Sidecar<'_> {
     fn begin(self, attached: &Attached) -> anyhow::Result<()> {
         let pid = attached.pid;
         let mut child = spawn(pid, attached.shared.file()?, &self.arguments())?;
-        let counts = metric::are_counted_outside(&self.measure.metrics);
-        if calibration::policy(self.mode).is_none() && self.samples.is_none() && !counts {
+        if self.plan.policy.is_none() && self.plan.looking.is_empty() {
             // It holds the memory from its first moment on.
             return Ok(());
         }
-        let deadline = Instant::now() + BEGINNING;
+        let deadline = Instant::now() + START_TIMEOUT;
         while Instant::now() < deadline {
             let (_, header) = detach::attached(pid)?;
             // By then it is known where all code is, and the budget has been kept for a while.
@@ -142,7 +157,8 @@ impl Sidecar<'_> {
             leave_out,
             lib,
             no_lib,
-        } = self.filter;
+        } = &self.args.filter;
+        let measure = &self.args.measure;
         let mut all = Vec::new();
         for (option, patterns) in [
             ("--function", keep),
@@ -152,7 +168,7 @@ impl Sidecar<'_> {
         ] {
             all.extend(patterns.iter().map(|pattern| format!("{option}={pattern}")));
         }
-        let metrics = self.measure.metrics.iter();
+        let metrics = measure.metrics.iter();
         let metrics = metrics.filter_map(|metric| metric.to_possible_value());
         all.extend(metrics.map(|metric| format!("--metric={}", metric.get_name())));
         all.push(match self.mode {
@@ -161,16 +177,21 @@ impl Sidecar<'_> {
             Mode::Restless => "--restless".into(),
             Mode::All | Mode::NoClock => "--time=all".into(),
         });
-        // It must not switch the evaluator, where Python functions are told apart by its probes.
-        let python = match self.measure.python() {
+        // By it the sidecar knows what switching the evaluator means.
+        let python = match measure.python() {
             Python::On => "on",
-            Python::Off | Python::Unasked => "off",
+            Python::Auto => "auto",
+            Python::Off => "off",
         };
         all.push(format!("--python={python}"));
-        let timeout = self.measure.stop.stop_timeout;
+        let timeout = measure.stop.stop_timeout;
         all.push(format!("--stop-timeout={}ms", timeout.as_millis()));
-        let hz = self.samples.map_or(0, |samples| samples.hz);
-        all.push(format!("--samples={hz}"));
+        // Without it the sidecar finds out by itself how often the budget allows.
+        let looking = &self.plan.looking;
+        if looking.samples.is_none() || looking.samples_share.is_none() {
+            let hz = looking.samples.map_or(0, |samples| samples.hz);
+            all.push(format!("--samples={hz}"));
+        }
         all
     }
 }

@@ -1,21 +1,24 @@
-//! Callgrind's format, for KCachegrind and `callgrind_annotate`: functions, and who called whom at which cost.
+//! Callgrind's format, for KCachegrind and `callgrind_annotate`: functions, and who called whom at
+//! which cost.
 //!
-//! It holds pairs of caller and callee, no deeper contexts. The cost of a pair is the callee's time in calls by that caller,
-//! outermost calls only, so that what its callers brought in adds up to the inclusive time of each function. What nobody
-//! was seen to call is called by `START`. Metrics beside calls and time are further events. Where call sites were recorded, calls stand at the lines that make them.
+//! It holds pairs of caller and callee, no deeper contexts. The cost of a pair is the callee's time
+//! in calls by that caller, outermost calls only, so that what its callers brought in adds up to
+//! the inclusive time of each function. What nobody was seen to call is called by `START`. Metrics
+//! beside calls and time are further events. Where call sites were recorded, calls stand at the
+//! lines that make them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
-use thalweg_analysis::{Caller, Edge, edges, flat, weigh};
-use thalweg_model::{Metric, Profile, SiteId};
+use thalweg_analysis::{Caller, Edge, by_metric, edges, flat};
+use thalweg_model::{FuncId, Metric, Profile, SiteId};
 
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let timed = profile.meta.timed;
     let rows = flat(profile);
-    let own = |base: u64, calls: u64| if timed { base } else { calls };
+    let own = |self_ns: u64, calls: u64| if timed { self_ns } else { calls };
     let total: u64 = rows.iter().fold(0, |sum: u64, row| {
-        sum.saturating_add(own(row.base, row.calls))
+        sum.saturating_add(own(row.self_ns, row.calls))
     });
 
     writeln!(out, "# callgrind format")?;
@@ -68,9 +71,9 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         out,
     };
     for row in &rows {
-        let at = profile.functions[row.function as usize].line;
+        let at = profile.functions[row.function].line;
         writer.function(["ob", "fl", "fn"], row.function)?;
-        write!(writer.out, "{at} {}", own(row.base, row.calls))?;
+        write!(writer.out, "{at} {}", own(row.self_ns, row.calls))?;
         for &metric in &others {
             write!(writer.out, " {}", row.metrics.get(metric))?;
         }
@@ -90,16 +93,17 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
 }
 
 /// A key that sorts callers by their number, and what has no caller last.
-fn start_last(caller: Caller) -> (bool, u32) {
+fn start_last(caller: Caller) -> (bool, FuncId) {
     match caller {
         Caller::Function(function) => (false, function),
-        Caller::Outside | Caller::Unknown => (true, 0),
+        Caller::Outside | Caller::Unknown => (true, FuncId(0)),
     }
 }
 
 struct Writer<'a, W> {
     profile: &'a Profile,
-    /// Numbers of objects, files and functions whose name was written: from then on the number stands for it.
+    /// Numbers of objects, files and functions whose name was written: from then on the number
+    /// stands for it.
     named: [HashSet<u64>; 3],
     files: HashMap<&'a str, u64>,
     /// What calls between functions cost in the further events.
@@ -107,14 +111,14 @@ struct Writer<'a, W> {
     out: W,
 }
 
-type Between = (u32, Caller, Option<SiteId>);
+type Between = (FuncId, Caller, Option<SiteId>);
 type Inclusive = BTreeMap<Between, u64>;
 
 /// A metric of the callee in calls by the caller, its callees' included.
 fn inclusive(profile: &Profile, metric: Metric) -> Inclusive {
     let mut sums = Inclusive::new();
-    let edges = edges(&weigh(profile.clone(), metric));
-    sums.extend(edges.iter().map(|edge| (key(edge), edge.cum)));
+    let edges = edges(&by_metric(profile.clone(), metric));
+    sums.extend(edges.iter().map(|edge| (key(edge), edge.total_ns)));
     sums
 }
 
@@ -134,9 +138,9 @@ fn further_events(profile: &Profile, out: &mut impl Write) -> io::Result<String>
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    fn function(&mut self, keys: [&str; 3], number: u32) -> io::Result<()> {
+    fn function(&mut self, keys: [&str; 3], number: FuncId) -> io::Result<()> {
         let profile = self.profile;
-        let function = &profile.functions[number as usize];
+        let function = &profile.functions[number.index()];
         let module = &profile.modules[function.module as usize];
         let object = match module.path.as_str() {
             "" => &module.name,
@@ -161,9 +165,9 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// At its line, which may be that of another file: of a function that was inlined.
-    fn call_from(&mut self, caller: u32, edge: &Edge) -> io::Result<()> {
+    fn call_from(&mut self, caller: FuncId, edge: &Edge) -> io::Result<()> {
         let profile = self.profile;
-        let caller = &profile.functions[caller as usize];
+        let caller = &profile.functions[caller];
         let site = edge.site.map(|site| &profile.sites[site.index() as usize]);
         let Some(site) = site.filter(|site| site.line > 0 && site.is_in(caller)) else {
             return self.call(edge, caller.line);
@@ -192,12 +196,13 @@ impl<'a, W: Write> Writer<'a, W> {
         self.function(["cob", "cfi", "cfn"], edge.callee)?;
         let profile = self.profile;
         let cost = match profile.meta.timed {
-            true => edge.cum,
+            true => edge.total_ns,
             false => edge.calls,
         };
-        // Readers take a cost after no calls for the caller's own. What was on the stack at attach was called, unseen.
+        // Readers take a cost after no calls for the caller's own. What was on the stack at attach
+        // was called, unseen.
         let calls = edge.calls.max(1);
-        let line = profile.functions[edge.callee as usize].line;
+        let line = profile.functions[edge.callee].line;
         write!(self.out, "calls={calls} {line}\n{at} {cost}")?;
         for other in &self.others {
             let cost = other.get(&key(edge)).copied().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Recorded calls for other tools: JSON lines, one object per call, and a trace of events with true timestamps that Chrome's and Perfetto's
-//! viewers show as a time line.
+//! Recorded calls for other tools: JSON lines, one object per call, and a trace of events with true
+//! timestamps that Chrome's and Perfetto's viewers show as a time line.
 
 use crate::tracks::Tracks;
 use std::collections::BTreeMap;
@@ -71,18 +71,19 @@ impl<'a> Calls<'a> {
     }
 
     pub fn function(&self, call: &Call) -> &'a str {
-        let function = self.profile.functions.get(call.function as usize);
+        let function = self.profile.functions.get(call.function.index());
         function.map_or("?", |function| &function.name)
     }
 
-    /// How the function is declared: by debug information, or by its name if that has its arguments.
+    /// How the function is declared: by debug information, or by its name if that has its
+    /// arguments.
     pub fn signature(&self, call: &Call) -> Option<&'a str> {
         let declared = self.profile.recorded.signature(call.function);
         declared.or_else(|| Some(self.function(call)).filter(|name| name.contains('(')))
     }
 
     pub fn module(&self, call: &Call) -> &'a str {
-        let function = self.profile.functions.get(call.function as usize);
+        let function = self.profile.functions.get(call.function.index());
         let module = function.and_then(|f| self.profile.modules.get(f.module as usize));
         module.map_or("?", |module| &module.name)
     }
@@ -100,7 +101,7 @@ impl<'a> Calls<'a> {
     /// Name, whether it was read when the call began, and the value as JSON.
     pub fn values(&self, call: &'a Call) -> impl Iterator<Item = (&'a str, bool, &'a str)> {
         let recorded = &self.profile.recorded;
-        recorded.values.of(call.values).filter_map(|value| {
+        recorded.values.at(call.values).filter_map(|value| {
             let name = recorded.names.get(value.name as usize)?;
             Some((name.as_str(), value.at_entry, value.json))
         })
@@ -227,7 +228,7 @@ pub fn write_trace(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             ph: "X",
             cat: "call",
             pid: call.pid,
-            tid: tracks.of(place),
+            tid: tracks.at(place),
             ts: microseconds(call.entry_ns),
             dur: Some(microseconds(call.total_ns())),
             args,

@@ -1,4 +1,5 @@
-//! JSON that is made while it is written, so that the text of a million nodes never stands in memory.
+//! JSON that is made while it is written, so that the text of a million nodes never stands in
+//! memory.
 
 use serde::{Serialize, Serializer};
 

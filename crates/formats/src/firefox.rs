@@ -1,9 +1,10 @@
 //! The Firefox Profiler's "processed" JSON, which profiler.firefox.com opens from disk.
 //!
-//! Its call tree, flame graph and inverted tree hold what a thalweg profile holds: stacks with weights. Its timeline wants a
-//! time for each sample, and a tree of sums has only one: the moment up to which a thread was counted. All samples of a
-//! thread stand there, so the timeline shows that moment and no invented course of events. A profile without even that
-//! (imported from a format that keeps none) is refused.
+//! Its call tree, flame graph and inverted tree hold what a thalweg profile holds: stacks with
+//! weights. Its timeline wants a time for each sample, and a tree of sums has only one: the moment
+//! up to which a thread was counted. All samples of a thread stand there, so the timeline shows
+//! that moment and no invented course of events. A profile without even that (imported from a
+//! format that keeps none) is refused.
 //!
 //! Written in version 48 of the format, which the site upgrades by itself.
 
@@ -12,10 +13,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use thalweg_model::{Process, Profile, Thread};
+use thalweg_model::{FuncId, Process, Profile, Thread};
 
 use crate::each::Each;
-use crate::stacks::{own_weight, thread_name};
+use crate::stacks::{own_weight, thread_name, title};
 
 const FORMAT_VERSION: u32 = 48;
 
@@ -76,7 +77,7 @@ fn meta(profile: &Profile) -> Value {
         "preprocessedProfileVersion": FORMAT_VERSION,
         "product": meta.command.first().map_or("thalweg", String::as_str),
         "importedFrom": format!("thalweg {}", meta.version),
-        "arguments": meta.command.join(" "),
+        "arguments": title(profile),
         "interval": 1,
         "startTime": milliseconds(meta.created_unix_ns),
         "processType": 0,
@@ -101,7 +102,8 @@ fn library(module: &thalweg_model::Module) -> Value {
         "path": module.path,
         "debugName": module.name,
         "debugPath": module.path,
-        // A breakpad id is a GUID and an age; it matters to symbol servers only, which are not needed here.
+        // A breakpad id is a GUID and an age; it matters to symbol servers only, which are not
+        // needed here.
         "breakpadId": "",
         "codeId": Some(&module.build_id).filter(|id| !id.is_empty()),
         "arch": "x86_64",
@@ -127,17 +129,18 @@ impl Strings {
     }
 }
 
-/// The tables of one thread. Functions that it did not run are left out; a frame is a function, a stack is a context.
+/// The tables of one thread. Functions that it did not run are left out; a frame is a function, a
+/// stack is a context.
 fn tables(profile: &Profile, process: &Process, thread: &Thread) -> Value {
     let mut strings = Strings::default();
-    let mut places: HashMap<u32, u32> = HashMap::new();
-    let mut functions: Vec<u32> = Vec::new();
+    let mut places: HashMap<FuncId, u32> = HashMap::new();
+    let mut functions: Vec<FuncId> = Vec::new();
     let mut libraries: Vec<u32> = Vec::new();
     let mut resources: HashMap<u32, u32> = HashMap::new();
     for node in &thread.nodes {
         places.entry(node.function).or_insert_with(|| {
             functions.push(node.function);
-            let module = profile.functions[node.function as usize].module;
+            let module = profile.functions[node.function].module;
             resources.entry(module).or_insert_with(|| {
                 libraries.push(module);
                 libraries.len() as u32 - 1
@@ -145,7 +148,7 @@ fn tables(profile: &Profile, process: &Process, thread: &Thread) -> Value {
             functions.len() as u32 - 1
         });
     }
-    let of = |function: &u32| &profile.functions[*function as usize];
+    let of = |function: &FuncId| &profile.functions[function.index()];
     let lines: Vec<Option<u32>> = functions
         .iter()
         .map(|f| Some(of(f).line).filter(|&line| line > 0))

@@ -30,7 +30,7 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             stack.extend(innermost_first(thread, node));
             write!(out, "{thread_frame}")?;
             for &function in stack.iter().rev() {
-                write!(out, ";{}", names[function as usize])?;
+                write!(out, ";{}", names[function.index()])?;
             }
             writeln!(out, " {weight}")?;
         }

@@ -19,7 +19,8 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 use thalweg_analysis::Bounds;
 use thalweg_model::{
-    Creator, End, KernelCounts, Metrics, NodeFlags, Process, Profile, Target, Thread,
+    Creator, End, Ending, FuncId, KernelCounts, Metrics, NodeFlags, PER_CYCLE, Process, Profile,
+    Target, Thread,
 };
 
 use crate::each::Each;
@@ -28,37 +29,43 @@ pub const SCHEMA: &str = "thalweg.profile/1";
 
 /// Writes the whole profile and a final line break. Many small writes: give it something buffered.
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut out, &Document::of(profile))?;
+    serde_json::to_writer(&mut out, &Document::from_profile(profile))?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
 #[derive(Serialize)]
-struct Document<'a, M, F, P, S> {
+struct Document<'a, M, F, P, B, S> {
     schema: &'static str,
     clock: &'static str,
     meta: Meta<'a>,
     modules: M,
     functions: F,
     processes: P,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<B>,
     skipped: S,
     notes: &'a [String],
 }
 
-impl Document<'_, (), (), (), ()> {
-    fn of(profile: &Profile) -> impl Serialize + '_ {
+impl Document<'_, (), (), (), (), ()> {
+    fn from_profile(profile: &Profile) -> impl Serialize + '_ {
         Document {
             schema: SCHEMA,
             clock: "ns",
-            meta: Meta::of(profile),
-            modules: Each(|| profile.modules.iter().map(Module::of)),
+            meta: Meta::from_profile(profile),
+            modules: Each(|| profile.modules.iter().map(Module::new)),
             functions: Each(|| {
                 (0..)
                     .zip(&profile.functions)
-                    .map(|(id, _)| Function::of(profile, id))
+                    .map(|(id, _)| Function::new(profile, id))
             }),
             processes: Each(|| profile.processes.iter().map(|p| process(profile, p))),
-            skipped: Each(|| profile.skipped.iter().map(Skipped::of)),
+            blocks: (!profile.blocks.is_empty()).then_some(Each(|| {
+                let modules = profile.blocks.iter();
+                modules.flat_map(|module| module.blocks.iter().map(Block::new))
+            })),
+            skipped: Each(|| profile.skipped.iter().map(Skipped::new)),
             notes: &profile.notes,
         }
     }
@@ -82,6 +89,8 @@ struct Meta<'a> {
     sampling: Option<Sampling>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     counting: Vec<Counting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycles_of: Option<&'a str>,
     stopped_by_thalweg: Stopped,
 }
 
@@ -100,14 +109,14 @@ pub struct Counting {
 }
 
 impl Counting {
-    pub fn of(profile: &Profile) -> Vec<Counting> {
+    pub fn from_profile(profile: &Profile) -> Vec<Counting> {
         let all = profile.meta.counting.iter();
         all.map(|one| Counting {
             metric: one.metric.name(),
             exact: one.is_exact(),
             period: one.period,
             in_kernel: one.in_kernel,
-            samples: one.looks,
+            samples: one.samples,
             lost: one.lost,
             in_probes: one.in_probes,
             nobodys: one.nobodys,
@@ -130,7 +139,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    pub fn of(profile: &Profile) -> Stopped {
+    pub fn from_profile(profile: &Profile) -> Stopped {
         let held = profile.meta.held;
         Stopped {
             stops: held.stops,
@@ -157,12 +166,12 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    pub fn of(profile: &Profile) -> Option<Sampling> {
+    pub fn from_profile(profile: &Profile) -> Option<Sampling> {
         let sampling = profile.meta.sampling?;
-        let seen = profile.looked.iter().filter(|one| one.on_stack > 0);
+        let seen = profile.sampled.iter().filter(|one| one.on_stack > 0);
         Some(Sampling {
             period_ns: sampling.period_ns,
-            samples: sampling.looks,
+            samples: sampling.samples,
             lost: sampling.lost,
             cut_short: sampling.cut_short,
             in_probes: sampling.in_probes,
@@ -172,7 +181,7 @@ impl Sampling {
 }
 
 impl Meta<'_> {
-    fn of(profile: &Profile) -> Meta<'_> {
+    fn from_profile(profile: &Profile) -> Meta<'_> {
         let meta = &profile.meta;
         Meta {
             version: &meta.version,
@@ -187,9 +196,10 @@ impl Meta<'_> {
             memory_limit: meta.memory_limit,
             pruned_contexts: meta.pruned.contexts,
             pruned_calls: meta.pruned.calls,
-            sampling: Sampling::of(profile),
-            counting: Counting::of(profile),
-            stopped_by_thalweg: Stopped::of(profile),
+            sampling: Sampling::from_profile(profile),
+            counting: Counting::from_profile(profile),
+            cycles_of: profile.cycles_of.as_deref(),
+            stopped_by_thalweg: Stopped::from_profile(profile),
         }
     }
 }
@@ -204,7 +214,7 @@ struct Module<'a> {
 }
 
 impl Module<'_> {
-    fn of(module: &thalweg_model::Module) -> Module<'_> {
+    fn new(module: &thalweg_model::Module) -> Module<'_> {
         Module {
             name: &module.name,
             path: &module.path,
@@ -227,7 +237,7 @@ struct Function<'a> {
 }
 
 impl Function<'_> {
-    fn of(profile: &Profile, id: u32) -> Function<'_> {
+    fn new(profile: &Profile, id: u32) -> Function<'_> {
         let function = &profile.functions[id as usize];
         Function {
             id,
@@ -267,7 +277,7 @@ fn process<'a>(profile: &'a Profile, process: &'a Process) -> impl Serialize + '
         command: &process.command,
         start_ns: process.start_ns,
         end_ns: process.end_ns,
-        ended: Ended::of(process.end),
+        ended: Ended::from_end(process.end),
         threads: Each(move || process.threads.iter().map(|t| thread(profile, t))),
     }
 }
@@ -283,7 +293,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn of(end: End) -> Ended {
+    fn from_end(end: End) -> Ended {
         let (how, status, signal) = match end {
             End::Unknown => ("unknown", None, None),
             End::Running => ("running", None, None),
@@ -314,21 +324,21 @@ fn thread<'a>(profile: &'a Profile, thread: &'a Thread) -> impl Serialize + 'a {
         kernel: Option<Counted>,
         nodes: N,
     }
-    let at_least = Bounds::of(profile).contexts(&thread.nodes);
+    let at_least = Bounds::from_profile(profile).contexts(&thread.nodes);
     Wire {
         tid: thread.tid,
         name: &thread.name,
-        created_by: thread.created_by.map(CreatedBy::of),
+        created_by: thread.created_by.map(CreatedBy::new),
         start_ns: thread.start_ns,
         end_ns: thread.end_ns,
         folded_calls: thread.folded_calls,
         threads: thread.others.saturating_add(1),
-        kernel: thread.kernel.map(Counted::of),
+        kernel: thread.kernel.map(Counted::new),
         nodes: Each(move || {
             let nodes = (0..).zip(&thread.nodes).zip(at_least.clone());
             nodes.map(|((id, node), calls_at_least)| Node {
                 calls_at_least,
-                ..Node::of(profile, id, node, thread.metrics.of(id))
+                ..Node::new(profile, id, node, thread.metrics.at(id))
             })
         }),
     }
@@ -343,7 +353,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(counts: KernelCounts) -> Counted {
+    fn new(counts: KernelCounts) -> Counted {
         Counted {
             minor_faults: counts.minor_faults,
             major_faults: counts.major_faults,
@@ -357,11 +367,11 @@ impl Counted {
 struct CreatedBy {
     pid: u32,
     tid: u32,
-    function: Option<u32>,
+    function: Option<FuncId>,
 }
 
 impl CreatedBy {
-    fn of(creator: Creator) -> CreatedBy {
+    fn new(creator: Creator) -> CreatedBy {
         CreatedBy {
             pid: creator.pid,
             tid: creator.tid,
@@ -374,7 +384,7 @@ impl CreatedBy {
 struct Node<'a> {
     id: u32,
     parent: Option<u32>,
-    function: u32,
+    function: FuncId,
     calls: u64,
     /// Its function, or one above it, was off for a while: there may have been more calls.
     #[serde(skip_serializing_if = "is_false")]
@@ -432,7 +442,7 @@ impl Serialize for Named {
 }
 
 impl<'a> Node<'a> {
-    fn of(
+    fn new(
         profile: &'a Profile,
         id: u32,
         node: &thalweg_model::Node,
@@ -449,9 +459,9 @@ impl<'a> Node<'a> {
             function: node.function,
             calls: node.calls,
             calls_at_least: false,
-            self_ns: node.base,
-            total_ns: node.cum,
-            wall_ns: node.elapsed,
+            self_ns: node.self_ns,
+            total_ns: node.total_ns,
+            wall_ns: node.wall_ns,
             min_ns: node.min,
             max_ns: node.max,
             recursion: node.recursion,
@@ -461,7 +471,7 @@ impl<'a> Node<'a> {
             on_stack_at_attach: node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH),
             folded: node.flags.contains(NodeFlags::FOLDED),
             open: node.flags.contains(NodeFlags::OPEN),
-            sampled: node.flags.contains(NodeFlags::LOOKED),
+            sampled: node.flags.contains(NodeFlags::SAMPLED),
             site: site.map(|site| site.name.as_str()),
             site_file: site.and_then(|site| site.file.as_deref()),
             site_line: site.map(|site| site.line).filter(|&line| line > 0),
@@ -481,6 +491,43 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// A basic block, in a function of whose module its address is.
+#[derive(Serialize)]
+struct Block {
+    function: FuncId,
+    address: Address,
+    bytes: u32,
+    instructions: u32,
+    executions: u64,
+    ending: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycles: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Address>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_taken: Option<u64>,
+}
+
+impl Block {
+    fn new(block: &thalweg_model::Block) -> Block {
+        let is_branch = matches!(block.ending, Ending::Branch(_));
+        Block {
+            function: block.function,
+            address: Address(block.start),
+            bytes: block.bytes,
+            instructions: block.instructions,
+            executions: block.executions,
+            ending: block.ending.name(),
+            cycles: (block.cost > 0).then(|| f64::from(block.cost) / f64::from(PER_CYCLE)),
+            target: block.ending.target().map(Address),
+            taken: is_branch.then_some(block.taken()),
+            not_taken: is_branch.then_some(block.not_taken),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Skipped<'a> {
     name: &'a str,
@@ -490,7 +537,7 @@ struct Skipped<'a> {
 }
 
 impl Skipped<'_> {
-    fn of(skipped: &thalweg_model::Skipped) -> Skipped<'_> {
+    fn new(skipped: &thalweg_model::Skipped) -> Skipped<'_> {
         Skipped {
             name: &skipped.name,
             module: &skipped.module,

@@ -1,13 +1,17 @@
-//! OpenTelemetry's profiles signal: one `ProfilesData` message (`opentelemetry.proto.profiles.v1development`).
+//! OpenTelemetry's profiles signal: one `ProfilesData` message
+//! (`opentelemetry.proto.profiles.v1development`).
 //!
-//! Per process one resource, and in it one profile per kind of figure: calls, and time in the function itself. Names, stacks
-//! and threads stand once in the dictionary. Index 0 of every table is its empty element, as the format wants it.
-//! Samples carry no timestamps: the format lets them be sums over the time of the profile.
+//! Per process one resource, and in it one profile per kind of figure: calls, and time in the
+//! function itself. Calls that are a lower bound have the attribute `thalweg.calls.at_least`.
+//! Names, stacks and threads stand once in the dictionary. Index 0 of every table is its empty
+//! element, as the format wants it. Samples carry no timestamps: the format lets them be sums over
+//! the time of the profile.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use thalweg_model::{Metric, Process, Profile, Thread, Unit};
+use thalweg_analysis::Bounds;
+use thalweg_model::{FuncId, Metric, Process, Profile, Thread, Unit};
 
 use crate::protobuf::Message;
 use crate::stacks::innermost_first;
@@ -22,7 +26,7 @@ const ATTRIBUTES: u32 = 6;
 const STACKS: u32 = 7;
 
 pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
-    let mut dictionary = Dictionary::of(profile);
+    let mut dictionary = Dictionary::from_profile(profile);
     let mut data = Message::new();
     for process in &profile.processes {
         data.message(1, |resource_profiles| {
@@ -52,7 +56,7 @@ struct Dictionary {
 }
 
 impl Dictionary {
-    fn of(profile: &Profile) -> Dictionary {
+    fn from_profile(profile: &Profile) -> Dictionary {
         let mut message = Message::new();
         for table in [
             MAPPINGS, LOCATIONS, FUNCTIONS, LINKS, STRINGS, ATTRIBUTES, STACKS,
@@ -121,7 +125,7 @@ impl Dictionary {
         self.attributes - 1
     }
 
-    fn stack(&mut self, functions: impl Iterator<Item = u32>) -> u64 {
+    fn stack(&mut self, functions: impl Iterator<Item = FuncId>) -> u64 {
         self.message.message(STACKS, |stack| {
             stack.numbers(1, functions.map(|function| u64::from(function) + 1));
         });
@@ -158,24 +162,34 @@ fn process_profiles(
     let mut calls = Kind::new(dictionary, "calls", "{call}");
     let mut time = profile.meta.timed.then(|| match profile.meta.weighed_by {
         None => Kind::new(dictionary, "time", "ns"),
-        Some(metric) => Kind::of(dictionary, metric),
+        Some(metric) => Kind::for_metric(dictionary, metric),
     });
     let others = profile.meta.metrics.iter();
     let mut others: Vec<(Metric, Kind)> = others
         .filter(|_| profile.meta.weighed_by.is_none())
-        .map(|&metric| (metric, Kind::of(dictionary, metric)))
+        .map(|&metric| (metric, Kind::for_metric(dictionary, metric)))
         .collect();
+    let bounds = Bounds::from_profile(profile);
+    let at_least = bounds
+        .any()
+        .then(|| dictionary.attribute("thalweg.calls.at_least", |value| value.number(2, 1)));
     for thread in &process.threads {
         let attributes = thread_attributes(thread, dictionary);
+        let of_bounds: Vec<u64> = attributes.iter().copied().chain(at_least).collect();
+        let are_bounds = bounds.contexts(&thread.nodes);
         for (index, node) in (0..).zip(&thread.nodes) {
-            let metrics = thread.metrics.of(index);
-            if node.calls == 0 && node.base == 0 && metrics.is_empty() {
+            let metrics = thread.metrics.at(index);
+            if node.calls == 0 && node.self_ns == 0 && metrics.is_empty() {
                 continue;
             }
             let stack = dictionary.stack(innermost_first(thread, node));
-            calls.sample(stack, &attributes, node.calls);
+            let of_calls = match are_bounds[index as usize] {
+                true => &of_bounds,
+                false => &attributes,
+            };
+            calls.sample(stack, of_calls, node.calls);
             if let Some(time) = &mut time {
-                time.sample(stack, &attributes, node.base);
+                time.sample(stack, &attributes, node.self_ns);
             }
             for (metric, kind) in &mut others {
                 kind.sample(stack, &attributes, metrics.get(*metric));
@@ -220,7 +234,7 @@ impl Kind {
         }
     }
 
-    fn of(dictionary: &mut Dictionary, metric: Metric) -> Kind {
+    fn for_metric(dictionary: &mut Dictionary, metric: Metric) -> Kind {
         let unit = match metric.unit() {
             Unit::Bytes => "By",
             Unit::Nanoseconds => "ns",

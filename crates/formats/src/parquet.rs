@@ -17,7 +17,7 @@ use crate::table::{Cell, Column, Kind, Row, columns, threads};
 const MAGIC: &[u8] = b"PAR1";
 
 /// Rows that a reader takes in at once, and that the writer keeps in memory.
-const GROUP: usize = 128 * 1024;
+const ROWS_PER_GROUP: usize = 128 * 1024;
 
 /// Numbers that the format gives to what it names.
 const OPTIONAL: i64 = 1;
@@ -39,7 +39,7 @@ pub fn write(profile: &Profile, out: impl Write) -> io::Result<()> {
     for rows in threads(profile) {
         for row in rows {
             waiting.push(row);
-            if waiting.len() == GROUP {
+            if waiting.len() == ROWS_PER_GROUP {
                 file.group(&waiting)?;
                 waiting.clear();
             }

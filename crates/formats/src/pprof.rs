@@ -1,10 +1,12 @@
 //! pprof's `profile.proto`, gzipped: what `go tool pprof` and most continuous profilers read.
 //!
-//! One sample per context with two values, calls and time in the function itself; pprof adds up the rest and counts
-//! nothing twice under recursion. Where call sites were recorded, each caller's location is the place of its call.
+//! One sample per context with two values, calls and time in the function itself; pprof adds up the
+//! rest and counts nothing twice under recursion. Where call sites were recorded, each caller's
+//! location is the place of its call.
 //!
-//! Process and thread are labels, and so is `calls: at least` where a function was off for a while: its calls are a lower
-//! bound. The profile's notes, which say so too, are comments. Samples carry no timestamps, and none are needed.
+//! Process and thread are labels, and so is `calls: at least` where a function was off for a while:
+//! its calls are a lower bound. The profile's notes, which say so too, are comments. Samples carry
+//! no timestamps, and none are needed.
 //!
 //! Written field by field: only names stand in memory twice.
 
@@ -14,7 +16,7 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use thalweg_analysis::Bounds;
-use thalweg_model::{Metric, Node, Profile, SiteId, Thread};
+use thalweg_model::{FuncId, Metric, Node, Profile, SiteId, Thread};
 
 use crate::protobuf::Message;
 
@@ -61,7 +63,7 @@ struct Writer<W: Write> {
     /// Strings written so far, by their number.
     strings: HashMap<String, u64>,
     /// Locations of call sites, by the function that they count as.
-    sites: HashMap<(u32, SiteId), u64>,
+    sites: HashMap<(FuncId, SiteId), u64>,
     message: Message,
 }
 
@@ -117,7 +119,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Mapping, location and function numbers are our indices, counted from 1. A location is the start of its function.
+    /// Mapping, location and function numbers are our indices, counted from 1. A location is the
+    /// start of its function.
     fn tables(&mut self, profile: &Profile) -> io::Result<()> {
         let mut ends = vec![0u64; profile.modules.len()];
         for function in &profile.functions {
@@ -188,13 +191,13 @@ impl<W: Write> Writer<W> {
     fn calling(
         &mut self,
         profile: &Profile,
-        function: u32,
+        function: FuncId,
         site: Option<SiteId>,
     ) -> io::Result<u64> {
         let plain = u64::from(function) + 1;
         let Some(id) = site else { return Ok(plain) };
         let site = &profile.sites[id.index() as usize];
-        if !site.is_in(&profile.functions[function as usize]) {
+        if !site.is_in(&profile.functions[function]) {
             return Ok(plain);
         }
         if let Some(&known) = self.sites.get(&(function, id)) {
@@ -219,7 +222,7 @@ impl<W: Write> Writer<W> {
     fn samples(&mut self, profile: &Profile, pid: u32, thread: &Thread) -> io::Result<()> {
         let (pid_key, tid_key) = (self.string("pid")?, self.string("tid")?);
         let (name_key, name) = (self.string("thread")?, self.string(&thread.name)?);
-        let bounds = Bounds::of(profile);
+        let bounds = Bounds::from_profile(profile);
         let at_least = match bounds.any() {
             true => bounds.contexts(&thread.nodes),
             false => vec![false; thread.nodes.len()],
@@ -229,15 +232,15 @@ impl<W: Write> Writer<W> {
             false => (0, 0),
         };
         for (index, node) in (0..).zip(&thread.nodes) {
-            let metrics = thread.metrics.of(index);
-            if node.calls == 0 && node.base == 0 && metrics.is_empty() {
+            let metrics = thread.metrics.at(index);
+            if node.calls == 0 && node.self_ns == 0 && metrics.is_empty() {
                 continue;
             }
             let locations = self.locations(profile, thread, node)?;
             self.emit(|message| {
                 message.message(field::SAMPLE, |sample| {
                     sample.numbers(1, locations.iter().copied());
-                    let time = profile.meta.timed.then_some(node.base);
+                    let time = profile.meta.timed.then_some(node.self_ns);
                     let others = beside(profile).map(|metric| metrics.get(metric));
                     sample.numbers(2, std::iter::once(node.calls).chain(time).chain(others));
                     for (key, number) in [(pid_key, pid), (tid_key, thread.tid)] {

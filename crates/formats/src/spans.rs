@@ -1,4 +1,5 @@
-//! Recorded calls as OpenTelemetry spans: one `ExportTraceServiceRequest` message, as a collector takes it. Each tree of calls is a trace.
+//! Recorded calls as OpenTelemetry spans: one `ExportTraceServiceRequest` message, as a collector
+//! takes it. Each tree of calls is a trace.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,16 @@
-//! speedscope's own JSON: per thread one profile of the kind "sampled", with one weighted stack per context.
+//! speedscope's own JSON: per thread one profile of the kind "sampled", with one weighted stack per
+//! context.
 //!
-//! Samples of that kind have weights and no times. Their order is that of the tree, not of the run: "Left Heavy" and
-//! "Sandwich" are the views to look at.
+//! Samples of that kind have weights and no times. Their order is that of the tree, not of the run:
+//! "Left Heavy" and "Sandwich" are the views to look at.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thalweg_analysis::Bounds;
 use thalweg_model::{Metric, Node, Profile, Thread, Unit};
 
 use crate::each::Each;
-use crate::stacks::{outermost_first, own_weight, thread_name};
+use crate::stacks::{outermost_first, own_weight, thread_name, title};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -38,26 +38,17 @@ pub fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     });
     let document = Document {
         schema: SCHEMA,
-        name: name(profile),
+        name: title(profile),
         exporter: format!("thalweg {}", profile.meta.version),
         active: busiest.unwrap_or(0),
         shared: Shared {
-            frames: Each(|| profile.functions.iter().map(Frame::of)),
+            frames: Each(|| profile.functions.iter().map(Frame::from_function)),
         },
         profiles: Each(|| threads.iter().map(|thread| sampled(profile, thread))),
     };
     serde_json::to_writer(&mut out, &document)?;
     out.write_all(b"\n")?;
     out.flush()
-}
-
-/// The command; and where calls are the weights, that some are lower bounds.
-fn name(profile: &Profile) -> String {
-    let command = profile.meta.command.join(" ");
-    match Bounds::of(profile).note(profile) {
-        Some(note) if !profile.meta.timed => format!("{command} ({note})"),
-        _ => command,
-    }
 }
 
 #[derive(Serialize)]
@@ -70,7 +61,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    fn of(function: &thalweg_model::Function) -> Frame<'_> {
+    fn from_function(function: &thalweg_model::Function) -> Frame<'_> {
         Frame {
             name: &function.name,
             file: function.file.as_deref(),

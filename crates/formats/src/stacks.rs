@@ -1,9 +1,12 @@
-//! What the formats that know stacks, and no trees, have in common: each context as the chain of functions above it.
+//! What the formats that know stacks, and no trees, have in common: each context as the chain of
+//! functions above it.
 
-use thalweg_model::{Node, Profile, Thread};
+use thalweg_analysis::Bounds;
+use thalweg_model::{FuncId, Node, Profile, Thread};
 
-/// Such formats spell out every stack from top to bottom, so a deep recursion takes the square of its depth.
-const MOST_FRAMES: u64 = 400_000_000;
+/// Such formats spell out every stack from top to bottom, so a deep recursion takes the square of
+/// its depth.
+const MAX_FRAMES: u64 = 400_000_000;
 
 /// The profile's stacks written out would fill any disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,14 +33,17 @@ pub fn check_depth(profile: &Profile) -> Result<(), TooDeep> {
             frames = frames.saturating_add(level);
         }
     }
-    if frames > MOST_FRAMES {
+    if frames > MAX_FRAMES {
         return Err(TooDeep { frames });
     }
     Ok(())
 }
 
 /// The functions of a context, the innermost first.
-pub fn innermost_first<'a>(thread: &'a Thread, node: &'a Node) -> impl Iterator<Item = u32> + 'a {
+pub fn innermost_first<'a>(
+    thread: &'a Thread,
+    node: &'a Node,
+) -> impl Iterator<Item = FuncId> + 'a {
     std::iter::successors(Some(node), |node| {
         node.parent.map(|parent| &thread.nodes[parent as usize])
     })
@@ -45,16 +51,32 @@ pub fn innermost_first<'a>(thread: &'a Thread, node: &'a Node) -> impl Iterator<
 }
 
 /// The functions of a context, the outermost first.
-pub fn outermost_first(thread: &Thread, node: &Node) -> Vec<u32> {
-    let mut stack: Vec<u32> = innermost_first(thread, node).collect();
+pub fn outermost_first(thread: &Thread, node: &Node) -> Vec<FuncId> {
+    let mut stack: Vec<FuncId> = innermost_first(thread, node).collect();
     stack.reverse();
     stack
 }
 
-/// The one figure of formats that have one: time in the function itself, or its calls where nothing was timed.
+/// The command; and where calls are the weights, that some are lower bounds.
+pub fn title(profile: &Profile) -> String {
+    let command = profile.meta.command.join(" ");
+    match unmarked_bounds(profile) {
+        Some(note) => format!("{command} ({note})"),
+        None => command,
+    }
+}
+
+/// What those must be told who see calls as weights, without a mark.
+pub fn unmarked_bounds(profile: &Profile) -> Option<String> {
+    let note = Bounds::from_profile(profile).note(profile);
+    note.filter(|_| !profile.meta.timed)
+}
+
+/// The one figure of formats that have one: time in the function itself, or its calls where nothing
+/// was timed.
 pub fn own_weight(profile: &Profile, node: &Node) -> u64 {
     match profile.meta.timed {
-        true => node.base,
+        true => node.self_ns,
         false => node.calls,
     }
 }

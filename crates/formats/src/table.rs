@@ -6,8 +6,8 @@
 //! | `node`, `parent` | number of the context in its thread; that of its caller, empty for a root |
 //! | `level`, `recursion` | depth in the tree, from 0; how often the same function stands above |
 //! | `function`, `module`, `address`, `file`, `line` | what was called |
-//! | `calls`, `self_ns`, `total_ns`, `wall_ns`, `min_ns`, `max_ns` | the figures; times are empty where nothing was timed |
-//! | `alloc_calls`, `alloc_bytes`, ..., `syscall_calls`, `syscall_time` | only in profiles that have the metric: what the context did itself |
+//! | `calls`, `self_ns`, `total_ns`, `wall_ns`, `min_ns`, `max_ns` | figures |
+//! | `alloc_calls`, ..., `syscall_time` | the context's own, where the profile has the metric |
 //! | `open`, `folded`, `on_stack_at_attach` | what is special about it |
 
 use thalweg_analysis::Bounds;
@@ -53,7 +53,7 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn function(&self) -> &'a thalweg_model::Function {
-        &self.profile.functions[self.node.function as usize]
+        &self.profile.functions[self.node.function]
     }
 
     fn time(&self, ns: u64) -> Cell<'static> {
@@ -87,9 +87,9 @@ columns! {
     "file" Text |row| Cell::Text(row.function().file.as_deref());
     "line" Number |row| Cell::Number(Some(row.function().line.into()).filter(|&line| line > 0));
     "calls" Number |row| Cell::Number(Some(row.node.calls));
-    "self_ns" Number |row| row.time(row.node.base);
-    "total_ns" Number |row| row.time(row.node.cum);
-    "wall_ns" Number |row| row.time(row.node.elapsed);
+    "self_ns" Number |row| row.time(row.node.self_ns);
+    "total_ns" Number |row| row.time(row.node.total_ns);
+    "wall_ns" Number |row| row.time(row.node.wall_ns);
     "min_ns" Number |row| row.time(row.node.min);
     "max_ns" Number |row| row.time(row.node.max);
     "open" Truth |row| row.flag(NodeFlags::OPEN);
@@ -101,7 +101,7 @@ columns! {
 const SAMPLED: &[Column] = &[Column {
     name: "sampled",
     kind: Kind::Truth,
-    cell: |row| row.flag(NodeFlags::LOOKED),
+    cell: |row| row.flag(NodeFlags::SAMPLED),
     metric: None,
 }];
 
@@ -152,8 +152,8 @@ pub fn columns(profile: &Profile) -> Vec<&'static Column> {
             .metric
             .is_some_and(|metric| measured.contains(&metric))
     };
-    let sampled = SAMPLED.iter().filter(|_| !profile.looked.is_empty());
-    let is_bounded = Bounds::of(profile).any();
+    let sampled = SAMPLED.iter().filter(|_| !profile.sampled.is_empty());
+    let is_bounded = Bounds::from_profile(profile).any();
     let bounds = BOUNDS.iter().filter(|_| is_bounded);
     let metrics = METRICS.iter().filter(has);
     let further = sampled.chain(bounds).chain(metrics);
@@ -162,7 +162,7 @@ pub fn columns(profile: &Profile) -> Vec<&'static Column> {
 
 /// The rows of each thread, thread after thread.
 pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
-    let bounds = std::rc::Rc::new(Bounds::of(profile));
+    let bounds = std::rc::Rc::new(Bounds::from_profile(profile));
     profile.processes.iter().flat_map(move |process| {
         let bounds = bounds.clone();
         process.threads.iter().map(move |thread| {
@@ -180,7 +180,7 @@ pub fn threads(profile: &Profile) -> impl Iterator<Item = Vec<Row<'_>>> {
                     number,
                     level,
                     node,
-                    metrics: thread.metrics.of(number),
+                    metrics: thread.metrics.at(number),
                     at_least: at_least[number as usize],
                 });
             }

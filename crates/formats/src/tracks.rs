@@ -1,5 +1,6 @@
-//! Which track of a trace a call is drawn on. A viewer takes what lies within another call of the same track for called by it, so trees of a thread that lie
-//! over each other, as those of goroutines do that took turns on it, get tracks of their own.
+//! Which track of a trace a call is drawn on. A viewer takes what lies within another call of the
+//! same track for called by it, so trees of a thread that lie over each other, as those of
+//! goroutines do that took turns on it, get tracks of their own.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use thalweg_model::Call;
 
 /// The kernel's numbers of threads are smaller.
 const TRACK_BITS: u32 = 22;
-const MOST: usize = 1 << (32 - TRACK_BITS);
+const MAX_TRACKS: usize = 1 << (32 - TRACK_BITS);
 
 /// The track of each call.
 pub(crate) struct Tracks(Vec<u32>);
@@ -35,13 +36,13 @@ impl Tracks {
                 last.exit_ns <= call.entry_ns || within && last.request == 0
             };
             let found = own.iter().position(is_free);
-            let track = found.unwrap_or(own.len()).min(MOST - 1);
+            let track = found.unwrap_or(own.len()).min(MAX_TRACKS - 1);
             match own.get_mut(track) {
                 Some(last) if last.exit_ns <= call.exit_ns => {
-                    *last = Last::of(call);
+                    *last = Last::from_call(call);
                 }
                 Some(_) => {}
-                None => own.push(Last::of(call)),
+                None => own.push(Last::from_call(call)),
             }
             of[place] = call.tid | (track as u32) << TRACK_BITS;
         }
@@ -53,13 +54,13 @@ impl Tracks {
         Tracks(of)
     }
 
-    pub(crate) fn of(&self, place: usize) -> u32 {
+    pub(crate) fn at(&self, place: usize) -> u32 {
         self.0.get(place).copied().unwrap_or(0)
     }
 }
 
 impl Last {
-    fn of(call: &Call) -> Last {
+    fn from_call(call: &Call) -> Last {
         Last {
             exit_ns: call.exit_ns,
             request: call.request,
@@ -95,7 +96,7 @@ mod tests {
         ];
         let tracks = Tracks::new(&calls);
         let second = 9 | 1 << TRACK_BITS;
-        let all: Vec<u32> = (0..calls.len()).map(|place| tracks.of(place)).collect();
+        let all: Vec<u32> = (0..calls.len()).map(|place| tracks.at(place)).collect();
         assert_eq!(all, [9, 9, second, second, second, 9]);
     }
 
@@ -107,6 +108,6 @@ mod tests {
             call(None, 30, 40, 2),
         ];
         let tracks = Tracks::new(&calls);
-        assert_eq!([tracks.of(0), tracks.of(1), tracks.of(2)], [9; 3]);
+        assert_eq!([tracks.at(0), tracks.at(1), tracks.at(2)], [9; 3]);
     }
 }

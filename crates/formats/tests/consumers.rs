@@ -13,7 +13,8 @@ use serde_json::Value;
 use support::profile;
 use tempfile::TempDir;
 use thalweg_analysis::flat;
-use thalweg_formats::graph::{self, Choice, Look};
+use thalweg_analysis::{Choice, flow_graph};
+use thalweg_formats::graph::{self, Style};
 use thalweg_formats::{callgrind, csv, firefox, folded, otlp, parquet, pprof, speedscope};
 
 /// Where `.ci/install` puts what no package manager of the system has.
@@ -50,13 +51,13 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// Calls, base and cum of each function by name.
+/// Calls, self and total of each function by name.
 fn expected() -> BTreeMap<String, [u64; 3]> {
     let profile = profile();
     let rows = flat(&profile).into_iter();
     rows.map(|row| {
-        let name = profile.functions[row.function as usize].name.clone();
-        (name, [row.calls, row.base, row.cum])
+        let name = profile.functions[row.function].name.clone();
+        (name, [row.calls, row.self_ns, row.total_ns])
     })
     .collect()
 }
@@ -73,7 +74,7 @@ fn python(how: &str, file: &Path, more: &[&Path]) -> Value {
     serde_json::from_str(&printed).expect("JSON")
 }
 
-/// `flat`, `cum` and name of each row of `go tool pprof -top`.
+/// `flat`, `total` and name of each row of `go tool pprof -top`.
 fn pprof_top(file: &Path, index: &str, unit: &str) -> BTreeMap<String, [u64; 2]> {
     let printed = accepted(
         Command::new("go")
@@ -115,14 +116,14 @@ fn go_tool_pprof_shows_the_same_times_and_calls() {
     });
     let times = pprof_top(&file, "time", "ns");
     let calls = pprof_top(&file, "calls", "ns");
-    for (name, [count, base, cum]) in expected() {
+    for (name, [count, self_ns, total_ns]) in expected() {
         let find = |rows: &BTreeMap<String, [u64; 2]>| in_pprof(rows, &name);
         let shown_calls = find(&calls).map(|[own, _]| own);
         assert_eq!(shown_calls, Some(count), "calls of {name}: {calls:?}");
-        if cum > 0 {
+        if total_ns > 0 {
             assert_eq!(
                 find(&times),
-                Some([base, cum]),
+                Some([self_ns, total_ns]),
                 "times of {name}: {times:?}"
             );
         }
@@ -200,7 +201,7 @@ fn a_flame_graph_is_made_of_folded_stacks() {
     options.count_name = "ns".to_string();
     inferno::flamegraph::from_lines(&mut options, text.lines(), &mut svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();
-    let total: u64 = expected().values().map(|[_, base, _]| base).sum();
+    let total: u64 = expected().values().map(|[_, self_ns, _]| self_ns).sum();
     let grouped = format!("{},{:03}", total / 1000, total % 1000);
     assert!(
         svg.contains(&format!("all ({grouped} ns, 100%)")),
@@ -217,8 +218,8 @@ fn speedscope_files_keep_to_its_schema() {
     let schema =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/speedscope-file-format-schema.json");
     let own = python("speedscope", &file, &[&schema]);
-    for (name, [_, base, _]) in expected() {
-        assert_eq!(own[&name].as_u64().unwrap_or(0), base, "{name}");
+    for (name, [_, self_ns, _]) in expected() {
+        assert_eq!(own[&name].as_u64().unwrap_or(0), self_ns, "{name}");
     }
 }
 
@@ -247,9 +248,9 @@ fn opentelemetry_reads_the_otlp_profiles() {
         otlp::write(&profile(), out).unwrap()
     });
     let sums = python("otlp", &file, &[]);
-    for (name, [calls, base, _]) in expected() {
+    for (name, [calls, self_ns, _]) in expected() {
         let read = |kind: &str| sums[format!("{name} {kind}")].as_u64().unwrap_or(0);
-        assert_eq!([read("calls"), read("time")], [calls, base], "{name}");
+        assert_eq!([read("calls"), read("time")], [calls, self_ns], "{name}");
     }
 }
 
@@ -263,7 +264,8 @@ impl Firefox {
         let session = Firefox {
             home: home.to_owned(),
         };
-        // It gives its own start half a second, which a busy machine does not; it is there a little later.
+        // It gives its own start half a second, which a busy machine does not; it is there a little
+        // later.
         let mut load = session.command(&["load", file.to_str().expect("UTF-8")]);
         let loaded = load.output().expect("node; .ci/install installs it");
         let until = Instant::now() + Duration::from_secs(60);
@@ -326,22 +328,22 @@ fn a_profile_without_times_is_no_firefox_profile() {
 fn graphviz_lays_out_the_dot_graph() {
     let directory = directory();
     let profile = profile();
-    let river = graph::river(&profile, &Choice::default());
+    let river = flow_graph(&profile, &Choice::default());
     let file = written(&directory, "p.dot", |out| {
-        graph::dot::write(&profile, &river, &Look::default(), out).unwrap();
+        graph::dot::write(&profile, &river, &Style::default(), out).unwrap();
     });
     let plain = accepted(Command::new("dot").arg("-Tplain").arg(&file));
     let count = |what: &str| plain.lines().filter(|line| line.starts_with(what)).count();
-    assert_eq!(count("node "), river.banks.len());
-    assert_eq!(count("edge "), river.streams.len());
+    assert_eq!(count("node "), river.nodes.len());
+    assert_eq!(count("edge "), river.edges.len());
 }
 
 #[test]
 fn the_svg_is_xml_with_every_name_and_recursion_marked() {
     let directory = directory();
     let profile = profile();
-    let river = graph::river(&profile, &Choice::default());
-    let scene = graph::draw(&profile, &river, &Look::default());
+    let river = flow_graph(&profile, &Choice::default());
+    let scene = graph::draw(&profile, &river, &Style::default());
     let file = written(&directory, "p.svg", |out| {
         graph::svg::write(&scene, out).unwrap()
     });

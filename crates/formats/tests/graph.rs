@@ -1,20 +1,21 @@
-//! What the river shows and what it leaves out; the picture is the same every time.
+//! What the graph shows and what it leaves out; the picture is the same every time.
 
 mod support;
 
 use support::{profile, tree};
-use thalweg_formats::graph::{Choice, Look, River, draw, png, river, svg};
-use thalweg_model::{Process, Profile, Thread};
+use thalweg_analysis::{Choice, FlowGraph, flow_graph};
+use thalweg_formats::graph::{Style, draw, png, svg};
+use thalweg_model::{FuncId, Process, Profile, Thread};
 
-fn stream(river: &River, from: &str, to: &str, profile: &Profile) -> Option<(u64, u64)> {
-    let name = |bank: usize| match river.banks[bank].function {
-        Some(function) => profile.functions[function as usize].name.as_str(),
+fn edge(graph: &FlowGraph, from: &str, to: &str, profile: &Profile) -> Option<(u64, u64)> {
+    let name = |node: usize| match graph.nodes[node].function {
+        Some(function) => profile.functions[function].name.as_str(),
         None => "START",
     };
-    let found = river
-        .streams
+    let found = graph
+        .edges
         .iter()
-        .find(|stream| name(stream.from) == from && name(stream.to) == to)?;
+        .find(|edge| name(edge.from) == from && name(edge.to) == to)?;
     Some((found.calls, found.time))
 }
 
@@ -22,19 +23,16 @@ fn stream(river: &River, from: &str, to: &str, profile: &Profile) -> Option<(u64
 fn each_arc_carries_the_time_of_its_own_calls_and_no_average() {
     // Ten calls by easy took 1,000 ns, one call by hard took 120,600.
     let profile = profile();
-    let river = river(&profile, &Choice::default());
-    assert_eq!(stream(&river, "easy", "work", &profile), Some((10, 1_000)));
-    assert_eq!(stream(&river, "hard", "work", &profile), Some((4, 120_600)));
-    assert_eq!(
-        stream(&river, "START", "main", &profile),
-        Some((1, 121_755))
-    );
+    let graph = flow_graph(&profile, &Choice::default());
+    assert_eq!(edge(&graph, "easy", "work", &profile), Some((10, 1_000)));
+    assert_eq!(edge(&graph, "hard", "work", &profile), Some((4, 120_600)));
+    assert_eq!(edge(&graph, "START", "main", &profile), Some((1, 121_755)));
 }
 
 #[test]
 fn what_is_below_the_cutoff_is_collapsed_into_its_callers_and_nothing_is_lost() {
     let profile = profile();
-    let all = river(
+    let all = flow_graph(
         &profile,
         &Choice {
             cutoff: Some(0.0),
@@ -42,7 +40,7 @@ fn what_is_below_the_cutoff_is_collapsed_into_its_callers_and_nothing_is_lost() 
             ..Choice::default()
         },
     );
-    let few = river(
+    let few = flow_graph(
         &profile,
         &Choice {
             cutoff: Some(0.1),
@@ -50,31 +48,31 @@ fn what_is_below_the_cutoff_is_collapsed_into_its_callers_and_nothing_is_lost() 
             ..Choice::default()
         },
     );
-    assert!(few.banks.len() < all.banks.len());
-    let sum = |river: &River| -> u64 { river.banks.iter().map(|bank| bank.own).sum() };
+    assert!(few.nodes.len() < all.nodes.len());
+    let sum = |graph: &FlowGraph| -> u64 { graph.nodes.iter().map(|node| node.self_time).sum() };
     assert_eq!(sum(&few), sum(&all));
     assert_eq!(sum(&few), few.whole);
     // easy is not shown; main takes its place as the caller of work.
-    assert_eq!(stream(&few, "main", "work", &profile), Some((10, 1_000)));
+    assert_eq!(edge(&few, "main", "work", &profile), Some((10, 1_000)));
 }
 
 #[test]
 fn a_virtual_root_is_the_whole() {
     let profile = profile();
     let hard = 2;
-    let below = river(
+    let below = flow_graph(
         &profile,
         &Choice {
             cutoff: Some(0.0),
-            root: Some(hard),
+            root: Some(FuncId(hard)),
             ..Choice::default()
         },
     );
-    assert_eq!(below.banks[0].function, Some(hard));
+    assert_eq!(below.nodes[0].function, Some(FuncId(hard)));
     assert_eq!(below.whole, 120_650);
-    assert_eq!(below.share(below.banks[0].total), 1.0);
-    assert_eq!(stream(&below, "hard", "work", &profile), Some((4, 120_600)));
-    assert_eq!(stream(&below, "main", "hard", &profile), None);
+    assert_eq!(below.share(below.nodes[0].total), 1.0);
+    assert_eq!(edge(&below, "hard", "work", &profile), Some((4, 120_600)));
+    assert_eq!(edge(&below, "main", "hard", &profile), None);
 }
 
 #[test]
@@ -91,13 +89,13 @@ fn about_thirty_functions_are_shown_unless_told_otherwise() {
         }],
         ..Process::default()
     }];
-    let river = river(&profile, &Choice::default());
+    let graph = flow_graph(&profile, &Choice::default());
     assert!(
-        (28..=32).contains(&river.banks.len()),
+        (28..=32).contains(&graph.nodes.len()),
         "{}",
-        river.banks.len()
+        graph.nodes.len()
     );
-    assert_eq!(river.hidden_functions, 500 + 1 - river.banks.len());
+    assert_eq!(graph.hidden_functions, 500 + 1 - graph.nodes.len());
 }
 
 #[test]
@@ -106,8 +104,8 @@ fn the_same_profile_gives_the_same_picture() {
     let picture = || {
         let scene = draw(
             &profile,
-            &river(&profile, &Choice::default()),
-            &Look::default(),
+            &flow_graph(&profile, &Choice::default()),
+            &Style::default(),
         );
         let (mut text, mut pixels) = (Vec::new(), Vec::new());
         svg::write(&scene, &mut text).unwrap();
@@ -128,7 +126,7 @@ fn the_same_profile_gives_the_same_picture() {
 fn a_profile_without_times_flows_by_calls() {
     let mut profile = profile();
     profile.meta.timed = false;
-    let river = river(
+    let graph = flow_graph(
         &profile,
         &Choice {
             cutoff: Some(0.0),
@@ -136,8 +134,8 @@ fn a_profile_without_times_flows_by_calls() {
             ..Choice::default()
         },
     );
-    assert_eq!(stream(&river, "easy", "work", &profile), Some((10, 10)));
-    assert!(draw(&profile, &river, &Look::default()).width > 0.0);
+    assert_eq!(edge(&graph, "easy", "work", &profile), Some((10, 10)));
+    assert!(draw(&profile, &graph, &Style::default()).width > 0.0);
 }
 
 #[test]
@@ -145,8 +143,8 @@ fn an_empty_profile_is_an_empty_picture_and_no_panic() {
     let nothing = Profile::default();
     let scene = draw(
         &nothing,
-        &river(&nothing, &Choice::default()),
-        &Look::default(),
+        &flow_graph(&nothing, &Choice::default()),
+        &Style::default(),
     );
     let mut text = Vec::new();
     svg::write(&scene, &mut text).unwrap();

@@ -1,4 +1,5 @@
-//! Other tools' files: what they say is kept, what they do not say is not made up, and no file can harm us.
+//! Other tools' files: what they say is kept, what they do not say is not made up, and no file can
+//! harm us.
 
 mod support;
 
@@ -7,21 +8,21 @@ use support::profile;
 use thalweg_analysis::{Caller, edges, flat};
 use thalweg_formats::import::{Format, ImportError, Unit, read};
 use thalweg_formats::{callgrind, folded, pprof};
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 fn import(bytes: &[u8], format: Option<Format>) -> Result<(Format, Profile), ImportError> {
     read(bytes, format, Unit::Samples)
 }
 
-/// Name, calls, base, cum of each function, sorted.
+/// Name, calls, self, total of each function, sorted.
 fn rows(profile: &Profile) -> Vec<(String, u64, u64, u64)> {
     let mut rows: Vec<_> = flat(profile)
         .into_iter()
         .map(|row| {
-            let name = profile.functions[row.function as usize].name.clone();
-            (name, row.calls, row.base, row.cum)
+            let name = profile.functions[row.function].name.clone();
+            (name, row.calls, row.self_ns, row.total_ns)
         })
-        .filter(|(_, calls, base, cum)| calls + base + cum > 0)
+        .filter(|(_, calls, self_ns, total_ns)| calls + self_ns + total_ns > 0)
         .collect();
     rows.sort();
     rows
@@ -63,7 +64,8 @@ fn folded_stacks_keep_their_stacks_and_say_that_calls_are_unknown() {
     let (format, imported) = import(text, None).unwrap();
     assert_eq!(format, Format::Folded);
     let expected = [("a", 0, 5, 15), ("b", 0, 12, 12), ("main", 0, 0, 17)];
-    let expected = expected.map(|(name, calls, base, cum)| (name.to_string(), calls, base, cum));
+    let expected = expected
+        .map(|(name, calls, self_ns, total_ns)| (name.to_string(), calls, self_ns, total_ns));
     assert_eq!(rows(&imported), expected);
     assert!(imported.notes[0].contains("calls were not counted"));
     let (_, timed) = read(&text[..], None, Unit::Milliseconds).unwrap();
@@ -79,12 +81,12 @@ fn callgrind_keeps_costs_of_functions_and_pairs() {
     assert_eq!(without_start, rows(&profile()));
 
     let of = |profile: &Profile, caller: &str, callee: &str| {
-        let name = |function: u32| profile.functions[function as usize].name.clone();
+        let name = |function: FuncId| profile.functions[function].name.clone();
         let edge = edges(profile).into_iter().find(|edge| {
             matches!(edge.caller, Caller::Function(f) if name(f) == caller)
                 && name(edge.callee) == callee
         });
-        edge.map(|edge| (edge.calls, edge.cum))
+        edge.map(|edge| (edge.calls, edge.total_ns))
     };
     for pair in [("easy", "work"), ("hard", "work"), ("main", "hard")] {
         assert_eq!(
@@ -132,7 +134,10 @@ fn perf_script_keeps_threads_times_and_periods() {
         ("main", 500_000),
         ("sub_7f210000", 250_000),
     ];
-    assert_eq!(names, expected.map(|(name, cum)| (name.to_string(), cum)));
+    assert_eq!(
+        names,
+        expected.map(|(name, total_ns)| (name.to_string(), total_ns))
+    );
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thalweg_formats::json;
 use thalweg_model::{
-    Counting, Creator, Function, KernelCounts, Meta, Metric, Module, Node, NodeFlags, Process,
-    Profile, Sampling, Site, SiteId, Skipped, Target, Thread,
+    Block, Counting, Creator, Ending, FuncId, Function, KernelCounts, Meta, Metric, Module,
+    ModuleBlocks, Node, NodeFlags, Process, Profile, Sampling, Site, SiteId, Skipped, Target,
+    Thread,
 };
 
 /// The very example of the contract, and one thread more.
@@ -44,7 +45,7 @@ fn fib() -> Profile {
                 Thread {
                     tid: 41,
                     name: "fib".into(),
-                    nodes: vec![node(None, 0)],
+                    nodes: vec![node(None, FuncId(0))],
                     ..Thread::default()
                 },
                 Thread {
@@ -53,14 +54,14 @@ fn fib() -> Profile {
                     created_by: Some(Creator {
                         pid: 41,
                         tid: 41,
-                        function: Some(0),
+                        function: Some(FuncId(0)),
                     }),
                     nodes: vec![
                         Node {
                             flags: NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN,
-                            ..node(None, 1)
+                            ..node(None, FuncId(1))
                         },
-                        node(Some(0), 1),
+                        node(Some(0), FuncId(1)),
                     ],
                     ..Thread::default()
                 },
@@ -75,21 +76,25 @@ fn fib() -> Profile {
         }],
         notes: vec![],
         switched: vec![],
-        looked: vec![],
+        blocks: Vec::new(),
+        block_counters: Vec::new(),
+        cycles_of: None,
+        marks: Vec::new(),
+        sampled: vec![],
         enters_kernel: vec![],
         sites: vec![],
         recorded: Default::default(),
     }
 }
 
-fn node(parent: Option<u32>, function: u32) -> Node {
+fn node(parent: Option<u32>, function: FuncId) -> Node {
     Node {
         parent,
         function,
         calls: 1,
-        base: 10,
-        cum: 900,
-        elapsed: 900,
+        self_ns: 10,
+        total_ns: 900,
+        wall_ns: 900,
         min: 10,
         max: 10,
         recursion: 0,
@@ -220,13 +225,13 @@ fn the_documented_fields_are_those_that_are_written() {
     node.unwound = 1;
     node.untimed = 1;
     node.terminal = 1;
-    node.flags |= NodeFlags::FOLDED | NodeFlags::LOOKED;
+    node.flags |= NodeFlags::FOLDED | NodeFlags::SAMPLED;
     profile.meta.sampling = Some(Sampling::default());
     profile.meta.counting = vec![Counting {
         metric: Metric::Faults,
         period: 1,
         in_kernel: true,
-        looks: 1,
+        samples: 1,
         lost: 0,
         in_probes: 0,
         nobodys: 0,
@@ -246,6 +251,20 @@ fn the_documented_fields_are_those_that_are_written() {
     for (index, node) in (0..).zip(&mut profile.processes[0].threads[1].nodes) {
         node.site = SiteId::from_index(index);
     }
+    profile.blocks = vec![ModuleBlocks {
+        module: 0,
+        blocks: vec![Block {
+            start: 0x1139,
+            bytes: 6,
+            instructions: 2,
+            ending: Ending::Branch(0x1150),
+            executions: 5,
+            not_taken: 2,
+            cost: 750,
+            ..Block::default()
+        }],
+    }];
+    profile.cycles_of = Some("zen4".into());
     let mut written = BTreeSet::new();
     fields(&parsed(&profile), "", &mut written);
     assert_eq!(written, documented());
@@ -302,7 +321,7 @@ fn the_text_is_written_piece_by_piece() {
         }
     }
     let mut profile = fib();
-    profile.processes[0].threads[0].nodes = vec![node(None, 0); 10_000];
+    profile.processes[0].threads[0].nodes = vec![node(None, FuncId(0)); 10_000];
     let mut out = LargestWrite(0);
     json::write(&profile, &mut out).unwrap();
     assert!(out.0 < 1000, "one write had {} bytes", out.0);

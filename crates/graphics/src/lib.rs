@@ -1,16 +1,17 @@
 //! Where the boxes and arcs of a call graph go: layers from left to right, arcs that have a width.
 //!
-//! Between a graph of functions and its picture, whoever draws it: sizes in, places out, no other dependency. Steps, a file
-//! each:
+//! Between a graph of functions and its picture, whoever draws it: sizes in, places out, no other
+//! dependency. Steps, a file each:
 //!
 //! ```text
-//! layers   arcs that close a cycle are set aside; every other arc leads at least one layer to the right
+//! layers   arcs that close a cycle are set aside; every other arc leads a layer or more right
 //! order    who stands above whom within a layer, so that few arcs cross
 //! place    heights, so that heavy arcs run straight and nothing overlaps
 //! ```
 //!
-//! The same graph always gives the same picture, and small changes of the weights a similar one: wherever a choice
-//! depends on weights, they are rounded to powers of two, and ties follow the order of the nodes.
+//! The same graph always gives the same picture, and small changes of the weights a similar one:
+//! wherever a choice depends on weights, they are rounded to powers of two, and ties follow the
+//! order of the nodes.
 #![forbid(unsafe_code)]
 
 mod layers;
@@ -91,7 +92,8 @@ impl Place {
 /// The way of an arc.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Route {
-    /// From the right side of a box to the left side of another. The arc is level at each of the points.
+    /// From the right side of a box to the left side of another. The arc is level at each of the
+    /// points.
     Onward(Vec<Point>),
     /// Closes a cycle: against the flow, below the boxes; four control points of a curve.
     Back([Point; 4]),

@@ -1,15 +1,15 @@
 //! Second step: who stands above whom within a layer.
 //!
-//! An arc over several layers gets a stop in each layer between, so that arcs join neighbouring layers only. Then each stop
-//! moves towards the mean position of its neighbours, layer after layer, forth and back; the order with the least weight of
-//! crossings is kept.
+//! An arc over several layers gets a stop in each layer between, so that arcs join neighbouring
+//! layers only. Then each stop moves towards the mean position of its neighbours, layer after
+//! layer, forth and back; the order with the least weight of crossings is kept.
 
 use crate::layers::Layered;
 use crate::{Graph, rounded_weight};
 
 /// Enough to stop improving; fewer where there is so much that nobody follows a single arc.
 const SWEEPS: usize = 24;
-const MOST_MOVES: usize = 4_000_000;
+const MAX_MOVES: usize = 4_000_000;
 
 /// A box, or a place where an arc passes through a layer.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Columns {
         let mut best = self.columns.clone();
         let mut positions = self.positions();
         let mut least = self.crossings(&positions);
-        let sweeps = SWEEPS.min(MOST_MOVES / (self.pieces.len() + 1)).max(2);
+        let sweeps = SWEEPS.min(MAX_MOVES / (self.pieces.len() + 1)).max(2);
         for sweep in 0..sweeps {
             if least == 0.0 {
                 break;
@@ -170,7 +170,8 @@ impl Columns {
         positions
     }
 
-    /// Sum over all pairs of crossing pieces of the lighter one's weight, approximately: of the later one's.
+    /// Sum over all pairs of crossing pieces of the lighter one's weight, approximately: of the
+    /// later one's.
     fn crossings(&self, positions: &[usize]) -> f64 {
         let mut total = 0.0;
         for layer in 1..self.columns.len() {

@@ -1,8 +1,9 @@
 //! Third step: coordinates.
 //!
-//! Layers are columns as wide as their widest box. Heights: every stop wants to stand level with its neighbours, by the widths
-//! of the arcs between; no two may overlap, and their order stays. That is an isotonic regression, which pooling
-//! neighbours that press against each other solves exactly:
+//! Layers are columns as wide as their widest box. Heights: every stop wants to stand level with
+//! its neighbours, by the widths of the arcs between; no two may overlap, and their order stays.
+//! That is an isotonic regression, which pooling neighbours that press against each other solves
+//! exactly:
 //!
 //! ```text
 //! minimise  sum w_i (y_i - wish_i)^2   subject to   y_{i+1} - y_i >= room between i and i + 1
@@ -12,9 +13,10 @@ use crate::layers::Layered;
 use crate::order::{Columns, Stop};
 use crate::{Arc, Graph, Layout, Place, Point, Route, Spacing};
 
-/// Enough for a long chain to become straight; fewer where there is so much that nobody follows a single arc.
+/// Enough for a long chain to become straight; fewer where there is so much that nobody follows a
+/// single arc.
 const SWEEPS: usize = 400;
-const MOST_MOVES: usize = 4_000_000;
+const MAX_MOVES: usize = 4_000_000;
 
 pub fn place(graph: &Graph, layered: &Layered, columns: &Columns, spacing: &Spacing) -> Layout {
     let sizes: Vec<f64> = (0..columns.stops.len())
@@ -28,7 +30,7 @@ pub fn place(graph: &Graph, layered: &Layered, columns: &Columns, spacing: &Spac
             top += sizes[stop] + spacing.between_nodes;
         }
     }
-    let sweeps = SWEEPS.min(MOST_MOVES / (columns.pieces.len() + 1)).max(6);
+    let sweeps = SWEEPS.min(MAX_MOVES / (columns.pieces.len() + 1)).max(6);
     for sweep in 0..sweeps {
         let rightwards = sweep.is_multiple_of(2);
         let count = columns.columns.len();
@@ -228,7 +230,8 @@ enum Side {
     Right,
 }
 
-/// Height at which each onward arc touches its box: beside each other, in the order in which they come or go.
+/// Height at which each onward arc touches its box: beside each other, in the order in which they
+/// come or go.
 fn ports(graph: &Graph, columns: &Columns, middles: &[f64], side: Side) -> Vec<f64> {
     let mut of_node: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
     for (index, arc) in graph.arcs.iter().enumerate() {

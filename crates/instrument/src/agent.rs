@@ -15,6 +15,28 @@ use crate::proc::{Pid, RemoteAddr};
 /// Flat, position-independent, self-contained; its first word takes the region's address.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
+/// The start code of a copy that counts by itself: see `crates/agent/start`. Its first word takes the distance to the head.
+pub static START: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/start.bin"));
+
+mod start_symbol {
+    include!(concat!(env!("OUT_DIR"), "/start_symbols.rs"));
+}
+
+/// Where the start code of a program and that of a library begin.
+pub const START_PROGRAM: u64 = start_symbol::TW_START_PROGRAM;
+pub const START_LIBRARY: u64 = start_symbol::TW_START_LIBRARY;
+
+/// Where each probe begins in the image.
+pub fn probe_places() -> Vec<usize> {
+    let table = IMAGE.get(symbol::TW_PROBES as usize..).unwrap_or_default();
+    let own = table
+        .chunks_exact(8)
+        .map(|row| [row[0], row[1], row[2], row[3]]);
+    own.map(|own| u32::from_le_bytes(own) as usize)
+        .take_while(|own| *own != 0)
+        .collect()
+}
+
 /// The calibration program, an executable of its own: see `crates/agent/calibration`.
 pub static CALIBRATION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/thalweg_calibration"));
 
@@ -27,6 +49,11 @@ pub fn image_for(region: u64) -> Vec<u8> {
     let mut image = IMAGE.to_vec();
     image[..8].copy_from_slice(&region.to_le_bytes());
     image
+}
+
+/// Where code that counts blocks asks whose thread it is, of the agent that lies at `agent`.
+pub fn claim_at(agent: u64) -> u64 {
+    agent + symbol::TW_BLOCKS_CLAIM
 }
 
 /// From now on no system call is made from the agent in this process, which need not stand still: the word is read before each.
@@ -70,9 +97,14 @@ pub struct Encoder<'a> {
 pub struct GateEncoder<'a> {
     pub agent: u64,
     pub gates: &'a [(usize, gate::Kind)],
+    pub movable: bool,
 }
 
 impl ProbeEncoder for GateEncoder<'_> {
+    fn is_movable(&self) -> bool {
+        self.movable
+    }
+
     fn encode(&self, probe: Probe, _keep_flags: bool, at: u64, out: &mut Vec<u8>) {
         match probe {
             // A function that jumps back to its entry has data below its stack pointer there.
@@ -119,6 +151,12 @@ fn put_gate(
         out.extend_from_slice(&((agent + probe).wrapping_sub(at + 5) as u32).to_le_bytes());
         return;
     }
+    if let gate::Kind::JavaCompile = kind {
+        let probe = (agent + symbol::TW_JAVA_COMPILE).wrapping_sub(at + 5) as u32;
+        out.push(CALL);
+        out.extend_from_slice(&probe.to_le_bytes());
+        return;
+    }
     let number = number.map_or(shm::GATE_NO_FUNCTION, |number| {
         number.min(shm::GATE_NO_FUNCTION)
     });
@@ -129,7 +167,33 @@ fn put_gate(
     out.extend_from_slice(&(kind.number() << shm::GATE_KIND_SHIFT | number).to_le_bytes());
 }
 
-/// Entries that are only counted, by the first of the two places that a callee has.
+/// Plain entries, by the first of the two places that a callee has.
+const TIMED: [u64; shm::CHILD_SLOTS as usize] = {
+    use symbol::*;
+    [
+        TW_ENTRY_T0,
+        TW_ENTRY_T1,
+        TW_ENTRY_T2,
+        TW_ENTRY_T3,
+        TW_ENTRY_T4,
+        TW_ENTRY_T5,
+        TW_ENTRY_T6,
+        TW_ENTRY_T7,
+    ]
+};
+const TIMED_LOOPS: [u64; shm::CHILD_SLOTS as usize] = {
+    use symbol::*;
+    [
+        TW_ENTRY_TL0,
+        TW_ENTRY_TL1,
+        TW_ENTRY_TL2,
+        TW_ENTRY_TL3,
+        TW_ENTRY_TL4,
+        TW_ENTRY_TL5,
+        TW_ENTRY_TL6,
+        TW_ENTRY_TL7,
+    ]
+};
 const COUNTED: [u64; shm::CHILD_SLOTS as usize] = {
     use symbol::*;
     [
@@ -158,6 +222,10 @@ const COUNTED_LOOPS: [u64; shm::CHILD_SLOTS as usize] = {
 };
 
 impl ProbeEncoder for Encoder<'_> {
+    fn is_movable(&self) -> bool {
+        self.probes.movable
+    }
+
     fn counts_leaf(&self, function: usize) -> bool {
         let is_gated = || self.gates.iter().any(|(gated, _)| *gated == function);
         let allocates = || self.allocators.iter().any(|(other, _)| *other == function);
@@ -182,6 +250,7 @@ impl ProbeEncoder for Encoder<'_> {
             records,
             alloc,
             leaves: _,
+            movable: _,
         } = self.probes;
         let pick = |with_clock: u64, counted: u64| if timed { with_clock } else { counted };
         let tail = |told_apart: u64, plain: u64| if sites { told_apart } else { plain };
@@ -234,14 +303,17 @@ impl ProbeEncoder for Encoder<'_> {
             (Probe::Entry { loops: true, .. }, true) if sites => {
                 (CALL, pick(TW_ENTRY_TFLS, TW_ENTRY_CFLS))
             }
-            (Probe::Entry { function, loops }, false) if !timed => {
+            (Probe::Entry { function, loops }, false) => {
                 let [place, _] = shm::child_places(self.numbers[function]);
-                let copies = if loops { COUNTED_LOOPS } else { COUNTED };
+                let copies = match (timed, loops) {
+                    (true, false) => TIMED,
+                    (true, true) => TIMED_LOOPS,
+                    (false, false) => COUNTED,
+                    (false, true) => COUNTED_LOOPS,
+                };
                 (CALL, copies[place])
             }
-            (Probe::Entry { loops: false, .. }, false) => (CALL, pick(TW_ENTRY_T, TW_ENTRY_C)),
             (Probe::Entry { loops: false, .. }, true) => (CALL, pick(TW_ENTRY_TF, TW_ENTRY_CF)),
-            (Probe::Entry { loops: true, .. }, false) => (CALL, pick(TW_ENTRY_TL, TW_ENTRY_CL)),
             (Probe::Entry { loops: true, .. }, true) => (CALL, pick(TW_ENTRY_TFL, TW_ENTRY_CFL)),
             (Probe::Leaf { function }, false) => {
                 return leaf::put_code(self.numbers[function], out);
@@ -398,6 +470,7 @@ mod tests {
             TW_KERNEL_S,
             TW_WATCH,
             TW_GATE,
+            TW_BLOCKS_CLAIM,
             TW_JAVA_ENTRY,
             TW_JAVA_EXIT,
             TW_ALLOC,

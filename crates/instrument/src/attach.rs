@@ -31,13 +31,14 @@ use crate::later::drop_later;
 use crate::launch::Launched;
 use crate::ledger::{Ledger, lookup};
 use crate::loaded::Modules;
-use crate::memory::{self, Shared, bytes_of};
+use crate::memory::{self, IntoBytes, Shared};
 use crate::place;
 use crate::prepare::{Build, Measure};
 use crate::proc::{self, Pid, RemoteAddr, Tid};
 use crate::pruning::Pruning;
 use crate::python;
 use crate::record::Recording;
+use crate::room::Room;
 use crate::rseq;
 use crate::sigframe;
 use crate::survey::{Progress, Survey};
@@ -110,13 +111,13 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
     check_threads(pid, &options.threads)?;
     if let Some((_, _, header)) = memory::find(pid)? {
         if header.magic == shm::MAGIC && header.state == shm::STATE_ATTACHED {
-            return Err(Error::Other(format!(
+            return Err(Error::Refused(format!(
                 "process {pid} is already attached: use `thalweg status {pid}`, or `thalweg detach {pid}` first"
             )));
         }
         // Left by a controller that was killed, or kept for a signal handler that was running.
         if !detach::detach(pid)?.unmap()? {
-            return Err(Error::Other(format!(
+            return Err(Error::Busy(format!(
                 "a signal handler of process {pid} still runs on top of a probe of the last attach: try again when it has returned"
             )));
         }
@@ -135,12 +136,7 @@ pub fn attach(pid: Pid, options: &Options, progress: Progress) -> Result<Attache
     loop {
         attempts += 1;
         // The target runs meanwhile, and the processors are its own.
-        let build = at_idle_priority(|| {
-            let survey = survey(pid, options, progress)?;
-            let measure = measure(options, false);
-            let meta = meta(command.clone(), true, options);
-            Build::new(pid, survey, meta, measure, options.recording.as_ref())
-        })?;
+        let build = at_idle_priority(|| build(pid, options, command.clone(), false, progress))?;
         let asked = tracee::check_counters(pid)?;
         let mapped = while_stopped(pid, StopOptions::default(), |stopped| {
             rseq::check(stopped, &build.survey, options.refuse_rseq)?;
@@ -177,9 +173,10 @@ fn taken_back(pid: Pid, error: Error) -> Error {
     }
     match detach::detach(pid).and_then(|detached| detached.unmap()) {
         Ok(true) => error,
-        Ok(false) | Err(_) => Error::Other(format!(
-            "{error}; the code is as it was, but some memory stays mapped until `thalweg detach {pid}` removes it"
-        )),
+        Ok(false) | Err(_) => Error::StillMapped {
+            pid,
+            why: Box::new(error),
+        },
     }
 }
 
@@ -207,10 +204,7 @@ pub fn instrument_stopped(
     stopped.stands_since_now();
     let pid = stopped.pid();
 
-    let survey = survey(pid, options, progress)?;
-    let measure = measure(options, true);
-    let meta = meta(command, false, options);
-    let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
+    let build = build(pid, options, command, true, progress)?;
     rseq::check(stopped, &build.survey, options.refuse_rseq)?;
     let (shared, header) = match map(&build, stopped, false) {
         Err(Outdated) => return Err(keeps_changing(pid)),
@@ -224,6 +218,28 @@ pub fn instrument_stopped(
     let attached = attached(pid, shared, &build, options, 0);
     drop_later(build);
     attached
+}
+
+/// Everything that is made before the target is touched, if it has room for that.
+fn build(
+    pid: Pid,
+    options: &Options,
+    command: Vec<String>,
+    launched: bool,
+    progress: Progress,
+) -> Result<Build> {
+    let room = Room::of(pid, options.memory);
+    let within = Options {
+        memory: room.trees,
+        ..options.clone()
+    };
+    let mut survey = survey(pid, options, progress)?;
+    survey.notes.extend(room.note(options.memory));
+    let meta = meta(command, !launched, &within);
+    let measure = measure(&within, launched);
+    let build = Build::new(pid, survey, meta, measure, options.recording.as_ref())?;
+    room.check(pid, &build)?;
+    Ok(build)
 }
 
 fn survey(pid: Pid, options: &Options, progress: Progress) -> Result<Survey> {
@@ -294,7 +310,7 @@ fn gone(pid: Pid) -> Error {
 }
 
 fn keeps_changing(pid: Pid) -> Error {
-    Error::Other(format!(
+    Error::Busy(format!(
         "process {pid} keeps loading and unloading code: nothing was changed, try again"
     ))
 }
@@ -327,7 +343,7 @@ fn check_machine() -> Result<()> {
     if clock::is_invariant() {
         return Ok(());
     }
-    Err(Error::Other(
+    Err(Error::Refused(
         "this processor's time-stamp counter does not run at a constant rate: only --no-clock could be exact here".into(),
     ))
 }
@@ -338,7 +354,7 @@ fn check_threads(pid: Pid, wanted: &[Tid]) -> Result<()> {
         None => Ok(()),
         Some(tid) => {
             let list: Vec<String> = tasks.iter().map(|t| t.to_string()).collect();
-            Err(Error::Other(format!(
+            Err(Error::Refused(format!(
                 "process {pid} has no thread {tid}; its threads are {}",
                 list.join(", ")
             )))
@@ -396,12 +412,12 @@ fn map_regions(build: &Build, stopped: &mut Stopped, pid: Pid) -> Result<(Shared
         }
     }
     if build.rules.is_some() && !stopped.may_read_own_memory() {
-        return Err(Error::Other(format!(
+        return Err(Error::Refused(format!(
             "a seccomp filter of process {pid} forbids process_vm_readv, by which rules read what pointers point to: record without --rule; nothing was changed"
         )));
     }
     if locks_future_memory(pid, stopped)? {
-        return Err(Error::Other(format!(
+        return Err(Error::Refused(format!(
             "process {pid} locks all its future memory (mlockall): the trees' address space would be filled at once; nothing was changed"
         )));
     }
@@ -436,11 +452,13 @@ fn map_memory(build: &Build, stopped: &mut Stopped, header: &shm::Header) -> Res
     let base = RemoteAddr(header.base);
     let place = RemoteAddr(header.base + shm::PRIVATE_SIZE);
     let flags = MAP_SHARED | MAP_NORESERVE;
-    let fd = stopped.memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+    let fd = stopped
+        .memfd_create(shm::MEMFD_NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+        .map_err(|error| no_descriptor(pid, error))?;
     let taken = (|| {
-        let file = memory::own::take(pid, fd, len)?;
+        let file = memory::memfd::take(pid, fd, len)?;
         let shared = Shared::File { file, len };
-        shared.write(0, bytes_of(header))?;
+        shared.write(0, header.as_bytes())?;
         let whole = flags | MAP_FIXED_NOREPLACE;
         stopped
             .mmap(base, total, PROT_READ | PROT_WRITE, whole, fd, 0)
@@ -475,7 +493,7 @@ fn map_memory(build: &Build, stopped: &mut Stopped, header: &shm::Header) -> Res
             .identity()
             .is_some_and(|own| memory::carries(pid, own, place))
         {
-            return Err(memory::own::swapped(pid));
+            return Err(memory::memfd::swapped(pid));
         }
         for region in &build.code {
             let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
@@ -523,14 +541,26 @@ fn locks_future_memory(pid: Pid, stopped: &mut Stopped) -> Result<bool> {
 }
 
 fn no_space(total: u64) -> Error {
-    Error::Other(format!(
+    Error::NoRoom(format!(
         "the target has no {} GiB of address space left in one piece",
         total >> 30
     ))
 }
 
+fn no_descriptor(pid: Pid, error: Error) -> Error {
+    match &error {
+        Error::RemoteSyscall { source, .. } if source.raw_os_error() == Some(libc::EMFILE) => {
+            Error::NoRoom(format!(
+                "process {pid} has as many files open as its limit allows (ulimit -n), and needs one more for a moment: raise \
+                 the limit with `prlimit --pid {pid} --nofile=NUMBER`, or try again; nothing was changed"
+            ))
+        }
+        _ => error,
+    }
+}
+
 fn no_memory(error: Error, total: u64) -> Error {
-    Error::Other(format!(
+    Error::NoRoom(format!(
         "the target cannot map {} GiB of address space (it is touched only as needed): {error}; is its address space limited (ulimit -v)?",
         total >> 30
     ))
@@ -599,7 +629,7 @@ fn arm(
     if let Some(changes) = &changes
         && !changes.still_fit(stopped)?
     {
-        return Err(Error::Other(format!(
+        return Err(Error::Busy(format!(
             "the code of process {pid} changed while it was being analysed: try again"
         )));
     }

@@ -19,6 +19,7 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use thalweg_patch::HelperThread;
 use thalweg_symbols::store::{In, Out};
 
 use crate::survey::Surveyed;
@@ -39,7 +40,7 @@ static CACHE: OnceLock<Cache> = OnceLock::new();
 struct Cache {
     place: PathBuf,
     /// This program.
-    maker: Stamp,
+    writer: Stamp,
     /// What was analysed since the start.
     fresh: Mutex<Vec<Fresh>>,
 }
@@ -58,25 +59,25 @@ enum Content {
 
 /// From now on this process uses and makes entries in the directory at `place`, which is made when there is something to keep.
 pub fn enable(place: PathBuf) {
-    let Some(maker) = Stamp::of_path("/proc/self/exe".as_ref()) else {
+    let Some(writer) = Stamp::of_path("/proc/self/exe".as_ref()) else {
         return;
     };
     let _ = CACHE.set(Cache {
         place,
-        maker,
+        writer,
         fresh: Mutex::default(),
     });
 }
 
 /// What is known of `file` from an earlier run.
 pub fn find(key: &FileKey, file: &File) -> Option<Surveyed> {
-    found(key, file, |bytes, maker| unpack(bytes, maker, key, file))
+    found(key, file, |bytes, writer| unpack(bytes, writer, key, file))
 }
 
 /// What was given to [`note_bytes`] in an earlier run.
 pub fn find_bytes(key: &FileKey, file: &File) -> Option<Vec<u8>> {
-    found(key, file, |bytes, maker| {
-        let payload = payload(bytes, maker, key)?;
+    found(key, file, |bytes, writer| {
+        let payload = payload(bytes, writer, key)?;
         Some(content(&payload)?.0.to_vec())
     })
 }
@@ -93,7 +94,7 @@ fn found<T>(
     let directory = Directory::open(&cache.place)?;
     let name = name_of(key);
     let bytes = directory.read(&name, MOST_PACKED)?;
-    let found = unpack(&bytes, &cache.maker)?;
+    let found = unpack(&bytes, &cache.writer)?;
     directory.touch(&name);
     Some(found)
 }
@@ -147,12 +148,12 @@ pub fn finish() {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..workers.min(fresh.len()).min(8) {
-            scope.spawn(|| {
+            HelperThread::spawn(scope, || {
                 loop {
                     let Some(one) = lock(&next).next() else {
                         return;
                     };
-                    if let Some(bytes) = pack(one, &cache.maker) {
+                    if let Some(bytes) = pack(one, &cache.writer) {
                         directory.write(&name_of(&one.key), &bytes);
                     }
                 }
@@ -183,14 +184,14 @@ fn name_of(key: &FileKey) -> String {
     format!("{:016x}{:016x}", half(0), half(1))
 }
 
-fn head(maker: &Stamp, key: &FileKey) -> Vec<u8> {
+fn head(writer: &Stamp, key: &FileKey) -> Vec<u8> {
     let mut out = Out(MAGIC.to_vec());
-    maker.store(&mut out);
+    writer.store(&mut out);
     key.store(&mut out);
     out.0
 }
 
-fn pack(fresh: &Fresh, maker: &Stamp) -> Option<Vec<u8>> {
+fn pack(fresh: &Fresh, writer: &Stamp) -> Option<Vec<u8>> {
     let mut payload = Out::default();
     payload.list(&fresh.debug_files, |out, (path, stamp)| {
         stored::store_path(out, path);
@@ -204,22 +205,22 @@ fn pack(fresh: &Fresh, maker: &Stamp) -> Option<Vec<u8>> {
     packer
         .set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true))
         .ok()?;
-    let mut bytes = head(maker, &fresh.key);
+    let mut bytes = head(writer, &fresh.key);
     bytes.extend_from_slice(&(payload.0.len() as u64).to_le_bytes());
     bytes.append(&mut packer.compress(&payload.0).ok()?);
     (bytes.len() as u64 <= MOST_PACKED && payload.0.len() as u64 <= MOST_UNPACKED).then_some(bytes)
 }
 
-fn unpack(bytes: &[u8], maker: &Stamp, key: &FileKey, file: &File) -> Option<Surveyed> {
-    let payload = payload(bytes, maker, key)?;
+fn unpack(bytes: &[u8], writer: &Stamp, key: &FileKey, file: &File) -> Option<Surveyed> {
+    let payload = payload(bytes, writer, key)?;
     let mut input = content(&payload)?;
     let surveyed = stored::restore(&mut input, file)?;
     input.0.is_empty().then_some(surveyed)
 }
 
 /// What is in an entry, if it is this file's and whole.
-fn payload(bytes: &[u8], maker: &Stamp, key: &FileKey) -> Option<Vec<u8>> {
-    let rest = bytes.strip_prefix(&head(maker, key)[..])?;
+fn payload(bytes: &[u8], writer: &Stamp, key: &FileKey) -> Option<Vec<u8>> {
+    let rest = bytes.strip_prefix(&head(writer, key)[..])?;
     let (len, packed) = rest.split_first_chunk::<8>()?;
     let len = u64::from_le_bytes(*len);
     if len > MOST_UNPACKED {

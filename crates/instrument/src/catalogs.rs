@@ -21,7 +21,7 @@ static OWN: Mutex<VecDeque<(Vec<u8>, model::Profile)>> = Mutex::new(VecDeque::ne
 /// The bytes of a catalog, packed quickly: they live as long as the recording.
 pub fn write(catalog: &model::Profile) -> Result<Vec<u8>> {
     model::write_quickly(catalog)
-        .map_err(|e| Error::Other(format!("cannot describe the target: {e}")))
+        .map_err(|e| Error::Damaged(format!("cannot describe the target: {e}")))
 }
 
 /// Remembers what these bytes stand for.
@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<model::Profile> {
         return Ok(catalog.clone());
     }
     drop(own);
-    model::read(&mut &*bytes).map_err(|e| Error::Other(format!("the target's catalog: {e}")))
+    model::read(&mut &*bytes).map_err(|e| Error::Damaged(format!("the target's catalog: {e}")))
 }
 
 #[cfg(test)]

@@ -51,14 +51,14 @@ pub fn running(shared: &Shared, header: &shm::Header, gs_base: u64) -> Option<Ru
 
 /// The stacks of coroutines that nobody runs, from where they were left to their outermost known activations. Where
 /// the memory is not what it should be, none.
-pub fn parked(shared: &Shared, header: &shm::Header) -> Vec<Stretch> {
+pub fn suspended(shared: &Shared, header: &shm::Header) -> Vec<Stretch> {
     match header.state {
         shm::STATE_BUILDING => Vec::new(),
-        _ => read_parked(shared, header).unwrap_or_default(),
+        _ => read_suspended(shared, header).unwrap_or_default(),
     }
 }
 
-fn read_parked(shared: &Shared, header: &shm::Header) -> Result<Vec<Stretch>> {
+fn read_suspended(shared: &Shared, header: &shm::Header) -> Result<Vec<Stretch>> {
     let store = header.nodes_offset.saturating_add(header.nodes_len);
     let mut stretches = Vec::new();
     let mut ever_used = [0; 8];
@@ -66,17 +66,20 @@ fn read_parked(shared: &Shared, header: &shm::Header) -> Result<Vec<Stretch>> {
     if ever_used == [0; 8] {
         return Ok(stretches);
     }
-    let index = shared.read_vec(store + shm::PARKED_INDEX_OFFSET, shm::PARKED_INDEX * 8)?;
+    let index = shared.read_vec(
+        store + shm::SUSPENDED_INDEX_OFFSET,
+        shm::SUSPENDED_INDEX * 8,
+    )?;
     for entry in index.chunks_exact(8) {
         let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
-        let number = entry & ((1 << shm::PARKED_NUMBER_BITS) - 1);
-        if number == 0 || number > shm::PARKED_BLOCKS {
+        let number = entry & ((1 << shm::SUSPENDED_NUMBER_BITS) - 1);
+        if number == 0 || number > shm::SUSPENDED_BLOCKS {
             continue;
         }
-        let at = store + shm::PARKED_BLOCKS_OFFSET + (number - 1) * shm::PARKED_BLOCK_SIZE;
-        let block: shm::ParkedBlock = shared.read(at)?;
+        let at = store + shm::SUSPENDED_BLOCKS_OFFSET + (number - 1) * shm::SUSPENDED_BLOCK_SIZE;
+        let block: shm::SuspendedBlock = shared.read(at)?;
         let count = (block.count as usize).min(block.frames.len());
-        let coroutine = |f: &&shm::ParkedFrame| !shm::is_goroutine(f.key);
+        let coroutine = |f: &&shm::SuspendedFrame| !shm::is_goroutine(f.key);
         if let Some(outermost) = block.frames[..count].last().filter(coroutine) {
             let end = shm::frame_sp(outermost.key).wrapping_add(SLACK);
             if block.sp < end {

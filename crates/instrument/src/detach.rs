@@ -3,7 +3,7 @@
 //! ```text
 //! read the ledger             target runs
 //! stop: restore text, move threads out of the stubs or let them run out, give the GS bases back; STATE_DETACHED
-//! harvest                     target runs, nothing writes to the trees any more
+//! snapshot                    target runs, nothing writes to the trees any more
 //! stop: unmap                 unless a signal handler will return into a stub
 //! ```
 //!
@@ -20,7 +20,7 @@ use crate::gate;
 use crate::goroutines;
 use crate::held;
 use crate::java;
-use crate::ledger::{Ledger, lookup};
+use crate::ledger::{Data, Ledger, lookup};
 use crate::loaded;
 use crate::memory::{self, Shared};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
@@ -61,6 +61,7 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         return Err(not_attached(pid));
     };
     check(&header, &mapping, pid)?;
+    check_taken_out(&header, pid)?;
     if header.base == mapping.start.0 {
         // Killed while it mapped the memory: nothing else has happened yet.
         return Ok(Detached {
@@ -134,7 +135,9 @@ pub fn detach(pid: Pid) -> Result<Detached> {
         }
     }
     detached.shared.set_state(shm::STATE_DETACHED)?;
-    java::ended(&detached.shared, pid);
+    if undo.data().any(|data| matches!(data, Data::Flag { .. })) {
+        java::ended(pid);
+    }
     Ok(detached)
 }
 
@@ -165,6 +168,7 @@ pub fn detach_child(pid: Pid) -> Result<bool> {
         return Err(not_attached(pid));
     };
     check(&header, &mapping, pid)?;
+    check_taken_out(&header, pid)?;
     let bytes = shared.read_vec(header.ledger_offset, header.ledger_len)?;
     let mut undo = Undo::new(&shared, Ledger::decode(&bytes)?)?;
     let mut detached = Detached {
@@ -225,14 +229,12 @@ fn still_attached(pid: Pid, error: Error) -> Error {
 }
 
 fn not_attached(pid: Pid) -> Error {
-    Error::Other(format!(
-        "process {pid} is not attached: `thalweg attach {pid}` begins"
-    ))
+    Error::NotAttached { pid }
 }
 
 fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
     if header.magic == shm::MAGIC && header.version != shm::VERSION {
-        return Err(Error::Other(format!(
+        return Err(Error::Refused(format!(
             "process {pid} was attached by another version of thalweg (layout {}, this one has {}): detach it with that version",
             header.version,
             shm::VERSION
@@ -245,11 +247,21 @@ fn check(header: &shm::Header, mapping: &Mapping, pid: Pid) -> Result<()> {
         || end.is_none()
         || !(unfinished || shared_start == Some(mapping.start.0))
     {
-        return Err(Error::Other(format!(
+        return Err(Error::Damaged(format!(
             "the data that process {pid} carries is damaged: nothing was changed"
         )));
     }
     Ok(())
+}
+
+/// Its probes can be taken out.
+fn check_taken_out(header: &shm::Header, pid: Pid) -> Result<()> {
+    match header.flags & shm::HEADER_AHEAD {
+        0 => Ok(()),
+        _ => Err(Error::Refused(format!(
+            "process {pid} runs a file that `thalweg instrument` has made: its probes are a part of it, and stay; nothing was changed"
+        ))),
+    }
 }
 
 /// Restores processes that still carry the memory of a target that is gone: fork children that outlived it.
@@ -299,6 +311,11 @@ impl Undo {
         Ok(())
     }
 
+    fn data(&self) -> impl Iterator<Item = &Data> {
+        let ledgers = [&self.first].into_iter().chain(&self.later);
+        ledgers.flat_map(|ledger| &ledger.data)
+    }
+
     /// The youngest first. A module may be in several ledgers, if it was loaded more than once: what one of them has
     /// restored is foreign to none.
     fn texts(&self, stopped: &mut Stopped, maps: &[Mapping], foreign: &mut Vec<u64>) -> Result<()> {
@@ -344,12 +361,16 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
                 undo.read(&detached.shared)?;
                 detached.header.code = detached.shared.header()?.code;
                 undo.texts(stopped, &maps, &mut detached.foreign)?;
-                java::end(&detached.shared, stopped, &maps)?;
+                for data in undo.data() {
+                    java::end(stopped, &maps, data)?;
+                }
                 detached.is_restored = true;
             }
             let outcome = evacuate(detached, stopped, maps, &undo.back)?;
             // As often as threads are let out: one of them may have been about to write it.
-            python::end(&detached.shared, stopped)?;
+            for data in undo.data() {
+                python::end(stopped, data)?;
+            }
             let time = stopped.stop_time().as_nanos() as u64;
             detached.longest_stop_ns = detached.longest_stop_ns.max(time);
             Ok(outcome)
@@ -367,7 +388,7 @@ fn restore(detached: &mut Detached, pid: Pid, undo: &mut Undo) -> Result<bool> {
                 std::thread::sleep(Duration::from_millis(u64::from(attempts.min(10))));
             }
             Outcome::StillInside => {
-                return Err(Error::Other(format!(
+                return Err(Error::Busy(format!(
                     "a thread of process {pid} does not leave its probe; the code is restored, but run `thalweg detach {pid}` again"
                 )));
             }
@@ -414,13 +435,13 @@ fn evacuate(
         }
     }
     // A coroutine that was left in the middle of a handler may go on there on any thread.
-    let mut parked_inside = false;
-    for stack in coroutines::parked(&detached.shared, &detached.header) {
+    let mut suspended_inside = false;
+    for stack in coroutines::suspended(&detached.shared, &detached.header) {
         frames.add_end(stack.end);
         let saved = frames.translate(stopped, stack.start, |pc| lookup(back, pc))?;
-        parked_inside |= saved.into_iter().any(in_stubs);
+        suspended_inside |= saved.into_iter().any(in_stubs);
     }
-    pinned |= parked_inside;
+    pinned |= suspended_inside;
     for tid in stopped.threads().to_vec() {
         let mut regs = stopped.regs(tid)?;
         if let Some(home) = lookup(back, regs.rip) {
@@ -440,7 +461,7 @@ fn evacuate(
         }
         pinned |= returns_into_stub;
         let ours = regs.gs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE;
-        if ours && !returns_into_stub && !parked_inside {
+        if ours && !returns_into_stub && !suspended_inside {
             regs.gs_base = 0;
             if regs.fs_base.wrapping_sub(detached.header.base) < shm::PRIVATE_SIZE {
                 regs.fs_base = 0;

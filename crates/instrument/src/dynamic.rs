@@ -10,7 +10,8 @@ use thalweg_model as model;
 use thalweg_model::Language;
 
 use crate::error::{Error, Result};
-use crate::memory::{Shared, bytes_of};
+use crate::memory::{IntoBytes, Shared};
+use crate::python::is_inlined;
 
 /// What is known of them, by their numbers.
 #[derive(Default)]
@@ -18,6 +19,7 @@ pub(crate) struct Dynamic {
     functions: HashMap<u32, Described>,
     /// How often Python calls went too deep to be told apart.
     python_deep: u32,
+    python: Python,
 }
 
 struct Described {
@@ -31,16 +33,157 @@ pub(crate) fn head(shared: &Shared) -> Result<DynamicHead> {
     shared.read(shm::DYNAMIC_OFFSET)
 }
 
-/// What the probe of CPython's evaluator must know.
-pub(crate) fn tell_python(shared: &Shared, python: &Python) -> Result<()> {
+/// What the probe of CPython's evaluator must know, and the evaluator's number.
+pub(crate) fn tell_python(shared: &Shared, python: &Python, number: Option<u32>) -> Result<()> {
+    let next = number.map_or(0, |number| number.wrapping_add(1));
+    let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, python_evaluator) as u64;
+    shared.write(place, &next.to_le_bytes())?;
     let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, python) as u64;
-    shared.write(place, bytes_of(python))
+    shared.write(place, python.as_bytes())
+}
+
+/// Whether the evaluator's probes are gone.
+pub(crate) fn note_python_off(shared: &Shared, off: bool) -> Result<()> {
+    let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, python_off) as u64;
+    shared.write(place, &u32::from(off).to_le_bytes())
+}
+
+/// The functions of one runtime, which are switched all at once: they have the state of one of them.
+pub struct Family {
+    kind: u16,
+    /// CPython's evaluator; of Java methods the function that stands for those that found no room.
+    pub leader: Option<u32>,
+    pub numbers: Vec<u32>,
+    /// Records that were read.
+    read: u64,
+    /// The one for those that found no room was seen.
+    has_others: bool,
+}
+
+impl Family {
+    pub fn python() -> Family {
+        Family::of(KIND_PYTHON)
+    }
+
+    pub fn java() -> Family {
+        Family::of(KIND_JAVA)
+    }
+
+    fn of(kind: u16) -> Family {
+        Family {
+            kind,
+            leader: None,
+            numbers: Vec::new(),
+            read: 0,
+            has_others: false,
+        }
+    }
+
+    pub(crate) fn is_java(&self) -> bool {
+        self.kind == KIND_JAVA
+    }
+
+    /// All that there are at this moment.
+    pub fn read(mut self, shared: &Shared) -> Result<Family> {
+        self.update(shared)?;
+        Ok(self)
+    }
+
+    /// Takes in those that were seen first since the last time.
+    pub fn update(&mut self, shared: &Shared) -> Result<()> {
+        self.leader = leader(shared, self)?;
+        if self.leader.is_none() {
+            return Ok(());
+        }
+        let head = head(shared)?;
+        let others = head.others[usize::from(self.kind)].checked_sub(1);
+        let records = u64::from(head.records).min(DYNAMIC_LIMIT);
+        let new = records.saturating_sub(self.read);
+        let at = shm::DYNAMIC_OFFSET + DYNAMIC_RECORDS_AT + self.read * DYNAMIC_RECORD_SIZE;
+        // All at once: the budget does this at each of its looks.
+        for record in shared.read_all::<DynamicRecord>(at, new)? {
+            if record.state == RECORD_NONE {
+                // Not written yet: the next time.
+                break;
+            }
+            self.read += 1;
+            if record.kind == self.kind {
+                self.numbers.push(record.number);
+            }
+        }
+        if !self.has_others
+            && let Some(number) = others
+        {
+            self.numbers.push(number);
+            self.has_others = true;
+        }
+        Ok(())
+    }
+}
+
+/// How many were seen so far.
+pub fn seen(shared: &Shared) -> Result<u32> {
+    Ok(head(shared)?.records)
+}
+
+/// By whose state a family is switched.
+pub(crate) fn leader(shared: &Shared, family: &Family) -> Result<Option<u32>> {
+    let head = head(shared)?;
+    let next = match family.kind {
+        KIND_PYTHON => head.python_evaluator,
+        kind => head.others[usize::from(kind)],
+    };
+    Ok(next.checked_sub(1))
+}
+
+/// The function that stands for Java methods which find no room, and by whose state all of them are switched; made here where no
+/// method has wanted it yet. `None`: no method is counted because of us.
+pub fn java_leader(shared: &Shared) -> Result<Option<u32>> {
+    let head = head(shared)?;
+    let known = head.others[usize::from(KIND_JAVA)].checked_sub(1);
+    if known.is_some() || head.java.flag == 0 {
+        return Ok(known);
+    }
+    let header = shared.header()?;
+    let number = take_numbers(shared, 1, header.functions_limit)?;
+    let record = DynamicRecord {
+        state: RECORD_READY,
+        kind: KIND_JAVA,
+        flags: RECORD_OTHERS,
+        number,
+        ..DynamicRecord::default()
+    };
+    let index = DYNAMIC_LIMIT + u64::from(KIND_JAVA);
+    let at = shm::DYNAMIC_OFFSET + DYNAMIC_RECORDS_AT + index * DYNAMIC_RECORD_SIZE;
+    shared.write(at, record.as_bytes())?;
+    // Should the agent do the same this very moment, one of the two numbers has no calls.
+    let others = offset_of!(DynamicHead, others) + usize::from(KIND_JAVA) * 4;
+    let place = shm::DYNAMIC_OFFSET + others as u64;
+    shared.write(place, &number.wrapping_add(1).to_le_bytes())?;
+    Ok(Some(number))
+}
+
+/// Some Java methods are off; or (`all`) none is counted any more.
+pub(crate) fn note_java_off(shared: &Shared, all: bool) -> Result<()> {
+    let set = |field: usize| {
+        let place = shm::DYNAMIC_OFFSET + (offset_of!(DynamicHead, java) + field) as u64;
+        shared.write(place, &1u32.to_le_bytes())
+    };
+    set(offset_of!(shm::Java, some_off))?;
+    match all {
+        true => set(offset_of!(shm::Java, off)),
+        false => Ok(()),
+    }
+}
+
+fn record(shared: &Shared, index: u64) -> Result<DynamicRecord> {
+    shared.read(shm::DYNAMIC_OFFSET + DYNAMIC_RECORDS_AT + index * DYNAMIC_RECORD_SIZE)
 }
 
 /// What the probes of Java methods must know.
 pub(crate) fn tell_java(shared: &Shared, java: &shm::Java) -> Result<()> {
     let place = shm::DYNAMIC_OFFSET + offset_of!(DynamicHead, java) as u64;
-    shared.write(place, bytes_of(java))
+    shared.write(place, java.as_bytes())
 }
 
 impl Dynamic {
@@ -54,8 +197,7 @@ impl Dynamic {
         let used = head.text.min(DYNAMIC_TEXT_LEN);
         let text = shared.read_vec(shm::DYNAMIC_OFFSET + DYNAMIC_TEXT, used)?;
         for index in (0..records).chain(DYNAMIC_LIMIT..DYNAMIC_RECORDS) {
-            let at = shm::DYNAMIC_OFFSET + DYNAMIC_RECORDS_AT + index * DYNAMIC_RECORD_SIZE;
-            let record: DynamicRecord = shared.read(at)?;
+            let record = record(shared, index)?;
             if record.state == RECORD_NONE {
                 continue;
             }
@@ -64,7 +206,13 @@ impl Dynamic {
         Ok(Dynamic {
             functions,
             python_deep: head.python_deep,
+            python: head.python,
         })
+    }
+
+    /// Whether some of its calls may not have been told apart.
+    fn is_bound(&self, one: &Described) -> bool {
+        one.kind == KIND_PYTHON && (self.python_deep > 0 || is_inlined(&self.python, &one.name))
     }
 
     pub(crate) fn note(&self) -> Option<String> {
@@ -95,6 +243,7 @@ impl Dynamic {
                         file: file.filter(|file| !file.is_empty()),
                         line: described.line,
                         language: language(described.kind),
+                        at_least: self.is_bound(described),
                         ..model::Function::default()
                     }
                 }
@@ -253,7 +402,7 @@ pub(crate) fn take_numbers(shared: &Shared, count: u32, limit: u64) -> Result<u3
     let counter = offset_of!(shm::Header, functions) as u64;
     let first = shared.add_to(counter, count)?;
     if u64::from(first).saturating_add(count.into()) > limit {
-        return Err(Error::Other("no numbers left for functions".into()));
+        return Err(Error::NoRoom("no numbers left for functions".into()));
     }
     Ok(first)
 }

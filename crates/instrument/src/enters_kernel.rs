@@ -16,7 +16,7 @@ pub fn of_module(surveyed: &Surveyed, first: u32) -> Vec<model::EntersKernel> {
             let all = &surveyed.enters_kernel;
             let found = all.binary_search_by_key(&plan.function, |one| one.function);
             Some(model::EntersKernel {
-                function: number,
+                function: model::FuncId(number),
                 made: match &all[found.ok()?].made {
                     _ if surveyed.plan.entering.contains(&plan.function) => {
                         model::Made::Counted(Vec::new())

@@ -21,9 +21,10 @@ pub struct BadPattern {
 pub enum Python {
     #[default]
     Off,
+    /// Where it is a CPython that is known.
+    Auto,
+    /// The same, and whoever leaves the evaluator out is told what that means.
     On,
-    /// Off, and a note says how to ask for it.
-    Unasked,
 }
 
 /// keep = (no -F, or some -F matches the demangled or the linkage name) and no -N matches either;
@@ -41,6 +42,8 @@ pub struct Filter {
     python: Python,
     /// And Java's methods, where a virtual machine is.
     java: bool,
+    /// Their blocks are counted, and not their calls.
+    blocks: bool,
 }
 
 impl Filter {
@@ -64,6 +67,7 @@ impl Filter {
             system_calls: false,
             python: Python::Off,
             java: false,
+            blocks: false,
         })
     }
 
@@ -96,6 +100,14 @@ impl Filter {
 
     pub fn with_java(self, java: bool) -> Filter {
         Filter { java, ..self }
+    }
+
+    pub fn with_blocks(self, blocks: bool) -> Filter {
+        Filter { blocks, ..self }
+    }
+
+    pub fn wants_blocks(&self) -> bool {
+        self.blocks
     }
 
     pub fn wants_java(&self) -> bool {

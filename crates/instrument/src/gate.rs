@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_abi as shm;
-use thalweg_patch::Maker;
+use thalweg_patch::CloneKind;
 use thalweg_symbols::{Function, FunctionKind, Module};
 
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ pub enum Kind {
     ExecFile,
     Checkpoint,
     /// A thread is made. The agent notes it by itself: nobody waits.
-    NewThread(Maker),
+    NewThread(CloneKind),
     /// `prctl`, `syscall`, `arch_prctl`, and functions with an instruction that sets the GS base: the program may be about to limit
     /// itself so that probes would kill it. The agent looks by itself.
     Prctl,
@@ -49,20 +49,22 @@ pub enum Kind {
     JavaExit,
     /// Java methods are about to give their memory back.
     JavaFree,
+    /// HotSpot's compiler puts the call of a method probe into code: not for a method that is off.
+    JavaCompile,
     /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
     /// children are not counted: one that has lived for a while, and is to be left clean.
-    Birth,
+    ForkChild,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::LinkMap,
         Kind::Exec,
         Kind::ExecAt,
         Kind::ExecFile,
         Kind::Checkpoint,
-        Kind::NewThread(Maker::Clone),
-        Kind::NewThread(Maker::Clone3),
+        Kind::NewThread(CloneKind::Clone),
+        Kind::NewThread(CloneKind::Clone3),
         Kind::Prctl,
         Kind::Syscall,
         Kind::ArchPrctl,
@@ -70,7 +72,8 @@ impl Kind {
         Kind::JavaEntry,
         Kind::JavaExit,
         Kind::JavaFree,
-        Kind::Birth,
+        Kind::JavaCompile,
+        Kind::ForkChild,
     ];
 
     pub fn number(self) -> u32 {
@@ -80,8 +83,8 @@ impl Kind {
             Kind::ExecAt => shm::GATE_KIND_EXEC_AT,
             Kind::ExecFile => shm::GATE_KIND_EXEC_FILE,
             Kind::Checkpoint => shm::GATE_KIND_CHECKPOINT,
-            Kind::NewThread(Maker::Clone) => shm::GATE_KIND_CLONE,
-            Kind::NewThread(Maker::Clone3) => shm::GATE_KIND_CLONE3,
+            Kind::NewThread(CloneKind::Clone) => shm::GATE_KIND_CLONE,
+            Kind::NewThread(CloneKind::Clone3) => shm::GATE_KIND_CLONE3,
             Kind::Prctl => shm::GATE_KIND_PRCTL,
             Kind::Syscall => shm::GATE_KIND_SYSCALL,
             Kind::ArchPrctl => shm::GATE_KIND_ARCH_PRCTL,
@@ -89,15 +92,18 @@ impl Kind {
             Kind::JavaEntry => shm::GATE_KIND_JAVA_ENTRY,
             Kind::JavaExit => shm::GATE_KIND_JAVA_EXIT,
             Kind::JavaFree => shm::GATE_KIND_JAVA_FREE,
-            Kind::Birth => shm::GATE_KIND_BIRTH,
+            Kind::JavaCompile => shm::GATE_KIND_JAVA_COMPILE,
+            Kind::ForkChild => shm::GATE_KIND_FORK_CHILD,
         }
     }
 
     fn of(number: u32) -> Option<Kind> {
         use Kind::*;
-        [LinkMap, Exec, ExecAt, ExecFile, Checkpoint, Birth, Syscall]
-            .into_iter()
-            .find(|kind| kind.number() == number)
+        [
+            LinkMap, Exec, ExecAt, ExecFile, Checkpoint, ForkChild, Syscall,
+        ]
+        .into_iter()
+        .find(|kind| kind.number() == number)
     }
 }
 
@@ -135,9 +141,9 @@ pub fn gated(module: &Module, filter: &Filter) -> Vec<(usize, Kind)> {
         let by_name = || kind_of(function).or_else(java);
         by_name().or_else(|| checkpoint().then_some(Kind::Checkpoint))
     };
-    let new_threads = thalweg_patch::makers(module)
+    let new_threads = thalweg_patch::clone_sites(module)
         .into_iter()
-        .map(|(index, maker)| (index, Kind::NewThread(maker)));
+        .map(|(index, kind)| (index, Kind::NewThread(kind)));
     let gs_bases = thalweg_patch::set_gs_base(module)
         .into_iter()
         .map(|index| (index, Kind::GsBase));
@@ -372,7 +378,7 @@ fn beat(shared: &Shared, stop: Arc<AtomicBool>) -> Result<std::thread::JoinHandl
                 std::thread::park_timeout(BEAT);
             }
         })
-        .map_err(|error| Error::Other(format!("cannot start a thread: {error}")))
+        .map_err(Error::no_thread)
 }
 
 /// Header and gates, mapped: an address for the kernel to wait at.
@@ -400,7 +406,7 @@ impl Pages {
     fn map(shared: &Shared) -> Result<Pages> {
         use std::os::fd::AsRawFd;
         let Shared::File { file, .. } = shared else {
-            return Err(Error::Other(
+            return Err(Error::Refused(
                 "the target's shared memory cannot be mapped here".into(),
             ));
         };
@@ -422,9 +428,10 @@ impl Pages {
         };
         if at == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
-            return Err(Error::Other(format!(
-                "cannot map the target's shared memory: {error}"
-            )));
+            return Err(Error::System {
+                doing: "cannot map the target's shared memory".into(),
+                source: error,
+            });
         }
         Ok(Pages(at))
     }

@@ -15,7 +15,8 @@ use thalweg_symbols::Function;
 use crate::dynamic;
 use crate::error::{Error, Result};
 use crate::gate::Kind;
-use crate::memory::{Shared, read_remote};
+use crate::ledger::Data;
+use crate::memory::{Shared, read_remote, write_remote};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::survey::Surveyed;
 use crate::tracee::Stopped;
@@ -37,6 +38,8 @@ pub(crate) fn gate_of(function: &Function) -> Option<Kind> {
         "_ZN15ClassLoaderDataD1Ev"
         | "_ZN15ClassLoaderDataD2Ev"
         | "_ZN6Method19deallocate_contentsEP15ClassLoaderData" => Some(Kind::JavaFree),
+        // Without it methods that are off keep a call that does nothing.
+        "_ZN8GraphKit29make_dtrace_method_entry_exitEP8ciMethodb" => Some(Kind::JavaCompile),
         _ => None,
     }
 }
@@ -169,6 +172,12 @@ impl Plan {
         }
     }
 
+    /// What the ledger says of it, so that any detach finds the flag.
+    pub(crate) fn data(&self) -> Option<Data> {
+        let flag = self.told.map_or(0, |told| told.flag);
+        (flag != 0).then_some(Data::Flag { address: flag })
+    }
+
     /// With the probes in their places: the flag.
     pub(crate) fn begin(&self, stopped: &mut Stopped) -> Result<()> {
         match &self.told {
@@ -188,13 +197,15 @@ impl Plan {
     }
 }
 
-/// Sets the flag back in a target that stands still, if it was set because of us.
-pub(crate) fn end(shared: &Shared, stopped: &mut Stopped, maps: &[Mapping]) -> Result<()> {
-    let flag = dynamic::head(shared)?.java.flag;
-    let place = RemoteAddr(flag);
-    // The target's word; and a child that has become another program has something else there.
+/// Sets a flag back in a target that stands still.
+pub(crate) fn end(stopped: &mut Stopped, maps: &[Mapping], data: &Data) -> Result<()> {
+    let Data::Flag { address } = *data else {
+        return Ok(());
+    };
+    let place = RemoteAddr(address);
+    // A child that has become another program, or a library that was loaded elsewhere, has something else there.
     let is_data = |m: &Mapping| m.contains(place) && m.perms.write && !m.perms.exec;
-    if flag == 0 || !maps.iter().any(is_data) {
+    if !maps.iter().any(is_data) {
         return Ok(());
     }
     let mut byte = [0];
@@ -205,13 +216,34 @@ pub(crate) fn end(shared: &Shared, stopped: &mut Stopped, maps: &[Mapping]) -> R
     }
 }
 
+/// Sets the flag of a process that goes on back, if it was set because of us. Returns the machine that has code to drop.
+pub(crate) fn leave(shared: &Shared, pid: Pid) -> Result<Option<Machine>> {
+    let told = dynamic::head(shared)?.java.flag;
+    let Some(machine) = Machine::of_process(pid)? else {
+        return Ok(None);
+    };
+    // The machine's own symbols say where it is, not the target's memory.
+    if told != machine.flag().0 || !machine.is_set()? {
+        return Ok(None);
+    }
+    write_remote(pid, machine.flag(), &[0])?;
+    Ok(Some(machine))
+}
+
 /// What was compiled with the probes' calls goes, too. It would work as it is, and be a little slower.
-pub(crate) fn ended(shared: &Shared, pid: Pid) {
-    if dynamic::head(shared).is_ok_and(|head| head.java.flag != 0)
-        && let Ok(Some(machine)) = Machine::of_process(pid)
-    {
+pub(crate) fn ended(pid: Pid) {
+    if let Ok(Some(machine)) = Machine::of_process(pid) {
         let _ = drop_compiled(&machine);
     }
+}
+
+/// What is said of a machine whose methods were not asked for.
+pub(crate) fn uncounted(surveyed: &Surveyed) -> Option<String> {
+    let is_asked = |(_, kind): &(usize, Kind)| matches!(kind, Kind::JavaEntry | Kind::JavaExit);
+    let is_machine = surveyed.module.name == LIBRARY;
+    (is_machine && !surveyed.gates.iter().any(is_asked)).then(|| {
+        format!("{LIBRARY}: the Java methods that it runs are not counted: --java on does, unless its symbols are stripped")
+    })
 }
 
 pub(crate) fn is_library(mapping: &Mapping) -> bool {
@@ -220,7 +252,7 @@ pub(crate) fn is_library(mapping: &Mapping) -> bool {
 }
 
 fn unusable(pid: Pid, why: impl std::fmt::Display) -> Error {
-    Error::Other(format!(
+    Error::Refused(format!(
         "the Java methods of process {pid} are not counted: {why}"
     ))
 }

@@ -30,6 +30,24 @@ pub struct Ledger {
     pub texts: Vec<Text>,
     /// Which modules lay where, for those who meet an address later.
     pub homes: Vec<Home>,
+    /// What is changed beside code.
+    pub data: Vec<Data>,
+}
+
+/// Data of the target that a language's runtime goes by, which is as it was again after a detach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// A byte that is 1 and was 0.
+    Flag { address: u64 },
+    /// Objects in a list, each with a word that is `value` and was 0.
+    Words {
+        /// Where the address of the first one is.
+        head: u64,
+        /// Offsets in an object: the address of the next one, the word.
+        next: u32,
+        word: u32,
+        value: u64,
+    },
 }
 
 /// A module at its place in an address space.
@@ -47,12 +65,12 @@ pub struct Home {
 impl Home {
     /// `None` for a module of which nothing is counted.
     pub fn of(surveyed: &Surveyed, numbers: &[u32]) -> Option<Home> {
-        let first = surveyed.plan.functions.first()?;
+        let first = surveyed.numbered().next()?;
         Some(Home {
             low: surveyed.low,
             high: surveyed.high,
             bias: surveyed.bias,
-            function: numbers[first.function],
+            function: numbers[first],
         })
     }
 }
@@ -163,6 +181,26 @@ impl Ledger {
             put(&mut out, home.function.into());
         }
         self.encode_switches(&mut out);
+        put(&mut out, self.data.len() as u64);
+        for data in &self.data {
+            match *data {
+                Data::Flag { address } => {
+                    put(&mut out, 0);
+                    put(&mut out, address);
+                }
+                Data::Words {
+                    head,
+                    next,
+                    word,
+                    value,
+                } => {
+                    put(&mut out, 1);
+                    for number in [head, next.into(), word.into(), value] {
+                        put(&mut out, number);
+                    }
+                }
+            }
+        }
         zstd::bulk::compress(&out, LEVEL).expect("compressing memory to memory does not fail")
     }
 
@@ -223,12 +261,27 @@ impl Ledger {
             });
         }
         ledger.decode_switches(&mut input)?;
+        for _ in 0..input.number()? {
+            let data = match input.number()? {
+                0 => Data::Flag {
+                    address: input.number()?,
+                },
+                1 => Data::Words {
+                    head: input.number()?,
+                    next: input.number()? as u32,
+                    word: input.number()? as u32,
+                    value: input.number()?,
+                },
+                _ => return Err(damaged()),
+            };
+            ledger.data.push(data);
+        }
         Ok(ledger)
     }
 }
 
 pub(super) fn damaged() -> Error {
-    Error::Other(
+    Error::Damaged(
         "the ledger of patches that the target carries is damaged: nothing was changed".into(),
     )
 }
@@ -324,6 +377,17 @@ mod tests {
                 bias: 0x7f00_0000_0000,
                 function: 3,
             }],
+            data: vec![
+                Data::Flag {
+                    address: 0x7f00_0000_6001,
+                },
+                Data::Words {
+                    head: 0x7f00_0000_6008,
+                    next: 8,
+                    word: 0x590,
+                    value: 0x5555_0000,
+                },
+            ],
         }
     }
 

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! survey     what is in its modules, and what can be patched          survey, cache, filter, alloc, enters_kernel, limits
-//! plan       where stubs and tables go, and what is in them           prepare, place, agent, table, catalogs, call_rules, leaf
+//! plan       where stubs and tables go, and what is in them           prepare, place, agent, blocks, table, catalogs, call_rules, leaf
 //! ledger     all that is changed, kept in the region                  ledger, ledgers, text
+//! file       a copy of a program with all of it inside               ahead
 //! stop       attach, detach, switch, loaded (libraries), gate         threads, coroutines, goroutines, rseq, states
 //! ```
 
 pub mod agent;
+pub mod ahead;
 pub mod alloc;
 pub mod attach;
+pub mod blocks;
 pub mod cache;
 pub mod call_rules;
 pub mod catalogs;
@@ -31,6 +34,7 @@ pub mod loaded;
 pub mod place;
 pub mod prepare;
 pub mod python;
+mod room;
 pub mod rseq;
 pub mod states;
 pub mod survey;

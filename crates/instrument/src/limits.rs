@@ -4,6 +4,7 @@
 use thalweg_patch::{ModulePlan, Watched};
 use thalweg_symbols::{Function, Module};
 
+use crate::blocks;
 use crate::error::{Error, Result};
 use crate::gate::Kind;
 use crate::survey::{Survey, Surveyed};
@@ -51,9 +52,12 @@ pub fn plan_unwatched(module: &Module, watched: &[Watched], plans: [&ModulePlan;
 
 /// Refuses a program with code that sets the GS base where no probe can be put before it.
 pub fn check(survey: &Survey) -> Result<()> {
+    if survey.modules.iter().any(|m| m.blocks.is_some()) {
+        blocks::check(survey)?;
+    }
     for surveyed in &survey.modules {
         if let Some(function) = unwatched_gs_base(surveyed) {
-            return Err(Error::Other(format!(
+            return Err(Error::Refused(format!(
                 "{} of {} sets the GS segment base, as Wine and some emulators do, and cannot be probed: every other probe would \
                  crash once it has run; nothing was changed",
                 function.name, surveyed.module.name

@@ -22,12 +22,14 @@ mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::offset_of;
 
 use thalweg_abi as shm;
 use thalweg_patch::Patch;
 
+use crate::blocks;
 use crate::dynamic;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::held;
 use crate::java;
@@ -63,6 +65,7 @@ pub struct Modules {
     regions: Regions,
     store: Store,
     functions_limit: u64,
+    blocks: shm::Blocks,
 }
 
 /// Names one module, wherever and however often it is loaded.
@@ -78,6 +81,8 @@ struct ModuleKey {
 #[derive(Clone, Copy)]
 struct Numbered {
     first: u32,
+    /// Of its first counter of blocks.
+    counter: u32,
 }
 
 /// A module at one place in one process.
@@ -136,6 +141,7 @@ impl Modules {
             regions: Regions::at_attach(build, pid),
             store: Store::new(header),
             functions_limit: header.functions_limit,
+            blocks: header.blocks,
         };
         for (surveyed, numbers) in build.survey.modules.iter().zip(&build.numbers) {
             let patched = |patch: &&Patch| {
@@ -145,15 +151,18 @@ impl Modules {
                     .any(|text| (text.start..text.end).contains(&patch.address))
             };
             let first_patch = build.ledger.patches.iter().find(patched);
-            let first_function = surveyed.plan.functions.first();
+            let first_function = surveyed.numbered().next();
             let (Some(first_patch), Some(first)) = (first_patch, first_function) else {
                 let ignored = modules.ignored.entry(pid).or_default();
                 ignored.extend(&surveyed.text);
                 continue;
             };
             let key = ModuleKey::of(surveyed);
-            let first = numbers[first.function];
-            modules.numbers.insert(key.clone(), Numbered { first });
+            let first = numbers[first];
+            let counter = surveyed.first_counter;
+            modules
+                .numbers
+                .insert(key.clone(), Numbered { first, counter });
             modules.instances.push(Instance {
                 pid,
                 key,
@@ -254,10 +263,9 @@ impl Modules {
             return Ok(None);
         };
         python::keep_known(shared, &mut surveyed)?;
-        let result = self.place(shared, pid, &surveyed, maps);
+        let result = self.place(shared, pid, &mut surveyed, maps);
         if let Ok(Some(_)) = &result {
             self.table.insert(shared, &surveyed)?;
-            python::tell(shared, &surveyed)?;
         }
         result
     }
@@ -275,6 +283,10 @@ impl Modules {
                     surveyed.leave_alone(TEXT_RELOCATIONS);
                 } else if surveyed.top_byte.is_some() {
                     surveyed.leave_alone(LOADED_GO);
+                } else if surveyed.blocks.is_some()
+                    && let Some(why) = blocks::refusal(&surveyed)
+                {
+                    surveyed.leave_alone(why);
                 }
                 Ok(Some(surveyed))
             }
@@ -291,7 +303,7 @@ impl Modules {
         &mut self,
         shared: &Shared,
         pid: Pid,
-        surveyed: &Surveyed,
+        surveyed: &mut Surveyed,
         maps: &[Mapping],
     ) -> Result<Option<Fresh>> {
         let key = ModuleKey::of(surveyed);
@@ -299,7 +311,8 @@ impl Modules {
             Some(numbered) => *numbered,
             None => self.number(shared, pid, &key, surveyed)?,
         };
-        if surveyed.plan.functions.is_empty() {
+        surveyed.first_counter = numbered.counter;
+        if surveyed.numbered().next().is_none() {
             return Ok(None);
         }
         let old = self.old_home(pid, &key, surveyed, maps);
@@ -317,23 +330,37 @@ impl Modules {
             }
         };
         let mut numbers = vec![u32::MAX; surveyed.module.functions.len()];
-        for (number, plan) in (numbered.first..).zip(&surveyed.plan.functions) {
-            numbers[plan.function] = number;
+        for (number, function) in (numbered.first..).zip(surveyed.numbered()) {
+            numbers[function] = number;
         }
         let mut ledger = Ledger::default();
         let mut stubs = Vec::new();
-        for mut made in prepare::emit(surveyed, &numbers, self.probes, home.region, home.stubs)? {
+        let mut all = prepare::emit(surveyed, &numbers, self.probes, home.region, home.stubs)?;
+        all.extend(prepare::emit_blocks(
+            surveyed,
+            &self.blocks,
+            home.region,
+            home.stubs,
+        )?);
+        for mut made in all {
             let rows = std::mem::take(&mut made.code.stubs);
             stubs.extend(rows.into_iter().map(|row| (row.address, row.bytes)));
             ledger.add(made.code, made.switches);
         }
         ledger.texts = surveyed.text.clone();
         ledger.homes.extend(ledger::Home::of(surveyed, &numbers));
+        let java = match self.filter.wants_java() {
+            true => java::Plan::of(pid, [&*surveyed], false),
+            false => java::Plan::default(),
+        };
+        ledger.data.extend(python::data(surveyed));
+        ledger.data.extend(java.data());
         ledger.sort();
         let changes = Changes::prepare(pid, &ledger)?;
         let Some(first_patch) = ledger.patches.first().cloned() else {
             return Ok(None);
         };
+        python::tell(shared, surveyed, &numbers)?;
         Ok(Some(Fresh {
             instance: Instance {
                 pid,
@@ -350,10 +377,7 @@ impl Modules {
             stubs,
             ledger,
             changes,
-            java: match self.filter.wants_java() {
-                true => java::Plan::of(pid, [surveyed], false),
-                false => java::Plan::default(),
-            },
+            java,
         }))
     }
 
@@ -363,14 +387,30 @@ impl Modules {
         shared: &Shared,
         pid: Pid,
         key: &ModuleKey,
-        surveyed: &Surveyed,
+        surveyed: &mut Surveyed,
     ) -> Result<Numbered> {
-        let count = surveyed.plan.functions.len() as u32;
-        let catalog = survey::catalog([surveyed], &[]);
+        let counter = self.take_counters(shared, surveyed)?;
+        surveyed.first_counter = counter;
+        let count = surveyed.numbered().count() as u32;
+        let catalog = survey::catalog([&*surveyed], &[]);
         let first = dynamic::take_numbers(shared, count, self.functions_limit)?;
         self.store.add_catalog(shared, pid, &catalog, first)?;
-        self.numbers.insert(key.clone(), Numbered { first });
-        Ok(Numbered { first })
+        let numbered = Numbered { first, counter };
+        self.numbers.insert(key.clone(), numbered);
+        Ok(numbered)
+    }
+
+    /// The first of as many counters of blocks as the module needs.
+    fn take_counters(&mut self, shared: &Shared, surveyed: &Surveyed) -> Result<u32> {
+        let first = self.blocks.used;
+        let used = u64::from(first) + surveyed.counters();
+        if used > self.blocks.limit.into() {
+            return Err(Error::NoRoom("no room for counters of more blocks".into()));
+        }
+        self.blocks.used = used as u32;
+        let at = offset_of!(shm::Header, blocks) + offset_of!(shm::Blocks, used);
+        shared.write(at as u64, &self.blocks.used.to_le_bytes())?;
+        Ok(first)
     }
 
     /// The place of an instance that was closed, or that another process has: at the same address it will do as it is,
@@ -488,8 +528,8 @@ impl Instance {
 impl ModuleKey {
     fn of(surveyed: &Surveyed) -> ModuleKey {
         let mut hasher = DefaultHasher::new();
-        for plan in &surveyed.plan.functions {
-            let function = &surveyed.module.functions[plan.function];
+        for function in surveyed.numbered() {
+            let function = &surveyed.module.functions[function];
             (function.start, &function.name).hash(&mut hasher);
         }
         ModuleKey {

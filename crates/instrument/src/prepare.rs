@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_patch::{Emitted, ModulePlan, Patch, Placement, ProbeEncoder};
+use thalweg_patch::{Emitted, HelperThread, ModulePlan, Patch, Placement, ProbeEncoder};
 use thalweg_symbols::{DebugLookup, Module, Unwinder};
 
 use crate::agent;
+use crate::blocks::{self, Counters};
 use crate::catalogs;
 use crate::error::{Error, Result};
 use crate::java;
 use crate::launch::list_state;
-use crate::ledger::{Home, Ledger, Switches};
+use crate::ledger::{Home, Ledger, NOBODYS, Switches};
 use crate::ledgers;
 use crate::limits;
-use crate::memory::{Shared, bytes_of, read_remote, zeroed};
+use crate::memory::{FromZeros, IntoBytes, Shared, read_remote};
 use crate::place;
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 use crate::pruning::Pruning;
@@ -64,6 +65,8 @@ pub struct Probes {
     pub records: bool,
     pub alloc: bool,
     pub leaves: bool,
+    /// Stubs and code will lie somewhere else, as far apart.
+    pub movable: bool,
 }
 
 impl Measure {
@@ -74,6 +77,7 @@ impl Measure {
             records: self.records,
             alloc: self.alloc,
             leaves: self.leaves,
+            movable: false,
         }
     }
 }
@@ -86,6 +90,7 @@ impl Probes {
             records: header.flags & shm::HEADER_RECORDS != 0,
             alloc: header.has_alloc(),
             leaves: header.flags & shm::HEADER_LEAVES != 0,
+            movable: false,
         }
     }
 }
@@ -115,6 +120,7 @@ pub struct Build {
     pub changes: Option<Changes>,
     pub table: Table,
     pub layout: shm::Layout,
+    pub blocks: shm::Blocks,
     pub measure: Measure,
     pub functions: u32,
     pub skipped: usize,
@@ -136,6 +142,7 @@ impl Build {
             true => java::Plan::of(pid, &survey.modules, !measure.launched),
             false => java::Plan::default(),
         };
+        survey.notes.extend(java.note.clone());
         for surveyed in &mut survey.modules {
             let needed = page_up(agent::IMAGE.len() as u64) + stub_bytes(surveyed);
             if surveyed.top_byte.is_some() && distant_place(surveyed, &maps, needed).is_none() {
@@ -151,6 +158,12 @@ impl Build {
         if functions == 0 && !leads_on {
             return Err(Error::NothingToProfile { pid });
         }
+        let counters = survey.number_counters();
+        let blocks = match counters {
+            0 => shm::Blocks::default(),
+            _ => shm::Blocks::new(shm::Layout::blocks_offset(functions as u64), counters)
+                .ok_or_else(|| blocks::too_many(counters))?,
+        };
         let numbers = survey.numbers();
         let rules = match recording {
             Some(recording) => {
@@ -161,20 +174,25 @@ impl Build {
         };
         // Two things that take long and do not need each other.
         let (described, placed) = std::thread::scope(|scope| {
-            let described = scope.spawn(|| describe(&survey, meta));
-            let placed = place(&survey, &numbers, measure, &maps);
+            let described = HelperThread::spawn(scope, || describe(&survey, meta));
+            let placed = place(&survey, &numbers, measure, &blocks, &maps);
             (joined(described), placed)
         });
         let (catalog, skipped) = described?;
-        let (mut code, ledger) = placed?;
+        let (mut code, mut ledger) = placed?;
+        ledger
+            .data
+            .extend(survey.modules.iter().filter_map(python::data));
+        ledger.data.extend(java.data());
         if measure.counted_first {
             states::count_first(&mut code, &ledger.switchable);
         }
         let ledger = Arc::new(ledger);
         let (ledger_bytes, table, changes) = std::thread::scope(|scope| {
-            let encoded = scope.spawn(|| ledger.encode());
-            let tabled =
-                scope.spawn(|| Table::new(shm::table_entries(functions as u64), &survey.modules));
+            let encoded = HelperThread::spawn(scope, || ledger.encode());
+            let tabled = HelperThread::spawn(scope, || {
+                Table::new(shm::table_entries(functions as u64), &survey.modules)
+            });
             let changes = match measure.launched {
                 true => Ok(None),
                 false => Changes::prepare(pid, &ledger).map(Some),
@@ -182,8 +200,9 @@ impl Build {
             (joined(encoded), joined(tabled), changes)
         });
         ledgers::keep(&ledger_bytes, &ledger);
-        let mut layout = shm::Layout::new(
+        let mut layout = shm::Layout::with_blocks(
             functions as u64,
+            &blocks,
             catalog.len() as u64,
             ledger_bytes.len() as u64,
             measure.memory,
@@ -200,6 +219,7 @@ impl Build {
             code,
             changes: changes?,
             layout,
+            blocks,
             table,
             measure,
             functions: functions as u32,
@@ -214,8 +234,8 @@ impl Build {
         shared.write(self.layout.catalog_offset, &self.catalog)?;
         shared.write(self.layout.ledger_offset, &self.ledger_bytes)?;
         shared.write(shm::TABLE_OFFSET, &self.table.bytes())?;
-        for surveyed in &self.survey.modules {
-            python::tell(shared, surveyed)?;
+        for (surveyed, numbers) in self.survey.modules.iter().zip(&self.numbers) {
+            python::tell(shared, surveyed, numbers)?;
         }
         if let Some(rules) = &self.rules {
             rules.write(shared, header)?;
@@ -223,12 +243,12 @@ impl Build {
         self.java.write(shared)?;
         let counted_first = self.measure.counted_first;
         states::begin(shared, header, &self.ledger.switchable, counted_first)?;
-        shared.write(0, bytes_of(header))
+        shared.write(0, header.as_bytes())
     }
 
     /// The header for a region at `base` that holds nothing yet.
     pub fn header(&self, pid: Pid, base: u64) -> shm::Header {
-        let mut header: shm::Header = zeroed();
+        let mut header: shm::Header = FromZeros::new_zeroed();
         header.magic = shm::MAGIC;
         header.version = shm::VERSION;
         header.state = shm::STATE_BUILDING;
@@ -274,6 +294,7 @@ impl Build {
             0
         };
         header.functions = self.functions;
+        header.blocks = self.blocks;
         header.table_mask = self.layout.table_entries - 1;
         header.catalog_offset = self.layout.catalog_offset;
         header.catalog_len = self.catalog.len() as u64;
@@ -371,7 +392,7 @@ fn describe(survey: &Survey, meta: model::Meta) -> Result<(Vec<u8>, usize)> {
     Ok((bytes, skipped))
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+fn joined<'scope, T: Send + 'scope>(thread: HelperThread<'scope, T>) -> T {
     thread
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -382,6 +403,7 @@ fn place(
     survey: &Survey,
     numbers: &[Vec<u32>],
     measure: Measure,
+    blocks: &shm::Blocks,
     maps: &[Mapping],
 ) -> Result<(Vec<CodeRegion>, Ledger)> {
     let modules = &survey.modules;
@@ -389,7 +411,7 @@ fn place(
     let mut ledger = Ledger::default();
     for (site, emitted) in sites
         .iter()
-        .zip(emit_all(modules, numbers, measure, &sites))
+        .zip(emit_all(modules, numbers, measure, blocks, &sites))
     {
         for mut emitted in emitted? {
             let rows = std::mem::take(&mut emitted.code.stubs);
@@ -453,7 +475,7 @@ fn regions(modules: &[Surveyed], maps: &[Mapping]) -> Result<(Vec<CodeRegion>, V
         };
         let found = place(needed + SPARE).or_else(|| place(needed));
         let (start, len) = found.ok_or_else(|| {
-            Error::Other(format!(
+            Error::NoRoom(format!(
                 "no free address range of {needed} bytes within reach of {:#x}",
                 cluster.low
             ))
@@ -478,7 +500,7 @@ fn regions(modules: &[Surveyed], maps: &[Mapping]) -> Result<(Vec<CodeRegion>, V
         });
     }
     if code.len() > shm::MAX_CODE_REGIONS {
-        return Err(Error::Other(
+        return Err(Error::NoRoom(
             "the target's modules lie too far apart for one profile".into(),
         ));
     }
@@ -490,15 +512,18 @@ fn emit_all(
     modules: &[Surveyed],
     numbers: &[Vec<u32>],
     measure: Measure,
+    blocks: &shm::Blocks,
     sites: &[Site],
 ) -> Vec<Result<Vec<Made>>> {
     /// Below this many functions a thread is not worth its start.
     const WORTH_A_THREAD: usize = 2000;
     let emit_one = |site: &Site| {
         let (module, numbers) = (&modules[site.module], &numbers[site.module]);
-        emit(module, numbers, measure.probes(), site.agent, site.stubs)
+        let mut made = emit(module, numbers, measure.probes(), site.agent, site.stubs)?;
+        made.extend(emit_blocks(module, blocks, site.agent, site.stubs)?);
+        Ok(made)
     };
-    let size = |site: &Site| modules[site.module].plan.functions.len();
+    let size = |site: &Site| modules[site.module].numbered().count();
     let work: usize = sites.iter().map(size).sum();
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = processors.min(work / WORTH_A_THREAD).min(8);
@@ -517,7 +542,9 @@ fn emit_all(
         done
     };
     let mut made: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (1..workers)
+            .map(|_| HelperThread::spawn(scope, work))
+            .collect();
         let here = work();
         threads.into_iter().flat_map(joined).chain(here).collect()
     });
@@ -541,7 +568,42 @@ fn distant_place(surveyed: &Surveyed, maps: &[Mapping], len: u64) -> Option<u64>
 
 /// Room for the stubs of one module, gates included.
 pub fn stub_bytes(surveyed: &Surveyed) -> u64 {
+    let cave = surveyed.blocks.as_ref().map_or(0, |plan| plan.cave_len());
+    cave_offset(surveyed) + page_up(cave)
+}
+
+/// Where among them the moved code begins.
+fn cave_offset(surveyed: &Surveyed) -> u64 {
     page_up(surveyed.plan.stub_size_bound() + surveyed.gate_plan.stub_size_bound())
+}
+
+/// The moved code of one module, and the jumps to it; `at` and `agent` as for [`emit`].
+pub fn emit_blocks(
+    surveyed: &Surveyed,
+    blocks: &shm::Blocks,
+    agent: u64,
+    at: u64,
+) -> Result<Option<Made>> {
+    let Some(plan) = surveyed.blocks.as_ref().filter(|plan| plan.counters > 0) else {
+        return Ok(None);
+    };
+    let counters = Counters {
+        agent,
+        blocks: *blocks,
+        first: surveyed.first_counter,
+    };
+    let place = thalweg_blocks::Placement {
+        bias: surveyed.bias,
+        base: at + cave_offset(surveyed),
+        encoder: &counters,
+    };
+    let code = thalweg_blocks::emit(&surveyed.module, plan, &place)
+        .map_err(|e| Error::Refused(format!("{}: {e}", surveyed.module.name)))?;
+    let switches = Switches {
+        owners: vec![NOBODYS; code.patches.len()],
+        ..Switches::default()
+    };
+    Ok(Some(Made { code, switches }))
 }
 
 /// Code made for one place.
@@ -571,7 +633,7 @@ pub fn emit(
                 switches: Switches::of(surveyed, plan, numbers, &code),
                 code,
             })
-            .map_err(|e| Error::Other(format!("{}: {e}", surveyed.module.name)))
+            .map_err(|e| Error::Refused(format!("{}: {e}", surveyed.module.name)))
     };
     let counting = agent::Encoder {
         agent,
@@ -587,7 +649,11 @@ pub fn emit(
         let waiting = realise(
             &surveyed.gate_plan,
             behind,
-            &agent::GateEncoder { agent, gates },
+            &agent::GateEncoder {
+                agent,
+                gates,
+                movable: probes.movable,
+            },
         )?;
         if !overlap(&made[0].code.patches, &waiting.code.patches) {
             made.push(waiting);

@@ -10,6 +10,8 @@
 //! An interpreter that is made later is told by the agent, when its evaluator first runs. All addresses that are followed are the
 //! target's, and only the target's own memory is read and written by them.
 
+use std::collections::HashSet;
+
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use thalweg_abi::dynamic::Python;
@@ -18,6 +20,7 @@ use thalweg_symbols::Module;
 
 use crate::dynamic;
 use crate::error::Result;
+use crate::ledger::Data;
 use crate::memory::Shared;
 use crate::proc::RemoteAddr;
 use crate::survey::Surveyed;
@@ -26,15 +29,20 @@ use crate::tracee::Stopped;
 /// The first release of which it is known that it asks for an evaluator before a specialised `x[i]`.
 const CALLS_GETITEM: u32 = 0x030b07;
 
-const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+/// Whether calls of such a Python function may be part of their caller's, unseen.
+pub(crate) fn is_inlined(python: &Python, name: &str) -> bool {
+    let is_old = python.evaluator != 0 && python.release < CALLS_GETITEM;
+    is_old && name.rsplit('.').next() == Some("__getitem__")
+}
+
+/// What runs Python functions.
+pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
 /// The evaluator of a module that is a CPython.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluator {
     /// Its index among the module's functions.
     pub function: usize,
-    /// Hexadecimal: 0x030b02 for 3.11.2.
-    release: u32,
     /// Addresses are the module's own.
     pub python: Python,
 }
@@ -74,13 +82,6 @@ fn evaluator_of(module: &Module) -> Option<usize> {
         f.linkage_name.as_deref() == Some(EVALUATOR) || f.name == EVALUATOR
     };
     module.functions.iter().position(named)
-}
-
-pub(crate) fn unasked(module: &Module) -> Found {
-    Found::LeftAlone(format!(
-        "{}: its Python functions are not told apart: --python on has them",
-        module.name
-    ))
 }
 
 /// `data`: the module's file.
@@ -145,7 +146,6 @@ pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
     }
     Found::Usable(Evaluator {
         function,
-        release,
         python: Python {
             evaluator: module.functions[function].start,
             head,
@@ -154,7 +154,7 @@ pub(crate) fn find(module: &Module, data: &[u8]) -> Found {
             interpreter,
             next,
             eval,
-            version,
+            release,
             ..known
         },
     })
@@ -264,8 +264,14 @@ fn one_load(code: &[u8], address: u64) -> Option<(usize, Option<Place>)> {
     })
 }
 
-/// The same for a module as it was planned: an evaluator that is not to be counted, or whose probe may run in its midst, tells nothing.
-pub(crate) fn as_planned(found: Found, module: &Module, plan: &ModulePlan) -> Found {
+/// The same for a module as it was planned: an evaluator that is not to be counted, or whose probe may run in its midst, tells
+/// nothing. A note says so where Python functions were asked for.
+pub(crate) fn as_planned(
+    found: Found,
+    module: &Module,
+    plan: &ModulePlan,
+    is_asked: bool,
+) -> Found {
     let Found::Usable(evaluator) = &found else {
         return found;
     };
@@ -278,6 +284,7 @@ pub(crate) fn as_planned(found: Found, module: &Module, plan: &ModulePlan) -> Fo
     let is_plain = |probe: Probe| matches!(probe, Probe::Entry { loops: false, .. });
     match events.any(|event| is_plain(event.probe)) {
         true => found,
+        false if !is_asked => Found::Nothing,
         false => Found::LeftAlone(format!(
             "{}: {EVALUATOR} is not counted, so that Python functions are not told apart",
             module.name
@@ -297,9 +304,9 @@ impl Found {
     pub(crate) fn note(&self) -> Option<String> {
         match self {
             Found::LeftAlone(why) => Some(why.clone()),
-            Found::Usable(evaluator) if evaluator.release < CALLS_GETITEM => Some(format!(
+            Found::Usable(evaluator) if evaluator.python.release < CALLS_GETITEM => Some(format!(
                 "CPython 3.11.{} runs a `__getitem__` that is written in Python inside of its caller, if that asks often: calls of such functions are lower bounds",
-                evaluator.release & 0xff
+                evaluator.python.release & 0xff
             )),
             _ => None,
         }
@@ -324,20 +331,21 @@ impl Evaluator {
 /// A process has more interpreters only if it is out to keep us busy.
 const MOST_INTERPRETERS: usize = 10_000;
 
-/// Each interpreter's word, and what it holds.
-fn words(stopped: &Stopped, python: &Python) -> Vec<(RemoteAddr, u64)> {
+/// Each interpreter's word, and what it holds. `head`: where the first interpreter is; `next` and `eval`: offsets in each.
+fn words(stopped: &Stopped, head: u64, next: u32, eval: u32) -> Vec<(RemoteAddr, u64)> {
+    let (to_next, to_word) = (u64::from(next), u64::from(eval));
     let word = |at: u64| {
         let mut bytes = [0; 8];
         let read = stopped.read(RemoteAddr(at), &mut bytes);
         read.ok().map(|()| u64::from_le_bytes(bytes))
     };
     let mut words = Vec::new();
-    let mut next = word(python.head).unwrap_or(0);
+    let mut next = word(head).unwrap_or(0);
     while next != 0 && words.len() < MOST_INTERPRETERS {
-        let at = next.wrapping_add(python.eval.into());
+        let at = next.wrapping_add(to_word);
         let Some(value) = word(at) else { break };
         words.push((RemoteAddr(at), value));
-        let then = word(next.wrapping_add(python.next.into())).unwrap_or(0);
+        let then = word(next.wrapping_add(to_next)).unwrap_or(0);
         if then == next {
             break;
         }
@@ -346,13 +354,14 @@ fn words(stopped: &Stopped, python: &Python) -> Vec<(RemoteAddr, u64)> {
     words
 }
 
-/// From here on each Python call is one of the evaluator's.
+/// From here on each Python call is one of the evaluator's, unless that is switched off.
 pub(crate) fn begin(shared: &Shared, stopped: &mut Stopped) -> Result<()> {
-    let python = dynamic::head(shared)?.python;
-    if python.evaluator == 0 {
+    let head = dynamic::head(shared)?;
+    let python = head.python;
+    if python.evaluator == 0 || head.python_off != 0 {
         return Ok(());
     }
-    for (at, value) in words(stopped, &python) {
+    for (at, value) in words(stopped, python.head, python.next, python.eval) {
         if value == 0 {
             stopped.write(at, &python.evaluator.to_le_bytes())?;
         }
@@ -360,24 +369,76 @@ pub(crate) fn begin(shared: &Shared, stopped: &mut Stopped) -> Result<()> {
     Ok(())
 }
 
+/// What the ledger says of a module, so that any detach finds the words.
+pub(crate) fn data(surveyed: &Surveyed) -> Option<Data> {
+    let Found::Usable(evaluator) = &surveyed.python else {
+        return None;
+    };
+    let python = evaluator.at(surveyed.bias);
+    Some(Data::Words {
+        head: python.head,
+        next: python.next,
+        word: python.eval,
+        value: python.evaluator,
+    })
+}
+
 /// As it was. Whoever else has set a word keeps it.
-pub(crate) fn end(shared: &Shared, stopped: &mut Stopped) -> Result<()> {
-    let python = dynamic::head(shared)?.python;
-    if python.evaluator == 0 {
+pub(crate) fn end(stopped: &mut Stopped, data: &Data) -> Result<()> {
+    let Data::Words {
+        head,
+        next,
+        word,
+        value: ours,
+    } = *data
+    else {
         return Ok(());
-    }
-    for (at, value) in words(stopped, &python) {
-        if value == python.evaluator {
+    };
+    for (at, value) in words(stopped, head, next, word) {
+        if value == ours && ours != 0 {
             stopped.write(at, &0u64.to_le_bytes())?;
         }
     }
     Ok(())
 }
 
-/// Tells the probe of the evaluator what it must know.
-pub(crate) fn tell(shared: &Shared, surveyed: &Surveyed) -> Result<()> {
+/// The evaluator's probes go, or come back: without them a call that leaves it would tell nothing.
+/// The agent sets no word where it reads that they are gone.
+pub(crate) fn switch(
+    shared: &Shared,
+    stopped: &mut Stopped,
+    off: &HashSet<u32>,
+    on: &HashSet<u32>,
+) -> Result<()> {
+    let head = dynamic::head(shared)?;
+    let Some(evaluator) = head.python_evaluator.checked_sub(1) else {
+        return Ok(());
+    };
+    if off.contains(&evaluator) {
+        dynamic::note_python_off(shared, true)?;
+        let python = head.python;
+        let data = Data::Words {
+            head: python.head,
+            next: python.next,
+            word: python.eval,
+            value: python.evaluator,
+        };
+        end(stopped, &data)
+    } else if on.contains(&evaluator) {
+        dynamic::note_python_off(shared, false)?;
+        begin(shared, stopped)
+    } else {
+        Ok(())
+    }
+}
+
+/// Tells the probe of the evaluator what it must know. `numbers`: of the module's functions.
+pub(crate) fn tell(shared: &Shared, surveyed: &Surveyed, numbers: &[u32]) -> Result<()> {
     match &surveyed.python {
-        Found::Usable(evaluator) => dynamic::tell_python(shared, &evaluator.at(surveyed.bias)),
+        Found::Usable(evaluator) => {
+            let number = numbers.get(evaluator.function).copied();
+            dynamic::tell_python(shared, &evaluator.at(surveyed.bias), number)
+        }
         _ => Ok(()),
     }
 }

@@ -82,10 +82,11 @@ fn patched<'s>(survey: &'s Survey, descriptor: &[u8; 32]) -> Option<&'s str> {
 }
 
 fn planned(surveyed: &Surveyed) -> impl Iterator<Item = usize> + '_ {
-    [&surveyed.plan, &surveyed.gate_plan]
-        .into_iter()
-        .flat_map(|plan| {
-            let whole = plan.functions.iter().map(|p| p.function);
-            whole.chain(plan.fragments.iter().map(|p| p.function))
-        })
+    let plans = [&surveyed.plan, &surveyed.gate_plan].into_iter();
+    let planned = plans.flat_map(|plan| {
+        let whole = plan.functions.iter().map(|p| p.function);
+        whole.chain(plan.fragments.iter().map(|p| p.function))
+    });
+    let moved = surveyed.blocks.iter().flat_map(|plan| plan.moved());
+    planned.chain(moved)
 }

@@ -4,9 +4,10 @@ use thalweg_abi as shm;
 use thalweg_abi::ProbeState;
 
 use crate::clock;
+use crate::dynamic::{self, Family};
 use crate::error::Result;
 use crate::ledger::Switchable;
-use crate::memory::{Shared, bytes_of};
+use crate::memory::{IntoBytes, Shared};
 use crate::prepare::CodeRegion;
 
 /// What a function's probes do.
@@ -73,30 +74,33 @@ pub fn read(
     first: u32,
     count: u32,
 ) -> Result<Vec<ProbeState>> {
-    let len = u64::from(count) * shm::PROBE_STATE_SIZE;
-    let mut bytes = vec![0; len as usize];
-    shared.read_bytes(offset(header, first), &mut bytes)?;
-    let half = |bytes: &[u8], at: usize| {
-        u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-    };
-    let word = |bytes: &[u8], at: usize| {
-        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-    };
-    let all = bytes.chunks_exact(shm::PROBE_STATE_SIZE as usize);
-    Ok(all
-        .map(|one| ProbeState {
-            state: half(one, 0),
-            offs: half(one, 4),
-            changes: half(one, 8),
-            flags: half(one, 12),
-            since: word(one, 16),
-            off_ticks: word(one, 24),
-        })
-        .collect())
+    shared.read_all(offset(header, first), count.into())
 }
 
 pub fn of_all(shared: &Shared, header: &shm::Header) -> Result<Vec<ProbeState>> {
-    read(shared, header, 0, header.functions)
+    let mut states = read(shared, header, 0, header.functions)?;
+    for family in [Family::python(), Family::java()] {
+        let Some(leader) = dynamic::leader(shared, &family)? else {
+            continue;
+        };
+        let state = states.get(leader as usize).copied();
+        // A Java method may have a state of its own, but none is counted where they all went off.
+        let is_java = family.is_java();
+        let is_theirs = |state: &ProbeState| match is_java {
+            true => state.state == shm::PROBE_OFF,
+            false => state.changes > 0,
+        };
+        if let Some(state) = state.filter(is_theirs) {
+            for number in family.read(shared)?.numbers {
+                if let Some(place) = states.get_mut(number as usize)
+                    && !(is_java && place.state == shm::PROBE_OFF)
+                {
+                    *place = state;
+                }
+            }
+        }
+    }
+    Ok(states)
 }
 
 /// Whether no call of the function is timed in a recording that times, because it is counted at its entry alone.
@@ -160,7 +164,7 @@ pub fn begin(
             ..ProbeState::default()
         };
         if let Some(place) = all.get_mut(at..at + shm::PROBE_STATE_SIZE as usize) {
-            place.copy_from_slice(bytes_of(&state));
+            place.copy_from_slice(state.as_bytes());
         }
     }
     shared.write(offset(header, 0), &all)
@@ -179,7 +183,7 @@ pub(crate) fn begin_loaded(
         if state == State::Counted && known.flags == 0 {
             known.flags = shm::PROBE_LEAF;
             known.state = state.number();
-            shared.write(at, bytes_of(&known))?;
+            shared.write(at, known.as_bytes())?;
         }
         set(shared, header, one.function, state)?;
     }
@@ -201,7 +205,7 @@ pub fn set(shared: &Shared, header: &shm::Header, function: u32, state: State) -
     known.since = now;
     known.changes = known.changes.saturating_add(1);
     known.offs = known.offs.saturating_add((state == State::Off).into());
-    shared.write(at, bytes_of(&known))
+    shared.write(at, known.as_bytes())
 }
 
 /// How long a function was off, in ticks.

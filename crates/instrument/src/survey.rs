@@ -9,16 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use thalweg_blocks::BlockPlan;
 use thalweg_model as model;
-use thalweg_patch::{EntersKernel, GoPlan, ModulePlan, Watched};
+use thalweg_patch::{EntersKernel, GoPlan, HelperThread, ModulePlan, Watched};
 use thalweg_symbols::{DebugLookup, FunctionKind, Module};
 
+use crate::ahead;
 use crate::alloc;
+use crate::blocks;
 use crate::cache;
 use crate::enters_kernel;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Python};
 use crate::gate;
+use crate::java;
 use crate::ledger::Text;
 use crate::limits;
 use crate::proc::{self, Mapping, Pid};
@@ -33,6 +37,9 @@ pub struct Surveyed {
     /// Functions at which threads wait for the controller; those that the plan does not count are planned here.
     pub gates: Vec<(usize, gate::Kind)>,
     pub gate_plan: Arc<ModulePlan>,
+    /// Functions whose blocks are counted, if those are, instead of their calls; and the number of the module's first counter.
+    pub blocks: Option<Arc<BlockPlan>>,
+    pub first_counter: u32,
     /// Functions that allocate or free, if that is counted, and how; and those by which the program asks for its figures.
     pub allocators: Vec<(usize, u32)>,
     /// Functions that make system calls themselves, if those are counted; in the order of the functions.
@@ -67,12 +74,21 @@ pub struct Survey {
     pub unreadable: Vec<(String, String)>,
     /// Java's methods are to be counted.
     pub wants_java: bool,
+    /// What the reader of the profile must know.
+    pub notes: Vec<String>,
 }
 
 /// Told as the survey goes on: modules done, modules in all, name of the one at hand.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize, &str) + Sync);
 
 impl Survey {
+    /// Whether functions of Python or Java are told apart in a process that runs.
+    pub(crate) fn has_runtime(&self) -> bool {
+        let java = |one: &Surveyed| self.wants_java && one.module.name == java::LIBRARY;
+        let python = |one: &Surveyed| one.python.function().is_some();
+        self.modules.iter().any(|one| java(one) || python(one))
+    }
+
     /// Reads and plans everything that `pid` has mapped. The process runs on.
     pub fn of_process(pid: Pid, filter: &Filter, progress: Progress) -> Result<Survey> {
         let maps = proc::maps(pid)?;
@@ -89,7 +105,7 @@ impl Survey {
             .min(files.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..workers {
-                scope.spawn(|| {
+                HelperThread::spawn(scope, || {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(&index) = order.get(index) else {
@@ -145,16 +161,27 @@ impl Survey {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let file = thalweg_symbols::open_regular(path).map_err(io)?;
         let surveyed = analysed(&name.to_string_lossy(), &file, path.to_path_buf(), filter)
-            .map_err(|e| Error::Other(format!("{}: {e}", path.display())))?;
+            .map_err(|e| Error::Refused(format!("{}: {e}", path.display())))?;
         Ok(Survey {
             modules: vec![surveyed],
             unreadable: Vec::new(),
             wants_java: filter.wants_java(),
+            notes: Vec::new(),
         })
     }
 
     pub fn planned(&self) -> usize {
-        self.modules.iter().map(|m| m.plan.functions.len()).sum()
+        self.modules.iter().map(|m| m.numbered().count()).sum()
+    }
+
+    /// Gives each module's counters of blocks their numbers; how many there are.
+    pub fn number_counters(&mut self) -> u64 {
+        let mut next = 0;
+        for surveyed in &mut self.modules {
+            surveyed.first_counter = next as u32;
+            next += surveyed.counters();
+        }
+        next
     }
 
     /// Whether there is a function at which the controller hears of another program.
@@ -180,8 +207,8 @@ impl Survey {
             .iter()
             .map(|surveyed| {
                 let mut numbers = vec![u32::MAX; surveyed.module.functions.len()];
-                for plan in &surveyed.plan.functions {
-                    numbers[plan.function] = next;
+                for function in surveyed.numbered() {
+                    numbers[function] = next;
                     next += 1;
                 }
                 numbers
@@ -191,7 +218,9 @@ impl Survey {
 
     /// Everything the profile will say about functions, in the order of their numbers.
     pub fn catalog(&self) -> model::Profile {
-        catalog(&self.modules, &self.unreadable)
+        let mut profile = catalog(&self.modules, &self.unreadable);
+        profile.notes.extend(self.notes.clone());
+        profile
     }
 }
 
@@ -211,15 +240,15 @@ pub fn catalog<'a>(
             path: surveyed.path.display().to_string(),
             build_id: module.build_id.as_deref().map(hex).unwrap_or_default(),
             functions_total: module.functions.iter().filter(whole).count() as u32,
-            functions_patched: surveyed.plan.functions.len() as u32,
+            functions_patched: surveyed.numbered().count() as u32,
         });
         let first = profile.functions.len() as u32;
         profile
             .enters_kernel
             .extend(enters_kernel::of_module(surveyed, first));
         profile.notes.extend(enters_kernel::unseen(surveyed));
-        for plan in &surveyed.plan.functions {
-            let function = &module.functions[plan.function];
+        for function in surveyed.numbered() {
+            let function = &module.functions[function];
             profile.functions.push(model::Function {
                 name: function.name.clone(),
                 module: index as u32,
@@ -233,7 +262,17 @@ pub fn catalog<'a>(
         }
         profile.notes.extend(alloc::unfollowed(surveyed));
         profile.notes.extend(surveyed.python.note());
-        for skipped in &surveyed.plan.skipped {
+        profile.notes.extend(java::uncounted(surveyed));
+        if let Some(plan) = &surveyed.blocks {
+            let first = first + surveyed.plan.functions.len() as u32;
+            let (own, counters) = blocks::describe(surveyed, plan, index as u32, first);
+            if !own.blocks.is_empty() {
+                profile.blocks.push(own);
+                profile.block_counters.push(counters);
+            }
+        }
+        let moved = surveyed.blocks.iter().flat_map(|plan| &plan.skipped);
+        for skipped in surveyed.plan.skipped.iter().chain(moved) {
             let function = &module.functions[skipped.function];
             profile.skipped.push(model::Skipped {
                 name: function.name.clone(),
@@ -356,21 +395,30 @@ pub fn survey_file(pid: Pid, file: &MappedFile, filter: &Filter) -> FileResult {
         .settle(file)
         .ok_or_else(|| fail("only a part of the file is mapped here, and is left alone".into()))?;
     if filter.python() != Python::Off && python::is_candidate(&surveyed.module) {
-        if filter.python() == Python::Unasked {
-            surveyed.python = python::unasked(&surveyed.module);
-            return Ok(surveyed);
-        }
         let mut data = Vec::new();
         let io = |source: std::io::Error| fail(source.to_string());
         (&handle).rewind().map_err(io)?;
         read_all(&handle, &surveyed.path, &mut data).map_err(|e| fail(e.to_string()))?;
         let found = python::find(&surveyed.module, &data);
-        surveyed.python = python::as_planned(found, &surveyed.module, &surveyed.plan);
+        let is_asked = filter.python() == Python::On;
+        surveyed.python = python::as_planned(found, &surveyed.module, &surveyed.plan, is_asked);
     }
     Ok(surveyed)
 }
 
 impl Surveyed {
+    /// The functions that have numbers, in the order of these.
+    pub fn numbered(&self) -> impl Iterator<Item = usize> + '_ {
+        let probed = self.plan.functions.iter().map(|plan| plan.function);
+        let moved = self.blocks.iter().flat_map(|plan| &plan.functions);
+        probed.chain(moved.copied())
+    }
+
+    /// How many counters of blocks it needs.
+    pub fn counters(&self) -> u64 {
+        self.blocks.as_ref().map_or(0, |plan| plan.counters.into())
+    }
+
     /// From the first to the last byte of its Go code, as loaded.
     pub(crate) fn go_text(&self) -> Option<(u64, u64)> {
         let table = self.module.go.as_ref()?;
@@ -407,6 +455,7 @@ impl Surveyed {
     /// Takes everything back that was planned.
     pub(crate) fn leave_alone(&mut self, reason: &'static str) {
         self.plan = Arc::default();
+        self.blocks = None;
         self.top_byte = None;
         self.left_alone = Some(reason);
     }
@@ -433,7 +482,7 @@ fn analysed(name: &str, file: &File, path: PathBuf, filter: &Filter) -> Result<S
     read_all(file, &path, &mut data)?;
     let lookup = DebugLookup::for_path(&path);
     let module =
-        Module::parse(name, &data, &lookup).map_err(|error| Error::Other(error.to_string()))?;
+        Module::parse(name, &data, &lookup).map_err(|error| Error::Refused(error.to_string()))?;
     let surveyed = plan_module(module, path, 0, filter);
     if let Some(key) = key {
         if cache::is_enabled() {
@@ -459,6 +508,9 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let wanted = filter.keeps_module(&module.name);
     let mut left_alone = match (wanted, module.is_loader, module.is_go) {
         (true, true, _) => Some("the dynamic loader: runs before and beneath everything else"),
+        (true, _, _) if ahead::is_copy(&module) => {
+            Some("made by `thalweg instrument`: it counts by itself where nobody else does")
+        }
         (true, _, true) if module.go.is_none() => {
             Some("Go code of a version whose tables are not known")
         }
@@ -481,9 +533,13 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         })
         .collect();
     if left_alone.is_none() {
-        let makers = enters_kernel.iter().map(|one| one.function);
-        makers.for_each(|function| selected[function] = true);
+        let entering = enters_kernel.iter().map(|one| one.function);
+        entering.for_each(|function| selected[function] = true);
     }
+    let moved = match filter.wants_blocks() {
+        true => std::mem::replace(&mut selected, vec![false; module.functions.len()]),
+        false => Vec::new(),
+    };
     let mut go_plan = GoPlan::default();
     if (0..selected.len()).any(|i| selected[i] && is_go(&module, &module.functions[i])) {
         match thalweg_patch::plan_go(&module, &selected) {
@@ -518,10 +574,10 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     let mut gates = gates;
     gates.retain(|(function, _)| !is_go(&module, &module.functions[*function]));
     let mut uncounted = vec![false; module.functions.len()];
-    let mut makers = Vec::new();
+    let mut clone_sites = Vec::new();
     for &(function, kind) in &gates {
         match kind {
-            gate::Kind::NewThread(_) => makers.push(function),
+            gate::Kind::NewThread(_) => clone_sites.push(function),
             _ => uncounted[function] = !plan.functions.iter().any(|p| p.function == function),
         }
     }
@@ -530,12 +586,21 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
     } else {
         ModulePlan::default()
     };
-    gate_plan.add(thalweg_patch::plan_makers(&module, &makers));
+    gate_plan.add(thalweg_patch::plan_clone_sites(&module, &clone_sites));
     gate_plan.add(limits::plan_unwatched(
         &module,
         &watched,
         [&plan, &gate_plan],
     ));
+    let blocks = filter.wants_blocks().then(|| {
+        Arc::new(blocks::plan(
+            &module,
+            &moved,
+            &gates,
+            &gate_plan,
+            filter.is_empty(),
+        ))
+    });
     let mut allocators = alloc::asking(&module);
     if filter.wants_allocators() && alloc::serves_programs(&module) {
         allocators.extend(alloc::allocators(&module));
@@ -547,6 +612,8 @@ fn plan_module(module: Module, path: PathBuf, bias: u64, filter: &Filter) -> Sur
         plan: Arc::new(plan),
         gates,
         gate_plan: Arc::new(gate_plan),
+        blocks,
+        first_counter: 0,
         allocators,
         enters_kernel,
         watched,

@@ -29,14 +29,17 @@ use self::change::Change;
 use crate::attendants;
 use crate::coroutines;
 use crate::detach;
+use crate::dynamic::{self, Family};
 use crate::error::{Error, Result};
 use crate::goroutines;
 use crate::held;
+use crate::java;
 use crate::ledger::{Ledger, Switchable, lookup};
 use crate::ledgers;
 use crate::loaded;
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Mapping, Pid, RemoteAddr};
+use crate::python;
 use crate::record;
 use crate::sigframe;
 use crate::states;
@@ -56,6 +59,8 @@ pub struct Switcher {
     dependents: HashMap<u32, Vec<u32>>,
     /// Functions that are not switched off.
     pinned: HashSet<u32>,
+    /// Java methods that were seen so far.
+    java: Family,
     /// What the ledgers were read for.
     loaded: (u32, u64),
     options: StopOptions,
@@ -87,6 +92,8 @@ const LEAF: &str =
     "it is short and calls nothing: in this recording such functions are only counted";
 const NO_CLOCK: &str = "nothing is timed in this recording";
 const RECORDS: &str = "where single calls are recorded, every call is timed";
+const JAVA: &str = "a Java method that is off stays so: code was compiled without its probes";
+const ALL_JAVA: &str = "Java methods can only be switched off all at once, and stay so";
 const UNKNOWN: &str = "no such function";
 
 impl Switcher {
@@ -97,7 +104,7 @@ impl Switcher {
         let mapping = memory::mappings(pid)?
             .into_iter()
             .find(|mapping| mapping.start == start)
-            .ok_or_else(|| Error::Other(format!("process {pid} is not attached any more")))?;
+            .ok_or_else(|| Error::NoLongerAttached { pid })?;
         Switcher::new(shared, Identity::of(&mapping))
     }
 
@@ -111,6 +118,7 @@ impl Switcher {
             places: HashMap::new(),
             dependents: HashMap::new(),
             pinned: HashSet::new(),
+            java: Family::java(),
             loaded: (u32::MAX, 0),
             options: StopOptions::default(),
         };
@@ -221,6 +229,9 @@ impl Switcher {
         let known = states::of_all(&self.shared, &header)?;
         let mut outcome = Outcome::default();
         let mut next: HashMap<u32, State> = HashMap::new();
+        let java = dynamic::java_leader(&self.shared)?;
+        self.java.update(&self.shared)?;
+        let methods: HashSet<u32> = self.java.numbers.iter().copied().collect();
         let now = |f: u32| State::of(known.get(f as usize).map_or(0, |state| state.state));
         let leaf = |f: u32| self.instances(f).any(|one| one.leaf);
         let first = |f: u32| states::first(&header, leaf(f));
@@ -232,6 +243,23 @@ impl Switcher {
                 }
                 _ => state,
             };
+            if java == Some(function) {
+                match state {
+                    State::Off if now(function) != State::Off => {
+                        self.leave_java(&header, function, pids)?;
+                        outcome.changed.push((function, State::Off));
+                    }
+                    _ => outcome.refused.push((function, Refusal::Because(ALL_JAVA))),
+                }
+                continue;
+            }
+            if methods.contains(&function) {
+                match self.refused_of_method(&header, now(function), state) {
+                    Some(why) => outcome.refused.push((function, why)),
+                    None => _ = next.insert(function, state),
+                }
+                continue;
+            }
             if !self.places.contains_key(&function) {
                 outcome.refused.push((function, Refusal::Because(UNKNOWN)));
                 continue;
@@ -277,9 +305,16 @@ impl Switcher {
         }
         next.retain(|&function, state| now(function) != *state);
         let is_off = |f: &u32| now(*f) == State::Off;
+        let is_method = |f: &u32| methods.contains(f);
+        if next
+            .iter()
+            .any(|(f, state)| is_method(f) && *state == State::Off)
+        {
+            dynamic::note_java_off(&self.shared, false)?;
+        }
         let off: HashSet<u32> = next
             .iter()
-            .filter(|(_, state)| **state == State::Off)
+            .filter(|(f, state)| **state == State::Off && !is_method(f))
             .map(|(f, _)| *f)
             .collect();
         let on: HashSet<u32> = next
@@ -316,7 +351,7 @@ impl Switcher {
                 return Err(error);
             }
         }
-        outcome.changed = next.into_iter().collect();
+        outcome.changed.extend(next);
         outcome
             .changed
             .sort_unstable_by_key(|(function, _)| *function);
@@ -333,6 +368,45 @@ impl Switcher {
             pid,
             &modes.filter(|(_, state)| *state != State::Off).collect(),
         )
+    }
+
+    /// Why a Java method cannot come from one state into another. The agent asks for a method's state at each event.
+    fn refused_of_method(&self, header: &shm::Header, now: State, state: State) -> Option<Refusal> {
+        let between = matches!(state, State::Sampled | State::Counted);
+        let why = if now == State::Off && state != State::Off {
+            JAVA
+        } else if between && header.flags & shm::HEADER_TIMED == 0 {
+            NO_CLOCK
+        } else if between && header.flags & shm::HEADER_RECORDS != 0 {
+            RECORDS
+        } else {
+            return None;
+        };
+        Some(Refusal::Because(why))
+    }
+
+    /// No Java method is counted any more: nobody stands still for the flag, and what the machine has compiled it drops by itself. A
+    /// thread waits for that, because the machine loads a library for it, before which it may wait for us.
+    fn leave_java(&self, header: &shm::Header, leader: u32, pids: &[Pid]) -> Result<()> {
+        states::set(&self.shared, header, leader, State::Off)?;
+        dynamic::note_java_off(&self.shared, true)?;
+        for &pid in pids {
+            if let Some(machine) = java::leave(&self.shared, pid)? {
+                // What cannot be dropped goes on being counted, which is no harm.
+                std::thread::spawn(move || java::drop_compiled(&machine));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the machines of these processes drop what they have compiled, so that methods that are off lose their probes. Not waited for.
+    pub fn drop_compiled(&self, pids: &[Pid]) -> Result<()> {
+        for &pid in pids {
+            if let Some(machine) = java::Machine::of_process(pid)? {
+                std::thread::spawn(move || java::drop_compiled(&machine));
+            }
+        }
+        Ok(())
     }
 
     /// Whether this is the GS base of a thread that has a slot.
@@ -381,7 +455,7 @@ impl Switcher {
         let pid = stopped.pid();
         let header = self.shared.header()?;
         if header.state != shm::STATE_ATTACHED || header.leaving != 0 || !self.carries(pid) {
-            return Err(Error::Other(format!(
+            return Err(Error::Busy(format!(
                 "process {pid} is being detached: nothing was switched"
             )));
         }
@@ -413,6 +487,7 @@ impl Switcher {
             text::put_in(stopped, &put.patches, &there)?;
         }
         change.write_tails(stopped, |f| change.on.contains(&f), true)?;
+        python::switch(&self.shared, stopped, &change.off, &change.on)?;
         Ok(stopped.stop_time())
     }
 
@@ -449,7 +524,7 @@ impl Switcher {
                 stacks.extend(left);
             }
         }
-        for stack in coroutines::parked(&self.shared, header) {
+        for stack in coroutines::suspended(&self.shared, header) {
             frames.add_end(stack.end);
             stacks.push(stack.start);
         }

@@ -44,6 +44,12 @@ impl Table {
         self.words.iter().flat_map(|w| w.to_le_bytes()).collect()
     }
 
+    /// All that is entered.
+    pub fn addresses(&self) -> Vec<u64> {
+        let words = self.words.iter().copied();
+        words.filter(|word| *word > REMOVED).collect()
+    }
+
     /// Enters a module that was loaded.
     pub fn insert(&mut self, shared: &Shared, surveyed: &Surveyed) -> Result<()> {
         for address in self.add(std::slice::from_ref(surveyed)) {

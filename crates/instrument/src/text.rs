@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use thalweg_patch::Patch;
+use thalweg_patch::{HelperThread, Patch};
 
 use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
@@ -184,7 +184,9 @@ pub fn make(stopped: &mut Stopped, ledger: &Ledger) -> Result<()> {
                 .map(|file| rest_of(&memory, file))
                 .collect::<Vec<_>>()
         };
-        let threads: Vec<_> = (0..helpers).map(|_| scope.spawn(help)).collect();
+        let threads: Vec<_> = (0..helpers)
+            .map(|_| HelperThread::spawn(scope, help))
+            .collect();
         // To the end, or until something is wrong.
         let here = each().try_for_each(|file| rest_of(&memory, file).1);
         let helped = threads.into_iter().flat_map(|thread| match thread.join() {
@@ -348,14 +350,14 @@ fn rewrite(
 }
 
 fn crosses(patch: &Patch) -> Error {
-    Error::Other(format!(
+    Error::Refused(format!(
         "the patch at {:#x} crosses a page: nothing was changed",
         patch.address
     ))
 }
 
 fn foreign(pid: Pid, patch: &Patch, found: &[u8]) -> Error {
-    Error::Other(format!(
+    Error::Refused(format!(
         "the code at {:#x} of process {pid} is not what its file says ({found:02x?} instead of {:02x?}): a debugger's breakpoint or another tool's patch; remove it first",
         patch.address, patch.original
     ))

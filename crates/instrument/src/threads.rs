@@ -10,7 +10,7 @@ use thalweg_symbols::Unwinder;
 
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::memory::{Shared, bytes_of, zeroed};
+use crate::memory::{FromZeros, IntoBytes, Shared};
 use crate::prepare::Build;
 use crate::proc::{self, Pid, ProcessorTime, RemoteAddr, Tid};
 use crate::record::tables;
@@ -22,7 +22,9 @@ const MAX_UNWOUND: usize = 4096;
 const SPARE_THREAD_POINTER: u64 = 2048;
 
 /// Some slots are left for threads that begin later.
-const MAX_AT_ATTACH: u64 = shm::SLOTS / 8 * 7;
+fn most_at_attach(header: &shm::Header) -> u64 {
+    header.blocks.threads() / 8 * 7
+}
 
 pub fn open_slots(
     stopped: &mut Stopped,
@@ -33,9 +35,10 @@ pub fn open_slots(
 ) -> Result<Clocks> {
     let pid = stopped.pid();
     let tids = stopped.threads().to_vec();
-    if tids.len() as u64 > MAX_AT_ATTACH {
-        return Err(Error::Other(format!(
-            "process {pid} has {} threads: more than the {MAX_AT_ATTACH} that can be accounted for; nothing was changed",
+    let most = most_at_attach(header);
+    if tids.len() as u64 > most {
+        return Err(Error::Refused(format!(
+            "process {pid} has {} threads: more than the {most} that can be accounted for; nothing was changed",
             tids.len(),
         )));
     }
@@ -43,7 +46,7 @@ pub fn open_slots(
     for &tid in &tids {
         let regs = stopped.regs(tid)?;
         if regs.gs_base != 0 {
-            return Err(Error::Other(format!(
+            return Err(Error::Refused(format!(
                 "thread {tid} of process {pid} uses the GS segment base ({:#x}) for itself, as Wine and some emulators do: nothing was changed",
                 regs.gs_base
             )));
@@ -93,7 +96,7 @@ pub fn open_slots(
 /// nobody has begun to use them.
 pub fn make_room(shared: &Shared, header: &shm::Header, threads: u64) -> Result<()> {
     let touch = |offset: u64| shared.write(offset, &[0]);
-    for index in 0..threads.min(MAX_AT_ATTACH) {
+    for index in 0..threads.min(most_at_attach(header)) {
         touch(shm::SLOTS_OFFSET + index * shm::PAGE)?;
         touch(header.frames_offset + index * shm::FRAMES_STRIDE + shm::FRAME_SIZE)?;
         let node = index * shm::CHUNK_NODES * shm::NODE_SIZE;
@@ -308,7 +311,7 @@ impl Opener<'_> {
         let gs = header.base + index * shm::PAGE;
         let bytes = (trunk.len() as u64 + 1).next_multiple_of(shm::CHUNK_NODES) * shm::NODE_SIZE;
         if self.nodes_used + bytes > header.nodes_len {
-            return Err(Error::Other(
+            return Err(Error::NoRoom(
                 "--memory is too small for the stacks of this process's threads".into(),
             ));
         }
@@ -321,7 +324,7 @@ impl Opener<'_> {
         self.shared.write(bottom, &frames)?;
         let bottom = shared_start + bottom;
 
-        let mut slot: shm::SharedSlot = zeroed();
+        let mut slot: shm::SharedSlot = FromZeros::new_zeroed();
         slot.start = header.attach_ticks;
         slot.first_start = header.attach_ticks;
         slot.last = self.opened;
@@ -342,7 +345,7 @@ impl Opener<'_> {
         slot.original_gs = regs.gs_base;
         slot.flags = thread.flags | shm::SLOT_AT_ATTACH;
         self.shared
-            .write(shm::SLOTS_OFFSET + index * shm::PAGE, bytes_of(&slot))?;
+            .write(shm::SLOTS_OFFSET + index * shm::PAGE, slot.as_bytes())?;
         let records = header.flags & shm::HEADER_RECORDS != 0;
         if records {
             let threshold = tables::threshold(self.shared, header)?;
@@ -361,7 +364,7 @@ impl Opener<'_> {
         let owner = u64::from_le_bytes(owner);
         // Go programs without cgo have nothing at fs:[0], and no probe there that would ask for it.
         let owner = if owner == 0 { regs.fs_base } else { owner };
-        let mut private: shm::PrivateSlot = zeroed();
+        let mut private: shm::PrivateSlot = FromZeros::new_zeroed();
         private.owner = owner;
         private.top = bottom + trunk.len() as u64 * shm::FRAME_SIZE - gs;
         private.limit = bottom + shm::MAX_FRAMES * shm::FRAME_SIZE - gs;
@@ -373,7 +376,7 @@ impl Opener<'_> {
         }
         private.untimed = shm::untimed_base(shared_start, header);
         private.go_stack = bottom - shm::FRAME_SIZE + shm::FRAMES_STRIDE;
-        self.stopped.write(RemoteAddr(gs), bytes_of(&private))?;
+        self.stopped.write(RemoteAddr(gs), private.as_bytes())?;
         regs.gs_base = gs;
         self.stopped.set_regs(tid, regs)
     }
@@ -388,7 +391,7 @@ impl Opener<'_> {
         let with_sites = self.header.flags & shm::HEADER_SITES != 0;
         let mut bytes = Vec::new();
         for index in 0..=trunk.len() {
-            let mut node: shm::Node = zeroed();
+            let mut node: shm::Node = FromZeros::new_zeroed();
             node.min = i64::MAX;
             node.children = [first; shm::CHILD_SLOTS as usize];
             node.function = shm::NO_FUNCTION;
@@ -408,7 +411,7 @@ impl Opener<'_> {
                 let own = index.checked_sub(1).map_or(0, |own| trunk[own].site);
                 node.children[shm::SITE_SLOT] = own;
             }
-            bytes.extend_from_slice(bytes_of(&node));
+            bytes.extend_from_slice(node.as_bytes());
         }
         self.shared.write(first - shared_start, &bytes)
     }
@@ -423,7 +426,7 @@ impl Opener<'_> {
                 start: self.opened,
                 child: 0,
             };
-            bytes.extend_from_slice(bytes_of(&frame));
+            bytes.extend_from_slice(frame.as_bytes());
         };
         push((outermost + shm::WINDOW / 2) & !7, shm::KEY_SENTINEL, 0);
         for (index, on_stack) in trunk.iter().enumerate() {

@@ -1,9 +1,11 @@
 //! The uncompressed body: one section per part of a profile, each with a tag and a length.
 //!
-//! A reader passes over tags it does not know, so that parts can be added without a new format version.
+//! A reader passes over tags it does not know, so that parts can be added without a new format
+//! version.
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 use crate::kernel::{EntersKernel, Made};
 use crate::language::Language;
 use crate::metrics::{Metric, NodeMetrics};
@@ -11,7 +13,7 @@ use crate::profile::{
     Creator, End, Function, Held, KernelCounts, Meta, Module, Node, ProbeCosts, Process, Profile,
     Pruned, Skipped, Thread,
 };
-use crate::{calls, counting, kernel, language, nodes, samples, sites, switched};
+use crate::{blocks, calls, counting, kernel, language, nodes, samples, sites, switched, timeline};
 
 pub(crate) mod tag {
     pub const META: u64 = 1;
@@ -34,16 +36,23 @@ pub(crate) mod tag {
     pub const UNTIMED: u64 = 50;
     pub const SWITCHED: u64 = 51;
     pub const SAMPLES: u64 = 52;
-    pub const LOOKED: u64 = 53;
-    pub const LOOK_COST: u64 = 54;
+    pub const SAMPLED: u64 = 53;
+    pub const SAMPLE_COST: u64 = 54;
     pub const COUNTED_COST: u64 = 55;
     pub const THROUGH: u64 = 56;
+    pub const FUNCTIONS_THAT_WAIT: u64 = 57;
+    pub const FUNCTIONS_AT_LEAST: u64 = 58;
     pub const PRUNED: u64 = 24;
     pub const HELD: u64 = 60;
     pub const LANGUAGES: u64 = 61;
     pub const ENTERS_KERNEL: u64 = 42;
     pub const COUNTED_KERNEL: u64 = 43;
     pub const COUNTING: u64 = 44;
+    pub const BLOCKS: u64 = 70;
+    pub const BLOCK_COUNTERS: u64 = 71;
+    pub const COSTS_OF_BLOCKS: u64 = 72;
+    pub const TIMELINE: u64 = 80;
+    pub const MARKS: u64 = 81;
 }
 
 /// In pieces, which follow each other.
@@ -85,7 +94,7 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
         section(&mut out, tag::FURTHER_COSTS, |out| {
             encode_further_costs(costs, out)
         });
-        section(&mut out, tag::LOOK_COST, |out| out.float(costs.look_ns));
+        section(&mut out, tag::SAMPLE_COST, |out| out.float(costs.sample_ns));
         section(&mut out, tag::COUNTED_COST, |out| {
             out.float(costs.counted_ns);
             out.float(costs.leaf_ns);
@@ -132,14 +141,34 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
             samples::encode(sampling, profile, out)
         });
     }
-    if !profile.looked.is_empty() {
-        section(&mut out, tag::LOOKED, |out| {
-            samples::encode_looked(&profile.looked, out)
+    if threads_of(profile).any(|thread| !thread.timeline.is_empty()) {
+        section(&mut out, tag::TIMELINE, |out| {
+            timeline::encode(profile, out)
         });
     }
-    if profile.looked.iter().any(|one| one.through_ns > 0) {
+    if !profile.marks.is_empty() {
+        section(&mut out, tag::MARKS, |out| {
+            timeline::encode_marks(&profile.marks, out)
+        });
+    }
+    if !profile.sampled.is_empty() {
+        section(&mut out, tag::SAMPLED, |out| {
+            samples::encode_sampled(&profile.sampled, out)
+        });
+    }
+    if profile.sampled.iter().any(|one| one.through_ns > 0) {
         section(&mut out, tag::THROUGH, |out| {
-            samples::encode_through(&profile.looked, out)
+            samples::encode_through(&profile.sampled, out)
+        });
+    }
+    if profile.functions.iter().any(|function| function.waits) {
+        section(&mut out, tag::FUNCTIONS_THAT_WAIT, |out| {
+            encode_marked(&profile.functions, |function| function.waits, out)
+        });
+    }
+    if profile.functions.iter().any(|function| function.at_least) {
+        section(&mut out, tag::FUNCTIONS_AT_LEAST, |out| {
+            encode_marked(&profile.functions, |function| function.at_least, out)
         });
     }
     if !profile.enters_kernel.is_empty() {
@@ -162,6 +191,21 @@ pub fn encode(profile: &Profile) -> Vec<Vec<u8>> {
     if profile.meta.held != Held::default() {
         section(&mut out, tag::HELD, |out| {
             encode_held(&profile.meta.held, out)
+        });
+    }
+    if !profile.blocks.is_empty() {
+        section(&mut out, tag::BLOCKS, |out| {
+            list(out, &profile.blocks, blocks::encode)
+        });
+    }
+    if let Some(name) = &profile.cycles_of {
+        section(&mut out, tag::COSTS_OF_BLOCKS, |out| {
+            blocks::encode_costs(name, &profile.blocks, out)
+        });
+    }
+    if !profile.block_counters.is_empty() {
+        section(&mut out, tag::BLOCK_COUNTERS, |out| {
+            list(out, &profile.block_counters, blocks::encode_counters)
         });
     }
     let is_native = |function: &Function| function.language == Language::Native;
@@ -238,7 +282,7 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
             tag::METRICS => decode_metrics(&mut profile, section)?,
             tag::COUNTING => profile.meta.counting = counting::decode(section)?,
             tag::FURTHER_COSTS => decode_further_costs(&mut profile.meta, section)?,
-            tag::LOOK_COST => costs(&mut profile.meta)?.look_ns = section.float()?,
+            tag::SAMPLE_COST => costs(&mut profile.meta)?.sample_ns = section.float()?,
             tag::COUNTED_COST => {
                 let costs = costs(&mut profile.meta)?;
                 costs.counted_ns = section.float()?;
@@ -258,8 +302,22 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
                 (profile.switched, profile.meta.estimated) = switched::decode(section)?;
             }
             tag::SAMPLES => samples::decode(&mut profile, section)?,
-            tag::LOOKED => profile.looked = samples::decode_looked(section)?,
-            tag::THROUGH => samples::decode_through(&mut profile.looked, section)?,
+            tag::TIMELINE => timeline::decode(&mut profile, section)?,
+            tag::MARKS => profile.marks = timeline::decode_marks(section)?,
+            tag::SAMPLED => profile.sampled = samples::decode_sampled(section)?,
+            tag::THROUGH => samples::decode_through(&mut profile.sampled, section)?,
+            tag::FUNCTIONS_THAT_WAIT => decode_marked(
+                &mut profile.functions,
+                "a function that does not exist waits",
+                |function| &mut function.waits,
+                section,
+            )?,
+            tag::FUNCTIONS_AT_LEAST => decode_marked(
+                &mut profile.functions,
+                "a function that does not exist has a lower bound of calls",
+                |function| &mut function.at_least,
+                section,
+            )?,
             tag::PRUNED => {
                 profile.meta.pruned = Pruned {
                     contexts: section.number()?,
@@ -267,6 +325,14 @@ pub fn decode(body: &[u8]) -> Result<Profile, ReadError> {
                 }
             }
             tag::HELD => profile.meta.held = decode_held(section)?,
+            tag::BLOCKS => profile.blocks = section.list(2, blocks::decode)?,
+            tag::COSTS_OF_BLOCKS => {
+                let name = blocks::decode_costs(section, &mut profile.blocks)?;
+                profile.cycles_of = Some(name);
+            }
+            tag::BLOCK_COUNTERS => {
+                profile.block_counters = section.list(2, blocks::decode_counters)?;
+            }
             tag::LANGUAGES => language::decode(&mut profile.functions, section)?,
             _ => continue,
         }
@@ -396,7 +462,8 @@ fn decode_module(input: &mut Decoder) -> Result<Module, ReadError> {
     })
 }
 
-/// Functions of a module usually come in the order of their addresses, so the address is a difference.
+/// Functions of a module usually come in the order of their addresses, so the address is a
+/// difference.
 fn encode_functions(functions: &[Function], out: &mut Encoder) {
     out.number(functions.len() as u64);
     let mut previous = 0;
@@ -436,8 +503,36 @@ fn decode_functions(input: &mut Decoder) -> Result<Vec<Function>, ReadError> {
             file,
             line,
             language: Language::Native,
+            waits: false,
+            at_least: false,
         })
     })
+}
+
+/// Of each function with that mark: how many were passed over.
+fn encode_marked(functions: &[Function], is_marked: impl Fn(&Function) -> bool, out: &mut Encoder) {
+    let mut passed = 0;
+    for function in functions {
+        match is_marked(function) {
+            true => out.number(std::mem::take(&mut passed)),
+            false => passed += 1,
+        }
+    }
+}
+
+fn decode_marked(
+    functions: &mut [Function],
+    unknown: &'static str,
+    mark: impl Fn(&mut Function) -> &mut bool,
+    input: &mut Decoder,
+) -> Result<(), ReadError> {
+    let mut functions = functions.iter_mut();
+    while !input.is_at_end() {
+        let passed = usize::try_from(input.number()?).ok();
+        let function = passed.and_then(|passed| functions.nth(passed));
+        *mark(function.ok_or(ReadError::Corrupt(unknown))?) = true;
+    }
+    Ok(())
 }
 
 fn encode_process(process: &Process, out: &mut Encoder) {
@@ -503,7 +598,7 @@ fn encode_thread(thread: &Thread, out: &mut Encoder) {
             out.byte(1);
             out.number(creator.pid.into());
             out.number(creator.tid.into());
-            out.optional(creator.function);
+            out.optional(creator.function.map(|function| function.0));
         }
     }
     out.number(thread.start_ns);
@@ -519,7 +614,7 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         Some(Creator {
             pid: input.number32()?,
             tid: input.number32()?,
-            function: input.optional()?,
+            function: input.optional()?.map(FuncId),
         })
     } else {
         None
@@ -534,6 +629,7 @@ fn decode_thread(input: &mut Decoder) -> Result<Thread, ReadError> {
         nodes: nodes::decode(input)?,
         metrics: NodeMetrics::default(),
         samples: Vec::new(),
+        timeline: timeline::Timeline::default(),
         others: 0,
         kernel: None,
     })
@@ -561,7 +657,7 @@ fn encode_metrics(profile: &Profile, out: &mut Encoder) {
         let nodes =
             threads.flat_map(|thread| (0..thread.nodes.len() as u32).map(move |n| (thread, n)));
         encode_values(
-            nodes.map(|(thread, node)| thread.metrics.of(node).get(metric)),
+            nodes.map(|(thread, node)| thread.metrics.at(node).get(metric)),
             &mut column,
         );
         let column = column.into_bytes();

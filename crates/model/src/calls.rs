@@ -1,4 +1,5 @@
-//! Single calls that rules have chosen, with the calls that they were made by: trees of their own beside the contexts.
+//! Single calls that rules have chosen, with the calls that they were made by: trees of their own
+//! beside the contexts.
 //!
 //! ```text
 //! section: dropped, names, rules, calls; of a call each number as its difference from what it is likely to be
@@ -6,6 +7,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 use crate::values::{CallValue, CallValues, ValuesAt};
 
 /// What was recorded call by call.
@@ -28,7 +30,7 @@ pub struct Recorded {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Index into [`crate::Profile::functions`].
-    pub function: u32,
+    pub function: FuncId,
     pub text: String,
 }
 
@@ -48,7 +50,7 @@ pub struct Call {
     /// Index in the list, always smaller than this call's own.
     pub parent: Option<u32>,
     /// Index into [`crate::Profile::functions`].
-    pub function: u32,
+    pub function: FuncId,
     /// The rule that has chosen it; `None`: it is there because it made one that was chosen.
     pub rule: Option<u32>,
     pub pid: u32,
@@ -115,7 +117,7 @@ impl CallEnd {
 }
 
 /// One byte at least in each field.
-pub(crate) const LEAST_BYTES_PER_CALL: usize = 12;
+pub(crate) const MIN_BYTES_PER_CALL: usize = 12;
 
 pub(crate) fn encode(recorded: &Recorded, out: &mut Encoder) {
     out.number(recorded.dropped);
@@ -150,9 +152,9 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Recorded, ReadError> {
     let mut recorded = decode_head(input)?;
     let mut before = Before::default();
     let Recorded { values, .. } = &mut recorded;
-    let calls = input.list(LEAST_BYTES_PER_CALL, |input| {
+    let calls = input.list(MIN_BYTES_PER_CALL, |input| {
         let call = decode_call(input, &before, values)?;
-        before = Before::of(&call);
+        before = Before::from_call(&call);
         Ok(call)
     })?;
     Ok(Recorded { calls, ..recorded })
@@ -184,7 +186,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    pub(crate) fn of(call: &Call) -> Before {
+    pub(crate) fn from_call(call: &Call) -> Before {
         Before {
             id: call.id,
             entry_ns: call.entry_ns,
@@ -199,7 +201,7 @@ pub(crate) fn decode_call(
     values: &mut CallValues,
 ) -> Result<Call, ReadError> {
     let id = input.difference(before.id)?;
-    let (parent, function, rule) = (input.optional()?, input.number32()?, input.optional()?);
+    let (parent, function, rule) = (input.optional()?, FuncId::decode(input)?, input.optional()?);
     let (pid, tid, request) = (input.number32()?, input.number32()?, input.number()?);
     let entry_ns = input.difference(before.entry_ns)?;
     let exit_ns = input.difference(entry_ns)?;
@@ -234,7 +236,7 @@ pub(crate) fn encode_signatures(recorded: &Recorded, out: &mut Encoder) {
 pub(crate) fn decode_signatures(input: &mut Decoder) -> Result<Vec<Signature>, ReadError> {
     input.list(2, |input| {
         Ok(Signature {
-            function: input.number32()?,
+            function: FuncId::decode(input)?,
             text: input.text()?,
         })
     })
@@ -247,7 +249,7 @@ impl Recorded {
 
     /// Whether every reference leads somewhere; `functions`: how many there are.
     pub(crate) fn is_sound(&self, functions: usize) -> bool {
-        let known = |signature: &Signature| (signature.function as usize) < functions;
+        let known = |signature: &Signature| signature.function.index() < functions;
         self.signatures.iter().all(known) && self.are_sound(0, functions)
     }
 
@@ -256,17 +258,17 @@ impl Recorded {
         let mut calls = (first..).zip(&self.calls);
         calls.all(|(index, call)| {
             call.parent.is_none_or(|parent| (parent as usize) < index)
-                && (call.function as usize) < functions
+                && call.function.index() < functions
                 && call
                     .rule
                     .is_none_or(|rule| (rule as usize) < self.rules.len())
-                && (self.values.of(call.values))
+                && (self.values.at(call.values))
                     .all(|value| (value.name as usize) < self.names.len())
         })
     }
 
     /// How a function is declared.
-    pub fn signature(&self, function: u32) -> Option<&str> {
+    pub fn signature(&self, function: FuncId) -> Option<&str> {
         let found = self
             .signatures
             .binary_search_by_key(&function, |s| s.function);
@@ -274,7 +276,7 @@ impl Recorded {
     }
 
     /// The same for the first one, which may be large: nothing is copied.
-    fn take_over(&mut self, other: Recorded, later_ns: u64, function: impl Fn(u32) -> u32) {
+    fn take_over(&mut self, other: Recorded, later_ns: u64, function: impl Fn(FuncId) -> FuncId) {
         *self = other;
         for call in &mut self.calls {
             call.function = function(call.function);
@@ -287,8 +289,14 @@ impl Recorded {
         self.signatures.sort_by_key(|signature| signature.function);
     }
 
-    /// Takes over what another recording has, which began `later_ns` after this one; `function` gives its functions' numbers here.
-    pub(crate) fn add(&mut self, other: Recorded, later_ns: u64, function: impl Fn(u32) -> u32) {
+    /// Takes over what another recording has, which began `later_ns` after this one; `function`
+    /// gives its functions' numbers here.
+    pub(crate) fn add(
+        &mut self,
+        other: Recorded,
+        later_ns: u64,
+        function: impl Fn(FuncId) -> FuncId,
+    ) {
         if self.is_empty() && self.names.is_empty() {
             return self.take_over(other, later_ns, function);
         }
@@ -329,7 +337,7 @@ impl Recorded {
             call.rule = call.rule.and_then(|rule| rules.get(rule as usize).copied());
             call.entry_ns = call.entry_ns.saturating_add(later_ns);
             call.exit_ns = call.exit_ns.saturating_add(later_ns);
-            let values = other.values.of(call.values).map(|value| CallValue {
+            let values = other.values.at(call.values).map(|value| CallValue {
                 name: names.get(value.name as usize).copied().unwrap_or(u32::MAX),
                 ..value
             });

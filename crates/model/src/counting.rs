@@ -1,5 +1,6 @@
-//! What the kernel counts for threads, and how it came to be in contexts: at each event, or at every so many of them, the thread's stack
-//! was looked at. The figures themselves are metrics like others.
+//! What the kernel counts for threads, and how it came to be in contexts: at each event, or at
+//! every so many of them, the thread's stack was sampled. The figures themselves are metrics like
+//! others.
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
@@ -9,19 +10,21 @@ use crate::metrics::Metric;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counting {
     pub metric: Metric,
-    /// How many events each look stands for. 1: every event was looked at, so that the figures are exact; otherwise they are estimates.
+    /// How many events each sample stands for. 1: every event was sampled, so that the figures are
+    /// exact; otherwise they are estimates.
     pub period: u64,
     /// Events in the kernel on behalf of the program count as well.
     pub in_kernel: bool,
-    /// All looks that were seen.
-    pub looks: u64,
+    /// All samples that were seen.
+    pub samples: u64,
     /// That there was no room for: in nobody's figures.
     pub lost: u64,
     /// That found a thread in thalweg's own code: what probes add; in nobody's figures.
     pub in_probes: u64,
     /// Of whose stacks nothing is counted; in nobody's figures.
     pub nobodys: u64,
-    /// Of whose stacks only the innermost part is known: the function is right, its callers are not known unless there is but one way to it.
+    /// Of whose stacks only the innermost part is known: the function is right, its callers are not
+    /// known unless there is but one way to it.
     pub cut_short: u64,
 }
 
@@ -33,7 +36,7 @@ impl Counting {
     fn add(&mut self, other: &Counting) {
         self.in_kernel &= other.in_kernel;
         for (sum, more) in [
-            (&mut self.looks, other.looks),
+            (&mut self.samples, other.samples),
             (&mut self.lost, other.lost),
             (&mut self.in_probes, other.in_probes),
             (&mut self.nobodys, other.nobodys),
@@ -61,7 +64,7 @@ pub(crate) fn encode(one: &Counting, out: &mut Encoder) {
     out.text(one.metric.name());
     out.number(one.period);
     out.byte(one.in_kernel.into());
-    out.number(one.looks);
+    out.number(one.samples);
     out.number(one.lost);
     out.number(one.in_probes);
     out.number(one.nobodys);
@@ -76,7 +79,7 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Vec<Counting>, ReadError> {
             metric: metric.unwrap_or(Metric::Faults),
             period: input.number()?,
             in_kernel: input.boolean()?,
-            looks: input.number()?,
+            samples: input.number()?,
             lost: input.number()?,
             in_probes: input.number()?,
             nobodys: input.number()?,
@@ -91,12 +94,12 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<Vec<Counting>, ReadError> {
 mod tests {
     use super::*;
 
-    fn counting(metric: Metric, looks: u64) -> Counting {
+    fn counting(metric: Metric, samples: u64) -> Counting {
         Counting {
             metric,
             period: 1,
             in_kernel: true,
-            looks,
+            samples,
             lost: 2,
             in_probes: 3,
             nobodys: 4,
@@ -114,7 +117,7 @@ mod tests {
         add(&mut all, &[counting(Metric::Switches, 1), blind]);
         assert_eq!(all.len(), 2);
         let sum = all[0];
-        assert_eq!((sum.looks, sum.lost, sum.in_probes), (17, 4, 6));
+        assert_eq!((sum.samples, sum.lost, sum.in_probes), (17, 4, 6));
         assert_eq!((sum.nobodys, sum.cut_short, sum.in_kernel), (8, 10, false));
         assert_eq!(all[1], counting(Metric::Switches, 1));
     }

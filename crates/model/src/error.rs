@@ -14,7 +14,8 @@ pub enum FileError {
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
 
-    /// Ours, not the user's: the profile contradicts itself, and a file of it could not be read back.
+    /// Ours, not the user's: the profile contradicts itself, and a file of it could not be read
+    /// back.
     #[error("cannot write {}: the profile is inconsistent", path.display())]
     Inconsistent { path: PathBuf, source: Invalid },
 }

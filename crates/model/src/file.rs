@@ -1,11 +1,13 @@
 //! A profile under a name on disk: there entirely, or not at all.
 //!
-//! The bytes go to a file without a name (`O_TMPFILE`), or where the file system has none, to a temporary one beside the
-//! final one. They get the final name as the last act, and are synced before where they replace a file. A full disk, an error or a panic on the way leaves
-//! whatever had the final name before; a kill leaves nothing.
+//! The bytes go to a file without a name (`O_TMPFILE`), or where the file system has none, to a
+//! temporary one beside the final one. They get the final name as the last act, and are synced
+//! before where they replace a file. A full disk, an error or a panic on the way leaves whatever
+//! had the final name before; a kill leaves nothing.
 //!
-//! The place is the name that was given, in the folder that it was given with: nothing is ever written through a symbolic
-//! link that somebody puts there. A link that is there already is followed if the kernel follows it.
+//! The place is the name that was given, in the folder that it was given with: nothing is ever
+//! written through a symbolic link that somebody puts there. A link that is there already is
+//! followed if the kernel follows it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -101,7 +103,7 @@ fn open_place(path: &Path) -> io::Result<Place> {
     let existing = match fs::symlink_metadata(path) {
         Ok(existing) => existing,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Place::Beside(Beside::of(path)?));
+            return Ok(Place::Beside(Beside::for_path(path)?));
         }
         Err(error) => return Err(error),
     };
@@ -112,8 +114,8 @@ fn open_place(path: &Path) -> io::Result<Place> {
     if is_link && is_planted(path, &existing)? {
         return Err(unfollowed(&io::Error::from_raw_os_error(libc::EACCES)));
     }
-    // Links are followed by the kernel, or not at all. A file that may not be written must not be replaced either, though a
-    // rename could.
+    // Links are followed by the kernel, or not at all. A file that may not be written must not be
+    // replaced either, though a rename could.
     let nofollow = if is_link { 0 } else { libc::O_NOFOLLOW };
     let opened = OpenOptions::new()
         .write(true)
@@ -133,11 +135,11 @@ fn open_place(path: &Path) -> io::Result<Place> {
         true => fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?,
         false => path.to_owned(),
     };
-    Ok(Place::Beside(Beside::of(&end)?))
+    Ok(Place::Beside(Beside::for_path(&end)?))
 }
 
-/// The kernel's own rule (fs.protected_symlinks), also where that is off: in a folder such as /tmp only one's own links are
-/// followed, and those of the folder's owner.
+/// The kernel's own rule (fs.protected_symlinks), also where that is off: in a folder such as /tmp
+/// only one's own links are followed, and those of the folder's owner.
 fn is_planted(path: &Path, link: &fs::Metadata) -> io::Result<bool> {
     const STICKY_FOR_ALL: u32 = 0o1002;
     let folder = fs::metadata(parent_of(path))?;
@@ -172,7 +174,8 @@ fn unfollowed(error: &io::Error) -> io::Error {
     )
 }
 
-/// A file that gets its name as the last act. All of it happens in one folder, which stays the same whatever becomes of its path.
+/// A file that gets its name as the last act. All of it happens in one folder, which stays the same
+/// whatever becomes of its path.
 #[derive(Debug)]
 struct Beside {
     folder: File,
@@ -183,7 +186,7 @@ struct Beside {
 }
 
 impl Beside {
-    fn of(path: &Path) -> io::Result<Beside> {
+    fn for_path(path: &Path) -> io::Result<Beside> {
         let name = path.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file")
         })?;

@@ -1,13 +1,15 @@
-//! Functions that enter the kernel by themselves: with them the calls of a function are a count of system calls.
+//! Functions that enter the kernel by themselves: with them the calls of a function are a count of
+//! system calls.
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 
 /// A function with system calls of its own, as opposed to those of the functions that it calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntersKernel {
     /// Index into the profile's functions.
-    pub function: u32,
+    pub function: FuncId,
     pub made: Made,
 }
 
@@ -16,12 +18,14 @@ pub struct EntersKernel {
 pub enum Made {
     /// Each call makes exactly these.
     Each(Vec<SystemCall>),
-    /// It depends on the way that a call takes through the function: least and most, `None` where there is no end. Not counted.
+    /// It depends on the way that a call takes through the function: least and most, `None` where
+    /// there is no end. Not counted.
     Between(u32, Option<u32>),
     /// Its code could not be followed: not counted.
     #[default]
     Unknown,
-    /// It depends, and each was counted when it was made: numbers and how many, in all contexts of the profile together.
+    /// It depends, and each was counted when it was made: numbers and how many, in all contexts of
+    /// the profile together.
     Counted(Vec<(u32, u64)>),
 }
 
@@ -88,7 +92,8 @@ pub(crate) fn encode(all: &[EntersKernel], out: &mut Encoder) {
                 out.number((*least).into());
                 out.number(most.map_or(0, |most| u64::from(most) + 1));
             }
-            // Readers that do not know the section of those that were counted take them for uncertain.
+            // Readers that do not know the section of those that were counted take them for
+            // uncertain.
             Made::Counted(_) => out.raw(&[0, 0, 0]),
             Made::Unknown => out.byte(1),
             Made::Each(calls) => {
@@ -106,7 +111,7 @@ pub(crate) fn encode(all: &[EntersKernel], out: &mut Encoder) {
 pub(crate) fn decode(input: &mut Decoder) -> Result<Vec<EntersKernel>, ReadError> {
     input.list(2, |input| {
         Ok(EntersKernel {
-            function: input.number32()?,
+            function: FuncId::decode(input)?,
             made: match input.byte()? {
                 0 => Made::Between(input.number32()?, decode_optional(input)?),
                 1 => Made::Unknown,
@@ -142,7 +147,7 @@ pub(crate) fn decode_counted(
 ) -> Result<(), ReadError> {
     let mut rest = all.iter_mut();
     while !input.is_at_end() {
-        let function = input.number32()?;
+        let function = FuncId::decode(input)?;
         let calls = input.list(2, |input| Ok((input.number32()?, input.number()?)))?;
         let found = rest.find(|one| one.function == function);
         let one = found.ok_or(ReadError::Corrupt(

@@ -1,12 +1,16 @@
-//! Several recordings as one: each process that was followed is harvested by itself, and one profile has them all.
+//! Several recordings as one: each process that was followed has a snapshot of its own, and one
+//! profile has them all.
 //!
-//! Modules and functions that two of them share become one, so that a report shows `malloc` once, whoever called it.
+//! Modules and functions that two of them share become one, so that a report shows `malloc` once,
+//! whoever called it.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::counting;
+use crate::ids::FuncId;
 use crate::profile::{Module, Process, Profile, Site, SiteId, Skipped};
 use crate::switched::Switched;
+use crate::timeline::Mark;
 
 /// Module and address; where the address is not known (imported from another tool, or no machine
 /// code), name and line as well.
@@ -18,7 +22,7 @@ pub struct Merger {
     profile: Profile,
     /// By path and build id: another file under the same name is another module.
     modules: HashMap<(String, String), u32>,
-    functions: HashMap<FunctionKey, u32>,
+    functions: HashMap<FunctionKey, FuncId>,
     sites: HashMap<(u32, u64, bool, String), u32>,
     skipped: HashSet<(String, u64, String)>,
     /// When the earliest one so far began.
@@ -26,33 +30,37 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Takes over everything of `other`, which began `later_ns` after the recording did. Of how that was made, the word of
-    /// the one that began first is kept.
+    /// Takes over everything of `other`, which began `later_ns` after the recording did. Of how
+    /// that was made, the word of the one that began first is kept.
     pub fn add(&mut self, other: Profile, later_ns: u64) {
         let modules: Vec<u32> = other.modules.into_iter().map(|m| self.module(m)).collect();
         self.functions.reserve(other.functions.len());
-        let functions: Vec<u32> = other
+        let functions: Vec<FuncId> = other
             .functions
             .into_iter()
             .map(|mut function| {
-                // A profile that was not validated may name a module that is not there: the writing will refuse it.
+                // A profile that was not validated may name a module that is not there: the writing
+                // will refuse it.
                 if let Some(&module) = modules.get(function.module as usize) {
                     function.module = module;
                 }
                 let all = &mut self.profile.functions;
                 let name = (function.address == 0).then(|| (function.name.clone(), function.line));
                 let key = (function.module, function.address, name);
-                *self.functions.entry(key).or_insert_with(|| {
+                let (waits, at_least) = (function.waits, function.at_least);
+                let index = *self.functions.entry(key).or_insert_with(|| {
                     all.push(function);
-                    all.len() as u32 - 1
-                })
+                    FuncId::from_index(all.len() - 1)
+                });
+                let merged = &mut all[index];
+                merged.waits |= waits;
+                merged.at_least |= at_least;
+                index
             })
             .collect();
-        let number = |function: u32| {
-            functions
-                .get(function as usize)
-                .copied()
-                .unwrap_or(u32::MAX)
+        let number = |function: FuncId| {
+            let known = functions.get(function.index()).copied();
+            known.unwrap_or(FuncId(u32::MAX))
         };
         let sites: Vec<Option<SiteId>> = other
             .sites
@@ -76,12 +84,12 @@ impl Merger {
             switched.function = number(switched.function);
             self.switch(switched);
         }
-        for mut looked in other.looked {
-            looked.function = number(looked.function);
-            let all = &mut self.profile.looked;
-            match all.binary_search_by_key(&looked.function, |known| known.function) {
-                Ok(index) => all[index] = all[index].plus(looked),
-                Err(index) => all.insert(index, looked),
+        for mut sampled in other.sampled {
+            sampled.function = number(sampled.function);
+            let all = &mut self.profile.sampled;
+            match all.binary_search_by_key(&sampled.function, |known| known.function) {
+                Ok(index) => all[index] = all[index].plus(sampled),
+                Err(index) => all.insert(index, sampled),
             }
         }
         for mut one in other.enters_kernel {
@@ -92,9 +100,42 @@ impl Merger {
                 Err(index) => all.insert(index, one),
             }
         }
+        if !other.blocks.is_empty() {
+            match self.profile.blocks.is_empty() {
+                true => self.profile.cycles_of = other.cycles_of.clone(),
+                // Cycles of different processors are no sum.
+                false if self.profile.cycles_of != other.cycles_of => {
+                    self.profile.forget_costs();
+                }
+                false => {}
+            }
+        }
+        for mut blocks in other.blocks {
+            let Some(&module) = modules.get(blocks.module as usize) else {
+                continue;
+            };
+            blocks.module = module;
+            for block in &mut blocks.blocks {
+                block.function = number(block.function);
+            }
+            let all = &mut self.profile.blocks;
+            match all.binary_search_by_key(&module, |known| known.module) {
+                Ok(index) => all[index].add(blocks),
+                Err(index) => all.insert(index, blocks),
+            }
+        }
+        if self.profile.cycles_of.is_none() {
+            self.profile.forget_costs();
+        }
         for skipped in other.skipped {
             self.skip(skipped);
         }
+        self.profile
+            .marks
+            .extend(other.marks.into_iter().map(|mark| Mark {
+                at_ns: mark.at_ns.saturating_add(later_ns),
+                ..mark
+            }));
         for note in other.notes {
             if !self.profile.notes.contains(&note) {
                 self.profile.notes.push(note);
@@ -129,7 +170,8 @@ impl Merger {
         ours.metrics = metrics;
     }
 
-    /// Equal places are one; those that are not known (imported from another tool) differ in their names.
+    /// Equal places are one; those that are not known (imported from another tool) differ in their
+    /// names.
     fn site(&mut self, site: Site) -> Option<SiteId> {
         let key = (site.module, site.address, site.jump, site.name.clone());
         let all = &mut self.profile.sites;
@@ -184,7 +226,7 @@ impl Merger {
     }
 }
 
-fn renumber(process: &mut Process, number: &impl Fn(u32) -> u32) {
+fn renumber(process: &mut Process, number: &impl Fn(FuncId) -> FuncId) {
     for thread in &mut process.threads {
         if let Some(creator) = &mut thread.created_by {
             creator.function = creator.function.map(number);
@@ -213,6 +255,7 @@ fn shift(process: &mut Process, later_ns: u64) {
     for thread in &mut process.threads {
         later(&mut thread.start_ns);
         later(&mut thread.end_ns);
+        thread.timeline.shift(later_ns);
     }
 }
 
@@ -222,19 +265,20 @@ mod tests {
     use crate::profile::{Creator, Function, Meta, Node, Thread};
     use crate::samples::{SampleNode, Sampling};
 
-    /// A program of one module of its own and the library that all share; `functions` are (module, address).
+    /// A program of one module of its own and the library that all share; `functions` are (module,
+    /// address).
     fn recording(program: &str, functions: &[(u32, u64)]) -> Profile {
         let module = |path: &str| Module {
             path: path.into(),
             ..Module::default()
         };
-        let nodes = (0..functions.len() as u32).map(|function| Node {
-            function,
+        let nodes = (0..functions.len()).map(|function| Node {
+            function: FuncId::from_index(function),
             calls: 1,
             ..Node::default()
         });
-        let frames = (0..functions.len() as u32).map(|function| SampleNode {
-            function,
+        let frames = (0..functions.len()).map(|function| SampleNode {
+            function: FuncId::from_index(function),
             own: 1,
             ..SampleNode::default()
         });
@@ -242,7 +286,7 @@ mod tests {
             meta: Meta {
                 sampling: Some(Sampling {
                     period_ns: 7,
-                    looks: functions.len() as u64,
+                    samples: functions.len() as u64,
                     ..Sampling::default()
                 }),
                 ..Meta::default()
@@ -262,7 +306,7 @@ mod tests {
                     created_by: Some(Creator {
                         pid: 1,
                         tid: 1,
-                        function: Some(0),
+                        function: Some(FuncId(0)),
                     }),
                     nodes: nodes.collect(),
                     samples: frames.collect(),
@@ -287,7 +331,7 @@ mod tests {
             merged.processes[process].threads[0]
                 .nodes
                 .iter()
-                .map(|node| &merged.functions[node.function as usize])
+                .map(|node| &merged.functions[node.function])
                 .map(|f| (paths[f.module as usize], f.address))
                 .collect()
         };
@@ -298,10 +342,10 @@ mod tests {
             assert!(called.eq(thread.samples.iter().map(|frame| frame.function)));
         }
         let sampling = merged.meta.sampling.unwrap();
-        assert_eq!((sampling.period_ns, sampling.looks), (7, 5));
+        assert_eq!((sampling.period_ns, sampling.samples), (7, 5));
         assert_eq!(merged.functions.len(), 4);
         let creator = merged.processes[1].threads[0].created_by.unwrap();
-        assert_eq!(creator.function, Some(2));
+        assert_eq!(creator.function, Some(FuncId(2)));
         assert_eq!(merged.processes[1].start_ns, 105);
     }
 
@@ -320,6 +364,6 @@ mod tests {
         let merged = merger.finish();
         let names: Vec<&str> = merged.functions.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["main", "parse", "run"]);
-        assert_eq!(merged.processes[1].threads[0].nodes[0].function, 1);
+        assert_eq!(merged.processes[1].threads[0].nodes[0].function, FuncId(1));
     }
 }

@@ -1,5 +1,6 @@
-//! What was measured beside calls and time: named figures with a unit, for each context what it did itself. Most contexts of
-//! most profiles have none, so that the figures stand beside the nodes, not in them.
+//! What was measured beside calls and time: named figures with a unit, for each context what it did
+//! itself. Most contexts of most profiles have none, so that the figures stand beside the nodes,
+//! not in them.
 
 /// One thing that was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,10 +17,12 @@ pub enum Metric {
     MapBytes,
     UnmapCalls,
     UnmapBytes,
-    /// Times that the function entered the kernel, and its own time, waiting included, where it is a function that does.
+    /// Times that the function entered the kernel, and its own time, waiting included, where it is
+    /// a function that does.
     SyscallCalls,
     SyscallTime,
-    /// What the kernel counts, see `counting.rs`: page faults, and how often a thread left its processor.
+    /// What the kernel counts, see `counting.rs`: page faults, and how often a thread left its
+    /// processor.
     Faults,
     Switches,
     /// What the processor counts, in the program's own code as opposed to the kernel's.
@@ -142,16 +145,18 @@ impl Metrics {
     }
 }
 
-/// The figures of a thread's contexts, by the number of the node. Only contexts that have any take room.
+/// The figures of a thread's contexts, by the number of the node. Only contexts that have any take
+/// room.
 #[derive(Clone, Debug, Default)]
 pub struct NodeMetrics {
-    /// Of each node its place in `figures` plus one, or 0; as long as the last node that has figures.
+    /// Of each node its place in `figures` plus one, or 0; as long as the last node that has
+    /// figures.
     places: Vec<u32>,
     figures: Vec<Metrics>,
 }
 
 impl NodeMetrics {
-    pub fn of(&self, node: u32) -> &Metrics {
+    pub fn at(&self, node: u32) -> &Metrics {
         const NONE: Metrics = Metrics([0; COUNT]);
         match self.places.get(node as usize) {
             None | Some(0) => &NONE,
@@ -160,18 +165,18 @@ impl NodeMetrics {
     }
 
     pub fn set(&mut self, node: u32, metric: Metric, value: u64) {
-        if value != self.of(node).get(metric) {
-            self.at(node).set(metric, value);
+        if value != self.at(node).get(metric) {
+            self.at_mut(node).set(metric, value);
         }
     }
 
     pub fn add(&mut self, node: u32, metrics: &Metrics) {
         if !metrics.is_empty() {
-            self.at(node).add(metrics);
+            self.at_mut(node).add(metrics);
         }
     }
 
-    fn at(&mut self, node: u32) -> &mut Metrics {
+    fn at_mut(&mut self, node: u32) -> &mut Metrics {
         let node = node as usize;
         if self.places.len() <= node {
             self.places.resize(node + 1, 0);
@@ -226,13 +231,13 @@ mod tests {
         let mut back = NodeMetrics::default();
         back.set(7, Metric::FreeCalls, 2);
         back.add(9, &Metrics::default());
-        back.add(1, forth.of(1));
+        back.add(1, forth.at(1));
         assert_eq!(forth, back);
-        assert_eq!(back.of(7).get(Metric::FreeCalls), 2);
-        assert!(back.of(0).is_empty() && back.of(9).is_empty() && back.of(u32::MAX).is_empty());
+        assert_eq!(back.at(7).get(Metric::FreeCalls), 2);
+        assert!(back.at(0).is_empty() && back.at(9).is_empty() && back.at(u32::MAX).is_empty());
         back.set(7, Metric::FreeCalls, 0);
         assert_ne!(forth, back);
         assert_eq!(back.iter().count(), 1);
-        assert_eq!(back.total(), *forth.of(1));
+        assert_eq!(back.total(), *forth.at(1));
     }
 }

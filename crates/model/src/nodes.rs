@@ -1,22 +1,23 @@
 //! The tree of one thread as columns: one metric of all nodes, then the next.
 //!
-//! Values of one kind stand together, and each is written as its difference from what the others let one expect, so
-//! that most are zero and compress to almost nothing:
+//! Values of one kind stand together, and each is written as its difference from what the others
+//! let one expect, so that most are zero and compress to almost nothing:
 //!
 //! ```text
 //! parent    = index - up              up: how far back the parent stands; 0 = no parent
-//! cum       = base + sum(cum of the children) + d
-//! elapsed   = cum + d
-//! min, max  = span / calls -+ d       span: base or cum, whichever this thread's single calls agree with
+//! total       = self + sum(total of the children) + d
+//! wall   = total + d
+//! min, max  = span / calls -+ d       span: self or total, whichever this thread's single calls agree with
 //! recursion = (parent calls the same function ? parent.recursion + 1 : 0) + d
 //! ```
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 use crate::profile::{Node, NodeFlags};
 
 /// One byte at least in each of the ten columns.
-const LEAST_BYTES_PER_NODE: usize = 10;
+const MIN_BYTES_PER_NODE: usize = 10;
 
 pub fn encode(nodes: &[Node], out: &mut Encoder) {
     out.number(nodes.len() as u64);
@@ -28,19 +29,21 @@ pub fn encode(nodes: &[Node], out: &mut Encoder) {
     }
     nodes.iter().for_each(|n| out.number(n.function.into()));
     nodes.iter().for_each(|n| out.number(n.calls));
-    nodes.iter().for_each(|n| out.number(n.base));
+    nodes.iter().for_each(|n| out.number(n.self_ns));
 
     let mut of_children = vec![0u64; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
-        out.difference(node.cum, node.base.wrapping_add(of_children[index]));
+        out.difference(node.total_ns, node.self_ns.wrapping_add(of_children[index]));
         if let Some(parent) = node.parent {
             let sum = &mut of_children[parent as usize];
-            *sum = sum.wrapping_add(node.cum);
+            *sum = sum.wrapping_add(node.total_ns);
         }
     }
-    nodes.iter().for_each(|n| out.difference(n.elapsed, n.cum));
+    nodes
+        .iter()
+        .for_each(|n| out.difference(n.wall_ns, n.total_ns));
 
-    let span = Span::of(nodes);
+    let span = Span::from_nodes(nodes);
     out.byte(span as u8);
     nodes
         .iter()
@@ -56,36 +59,36 @@ pub fn encode(nodes: &[Node], out: &mut Encoder) {
 }
 
 pub fn decode(input: &mut Decoder) -> Result<Vec<Node>, ReadError> {
-    let count = input.count(LEAST_BYTES_PER_NODE)?;
+    let count = input.count(MIN_BYTES_PER_NODE)?;
     let mut nodes = vec![Node::default(); count];
     for (index, node) in nodes.iter_mut().enumerate() {
         node.parent = input.parent(index)?;
     }
     for node in &mut nodes {
-        node.function = input.number32()?;
+        node.function = FuncId::decode(input)?;
     }
     for node in &mut nodes {
         node.calls = input.number()?;
     }
     for node in &mut nodes {
-        node.base = input.number()?;
+        node.self_ns = input.number()?;
     }
 
     let mut of_children = vec![0u64; count];
     for (index, node) in nodes.iter_mut().enumerate().rev() {
-        node.cum = input.difference(node.base.wrapping_add(of_children[index]))?;
+        node.total_ns = input.difference(node.self_ns.wrapping_add(of_children[index]))?;
         if let Some(parent) = node.parent {
             let sum = &mut of_children[parent as usize];
-            *sum = sum.wrapping_add(node.cum);
+            *sum = sum.wrapping_add(node.total_ns);
         }
     }
     for node in &mut nodes {
-        node.elapsed = input.difference(node.cum)?;
+        node.wall_ns = input.difference(node.total_ns)?;
     }
 
     let span = match input.byte()? {
-        0 => Span::Base,
-        1 => Span::Cum,
+        0 => Span::SelfTime,
+        1 => Span::Total,
         _ => {
             return Err(ReadError::Corrupt(
                 "it is unknown what min and max refer to",
@@ -118,30 +121,30 @@ fn expected_recursion(nodes: &[Node], node: &Node) -> u64 {
     }
 }
 
-/// Which time min and max are the extremes of. The format takes no side: it looks which one fits.
+/// Which time min and max are the extremes of. The format takes no side: it samples which one fits.
 #[derive(Clone, Copy)]
 enum Span {
-    Base = 0,
-    Cum = 1,
+    SelfTime = 0,
+    Total = 1,
 }
 
 impl Span {
-    fn of(nodes: &[Node]) -> Span {
+    fn from_nodes(nodes: &[Node]) -> Span {
         let agreeing = |time: fn(&Node) -> u64| {
             let single = nodes.iter().filter(|node| node.calls == 1);
             single.filter(|node| time(node) == node.max).count()
         };
-        if agreeing(|node| node.cum) > agreeing(|node| node.base) {
-            Span::Cum
+        if agreeing(|node| node.total_ns) > agreeing(|node| node.self_ns) {
+            Span::Total
         } else {
-            Span::Base
+            Span::SelfTime
         }
     }
 
     fn mean(self, node: &Node) -> u64 {
         let total = match self {
-            Span::Base => node.base,
-            Span::Cum => node.cum,
+            Span::SelfTime => node.self_ns,
+            Span::Total => node.total_ns,
         };
         total.checked_div(node.calls).unwrap_or(0)
     }

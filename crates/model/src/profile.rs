@@ -1,12 +1,16 @@
-//! The profile as data: functions named once, and per thread the tree of contexts in which they were called.
+//! The profile as data: functions named once, and per thread the tree of contexts in which they
+//! were called.
 
+use crate::blocks::{BlockCounters, ModuleBlocks};
 use crate::calls::Recorded;
 use crate::counting::Counting;
+use crate::ids::FuncId;
 use crate::kernel::EntersKernel;
 use crate::language::Language;
 use crate::metrics::{Metric, Metrics, NodeMetrics};
-use crate::samples::{Looked, SampleNode, Sampling};
+use crate::samples::{SampleNode, SampledFunction, Sampling};
 use crate::switched::Switched;
+use crate::timeline::{Mark, Timeline};
 
 /// Everything one recording found out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +20,8 @@ pub struct Profile {
     /// Referred to by index: [`Node::function`], [`Creator::function`].
     pub functions: Vec<Function>,
     pub processes: Vec<Process>,
-    /// Where calls were made from, if contexts are told apart by that; referred to by [`Node::site`].
+    /// Where calls were made from, if contexts are told apart by that; referred to by
+    /// [`Node::site`].
     pub sites: Vec<Site>,
     /// Calls that were recorded one by one.
     pub recorded: Recorded,
@@ -24,15 +29,33 @@ pub struct Profile {
     pub skipped: Vec<Skipped>,
     /// Functions whose probes were switched while they were counted, in the order of their numbers.
     pub switched: Vec<Switched>,
-    /// Functions whose times come from looks, once those have been made use of, in the order of their numbers.
-    pub looked: Vec<Looked>,
-    /// Functions with system calls of their own, if those were counted, in the order of their numbers.
+    /// Functions whose times come from samples, once those have been made use of, in the order of
+    /// their numbers.
+    pub sampled: Vec<SampledFunction>,
+    /// Functions with system calls of their own, if those were counted, in the order of their
+    /// numbers.
     pub enters_kernel: Vec<EntersKernel>,
+    /// How often basic blocks ran, where those were counted; in the order of their modules.
+    pub blocks: Vec<ModuleBlocks>,
+    /// The model of a processor by which the costs of blocks are told, if they are.
+    pub cycles_of: Option<String>,
+    /// Where those counts are kept, in the catalog of a target that still runs. Never in a finished profile.
+    pub block_counters: Vec<BlockCounters>,
+    /// Checkpoints that were saved meanwhile.
+    pub marks: Vec<Mark>,
     /// What the reader of a report must know about how the figures came about, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Profile {
+    /// No block's cost is known any more.
+    pub fn forget_costs(&mut self) {
+        self.cycles_of = None;
+        for block in self.blocks.iter_mut().flat_map(|own| &mut own.blocks) {
+            block.cost = 0;
+        }
+    }
+
     /// What all contexts of all threads did.
     pub fn total_metrics(&self) -> Metrics {
         let threads = self.processes.iter().flat_map(|process| &process.threads);
@@ -64,10 +87,10 @@ pub struct Meta {
     pub pruned: Pruned,
     /// What the probes cost on the machine that recorded, where it was calibrated.
     pub costs: Option<ProbeCosts>,
-    /// The times of functions of which not every call was timed are estimates for all calls, as opposed to sums over those
-    /// that were timed.
+    /// The times of functions of which not every call was timed are estimates for all calls, as
+    /// opposed to sums over those that were timed.
     pub estimated: bool,
-    /// Where the stacks of threads were looked at on a timer.
+    /// Where the stacks of threads were sampled on a timer.
     pub sampling: Option<Sampling>,
     /// How the metrics came about that the kernel counts.
     pub counting: Vec<Counting>,
@@ -82,8 +105,8 @@ impl Meta {
     }
 }
 
-/// Contexts that were cut out of the trees while the target ran, because memory got short. Their figures are in the `FOLDED` nodes of
-/// their functions.
+/// Contexts that were cut out of the trees while the target ran, because memory got short. Their
+/// figures are in the `FOLDED` nodes of their functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub contexts: u64,
@@ -99,11 +122,12 @@ impl Pruned {
     }
 }
 
-/// How often and how long the profiler kept the target from running. Neither elapsed nor waiting has any of it, but for waits of
-/// others of which it is not known that they were for what stood.
+/// How often and how long the profiler kept the target from running. Neither wall nor waiting has
+/// any of it, but for waits of others of which it is not known that they were for what stood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// A process stood with all its threads: to be patched, or before its first instruction, while it was analysed.
+    /// A process stood with all its threads: to be patched, or before its first instruction, while
+    /// it was analysed.
     pub stops: u64,
     pub stopped_ns: u64,
     pub longest_stop_ns: u64,
@@ -129,37 +153,42 @@ impl Held {
     }
 }
 
-/// That calibration has calls beside; the last is a chain, in which each instruction waits for the one before.
+/// That calibration has calls beside; the last is a chain, in which each instruction waits for the
+/// one before.
 pub const KINDS_OF_WORK: usize = 5;
 
 /// What a probed call adds to the figures, in nanoseconds, beyond what the call itself costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProbeCosts {
-    /// To the base of the function that is called.
+    /// To the self of the function that is called.
     pub inner_ns: f64,
-    /// To the base of its caller.
+    /// To the self of its caller.
     pub outer_ns: f64,
-    /// To the base of a function between its entry and its first call, and between its last callee's exit and its own, on top
-    /// of both.
+    /// To the self of a function between its entry and its first call, and between its last
+    /// callee's exit and its own, on top of both.
     pub joint_ns: f64,
     /// How much of all that may be wrong in a whole program: 0.1 is a tenth.
     pub error: f64,
-    /// How much more in a single function, whose code may lend itself more or less to running beside a probe.
+    /// How much more in a single function, whose code may lend itself more or less to running
+    /// beside a probe.
     pub spread: f64,
-    /// To the base of the caller, on top, by the first call in a context.
+    /// To the self of the caller, on top, by the first call in a context.
     pub first_ns: f64,
-    /// To the base of the caller, on top, by a call since whose predecessor so many other contexts and functions were visited that it
-    /// is not in the nearest cache any more: (how many, nanoseconds), twice.
+    /// To the self of the caller, on top, by a call since whose predecessor so many other contexts
+    /// and functions were visited that it is not in the nearest cache any more: (how many,
+    /// nanoseconds), twice.
     pub far: [(f64, f64); 2],
-    /// Of one look at a thread's stack, to whatever it does. 0: not measured.
-    pub look_ns: f64,
-    /// Of a call that is counted and not timed, and of one of a leaf that is counted at its entry alone. 0: not measured.
+    /// Of one sample of a thread's stack, to whatever it does. 0: not measured.
+    pub sample_ns: f64,
+    /// Of a call that is counted and not timed, and of one of a leaf that is counted at its entry
+    /// alone. 0: not measured.
     pub counted_ns: f64,
     pub leaf_ns: f64,
     /// How much of these two may be wrong: 0.1 is a tenth.
     pub counted_error: f64,
-    /// Of calls that are timed, and of calls that are only counted, beside work of each kind: nanoseconds of the program's own that a
-    /// call is seen for, and how much more it takes without probes. All 0: not measured.
+    /// Of calls that are timed, and of calls that are only counted, beside work of each kind:
+    /// nanoseconds of the program's own that a call is seen for, and how much more it takes without
+    /// probes. All 0: not measured.
     pub hidden: [[(f64, f64); KINDS_OF_WORK]; 2],
     /// The figures of this profile are without it.
     pub taken_out: bool,
@@ -194,7 +223,7 @@ impl ProbeCosts {
             near_ns,
             far,
             far_ns,
-            self.look_ns,
+            self.sample_ns,
             self.counted_ns,
             self.leaf_ns,
             self.counted_error,
@@ -205,7 +234,8 @@ impl ProbeCosts {
     }
 }
 
-/// One ELF file that the target had mapped; of Python functions the source file, of Java methods the class.
+/// One ELF file that the target had mapped; of Python functions the source file, of Java methods
+/// the class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
     /// File name only: `libc.so.6`.
@@ -223,15 +253,21 @@ pub struct Function {
     pub name: String,
     /// Index into [`Profile::modules`].
     pub module: u32,
-    /// The module's own address, without the load bias; 0 where there is none, as for functions that are not machine code.
+    /// The module's own address, without the load bias; 0 where there is none, as for functions
+    /// that are not machine code.
     pub address: u64,
     pub file: Option<String>,
     /// 0 when unknown.
     pub line: u32,
     pub language: Language,
+    /// More than a tenth of all samples outside of probes were at one of its instructions: the program waits there.
+    pub waits: bool,
+    /// Some of its calls could not be told apart: what was counted is a lower bound.
+    pub at_least: bool,
 }
 
-/// One program that a process ran. A process that becomes another program by exec is several of these, with one id.
+/// One program that a process ran. A process that becomes another program by exec is several of
+/// these, with one id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
@@ -271,12 +307,15 @@ pub struct Thread {
     pub nodes: Vec<Node>,
     /// What else the contexts did themselves, without their callees.
     pub metrics: NodeMetrics,
-    /// The stacks that were seen when it was looked at, parents before children.
+    /// The stacks that were sampled, parents before children.
     pub samples: Vec<SampleNode>,
+    /// When it was on a processor, and what it waited for.
+    pub timeline: Timeline,
     /// Calls that found no room in the tree and went to one node per function instead.
     pub folded_calls: u64,
-    /// How many other threads, all but the last of them ended, the account stands for as well: beyond a bound ended
-    /// threads keep no tree of their own. `tid` and `name` are then those of one of them.
+    /// How many other threads, all but the last of them ended, the account stands for as well:
+    /// beyond a bound ended threads keep no tree of their own. `tid` and `name` are then those of
+    /// one of them.
     pub others: u64,
     /// What the kernel counted for it during the recording, where that was seen.
     pub kernel: Option<KernelCounts>,
@@ -299,23 +338,24 @@ pub struct Creator {
     pub pid: u32,
     pub tid: u32,
     /// Index into [`Profile::functions`].
-    pub function: Option<u32>,
+    pub function: Option<FuncId>,
 }
 
-/// One calling context: a function, called by the chain of functions above it. Times are nanoseconds.
+/// One calling context: a function, called by the chain of functions above it. Times are
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Index in the same thread, always smaller than this node's own; `None` for a root.
     pub parent: Option<u32>,
     /// Index into [`Profile::functions`].
-    pub function: u32,
+    pub function: FuncId,
     pub calls: u64,
     /// Time in the function itself, without its callees.
-    pub base: u64,
+    pub self_ns: u64,
     /// Time in the function and everything it called.
-    pub cum: u64,
-    /// Wall time between entry and exit, waiting included. base and cum are time on a processor.
-    pub elapsed: u64,
+    pub total_ns: u64,
+    /// Wall time between entry and exit, waiting included. self and total are time on a processor.
+    pub wall_ns: u64,
     /// Part of what it waited itself, without its callees: for input from a terminal.
     pub terminal: u64,
     /// Least and most time of a single call in the function itself; both 0 while no call has ended.
@@ -323,9 +363,11 @@ pub struct Node {
     pub max: u64,
     /// How often the same function stands among the ancestors: 0 for the outermost.
     pub recursion: u32,
-    /// Of `calls`, those that ended without a return: an exception, a longjmp or a cancellation went through them.
+    /// Of `calls`, those that ended without a return: an exception, a longjmp or a cancellation
+    /// went through them.
     pub unwound: u64,
-    /// Of `calls`, those that were not timed. Unless times are estimated, they are in the base of whoever called.
+    /// Of `calls`, those that were not timed. Unless times are estimated, they are in the self of
+    /// whoever called.
     pub untimed: u64,
     pub flags: NodeFlags,
     /// Where the calls were made, if that was recorded and is known.
@@ -366,7 +408,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Whether it is in this function, as opposed to code between the function and its callee that is not counted.
+    /// Whether it is in this function, as opposed to code between the function and its callee that
+    /// is not counted.
     pub fn is_in(&self, function: &Function) -> bool {
         let offset = self.name.strip_prefix(&*function.name);
         self.module == function.module && offset.is_some_and(|offset| offset.starts_with("+0x"))
@@ -396,11 +439,16 @@ impl NodeFlags {
     /// Was still running when the data was read.
     pub const OPEN: NodeFlags = NodeFlags(4);
 
-    /// Its times are shares of what was counted above it, by looks at the thread's stack. Calls are exact where it has any, but that they
-    /// were made in this context, and not in another one of the same function, is an estimate as well.
-    pub const LOOKED: NodeFlags = NodeFlags(8);
+    /// Its times are shares of what was counted above it, by samples at the thread's stack. Calls
+    /// are exact where it has any, but that they were made in this context, and not in another one
+    /// of the same function, is an estimate as well.
+    pub const SAMPLED: NodeFlags = NodeFlags(8);
 
-    const KNOWN: u8 = 15;
+    /// Some of its callees are in folded nodes. On a folded node: some of those that it stands for
+    /// had no caller of which that is known.
+    pub const LOST_CALLEES: NodeFlags = NodeFlags(16);
+
+    const KNOWN: u8 = 31;
 
     pub const fn empty() -> NodeFlags {
         NodeFlags(0)

@@ -1,31 +1,34 @@
-//! Looks: the stacks of threads as they were seen on a timer, beside the events that probes count.
+//! Samples: the stacks of threads, taken on a timer, beside the events that probes count.
 //!
-//! They tell where time went below functions that are not counted. In the file they are a section of their own:
+//! They tell where time went below functions that are not counted. In the file they are a section
+//! of their own:
 //!
 //! ```text
-//! numbers period, looks, lost, cut short, in probes
-//! for each thread that was looked at: how many threads were passed over, then the list of its nodes, column by column:
-//! parents (how far back, 0 = none), functions, counted or not, looks
+//! numbers period, samples, lost, cut short, in probes
+//! for each thread that was sampled: how many threads were passed over, then the list of its nodes, column by column:
+//! parents (how far back, 0 = none), functions, counted or not, samples
 //! ```
 
 use std::collections::HashMap;
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 use crate::profile::{Profile, Thread};
 
-/// How often threads were looked at, and what came of it.
+/// How often threads were sampled, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// Of a thread's processor time between two looks.
+    /// Of a thread's processor time between two samples.
     pub period_ns: u64,
     /// All of them, over all threads.
-    pub looks: u64,
+    pub samples: u64,
     /// That the kernel had no room for.
     pub lost: u64,
-    /// Stacks that were deeper than what was copied, or could not be followed to their outermost frame; in no tree.
+    /// Stacks that were deeper than what was copied, or could not be followed to their outermost
+    /// frame; in no tree.
     pub cut_short: u64,
-    /// Looks that found a thread in thalweg's own code: what probes cost; in no tree.
+    /// Samples that found a thread in thalweg's own code: what probes cost; in no tree.
     pub in_probes: u64,
 }
 
@@ -34,7 +37,7 @@ impl Sampling {
     pub fn plus(self, other: Sampling) -> Sampling {
         Sampling {
             period_ns: self.period_ns,
-            looks: self.looks.saturating_add(other.looks),
+            samples: self.samples.saturating_add(other.samples),
             lost: self.lost.saturating_add(other.lost),
             cut_short: self.cut_short.saturating_add(other.cut_short),
             in_probes: self.in_probes.saturating_add(other.in_probes),
@@ -42,57 +45,60 @@ impl Sampling {
     }
 }
 
-/// A frame of the stacks that were seen: a function, below the chain of functions above it. No two with the same parent
-/// agree in both function and `counted`.
+/// A frame of the stacks that were seen: a function, below the chain of functions above it. No two
+/// with the same parent agree in both function and `counted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleNode {
-    /// Index in the same thread's samples, always smaller than this one's own; `None` for the outermost frame.
+    /// Index in the same thread's samples, always smaller than this one's own; `None` for the
+    /// outermost frame.
     pub parent: Option<u32>,
     /// Index into [`Profile::functions`], which thereby has functions that were never patched.
-    pub function: u32,
-    /// Its calls were counted at that time, so that it stands in the tree of contexts too. Otherwise it was off or is not patched.
+    pub function: FuncId,
+    /// Its calls were counted at that time, so that it stands in the tree of contexts too.
+    /// Otherwise it was off or is not patched.
     pub counted: bool,
-    /// Looks at which it was the innermost.
+    /// Samples in which it was the innermost.
     pub own: u64,
 }
 
-/// A function whose times come from looks in part or in all: what they are worth.
+/// A function whose times come from samples in part or in all: what they are worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct SampledFunction {
     /// Index into the profile's functions.
-    pub function: u32,
-    /// Looks that found it while its calls were not counted: as the innermost, and anywhere on the stack.
+    pub function: FuncId,
+    /// Samples that found it while its calls were not counted: as the innermost, and anywhere on
+    /// the stack.
     pub own: u64,
     pub on_stack: u64,
-    /// How far off base and cum may be, all in all: once in twenty times it is more.
+    /// How far off self and total may be, all in all: once in twenty times it is more.
     pub error_ns: u64,
-    pub cum_error_ns: u64,
-    /// Of its cum, what no context below one of its own has: samples saw it on the stack while its calls were not counted, and what it called
-    /// was counted below whoever called it.
+    pub total_error_ns: u64,
+    /// Of its total, what no context below one of its own has: samples saw it on the stack while
+    /// its calls were not counted, and what it called was counted below whoever called it.
     pub through_ns: u64,
 }
 
-impl Looked {
+impl SampledFunction {
     /// Of two recordings, which had nothing to do with each other.
-    pub fn plus(self, other: Looked) -> Looked {
+    pub fn plus(self, other: SampledFunction) -> SampledFunction {
         let root = |one: u64, other: u64| (one as f64).hypot(other as f64) as u64;
-        Looked {
+        SampledFunction {
             function: self.function,
             own: self.own.saturating_add(other.own),
             on_stack: self.on_stack.saturating_add(other.on_stack),
             error_ns: root(self.error_ns, other.error_ns),
-            cum_error_ns: root(self.cum_error_ns, other.cum_error_ns),
+            total_error_ns: root(self.total_error_ns, other.total_error_ns),
             through_ns: self.through_ns.saturating_add(other.through_ns),
         }
     }
 }
 
 impl Thread {
-    /// Adds the looks at another thread to this one's.
-    pub fn add_samples(&mut self, others: &[SampleNode]) {
+    /// Adds the samples at another thread to this one's. Says where each of those is now.
+    pub fn add_samples(&mut self, others: &[SampleNode]) -> Vec<u32> {
         if self.samples.is_empty() {
             self.samples = others.to_vec();
-            return;
+            return (0..others.len() as u32).collect();
         }
         let all = &mut self.samples;
         let mut known: HashMap<_, u32> = (0..)
@@ -115,12 +121,13 @@ impl Thread {
             *own = own.saturating_add(node.own);
             places.push(place);
         }
+        places
     }
 }
 
 pub(crate) fn encode(sampling: &Sampling, profile: &Profile, out: &mut Encoder) {
     out.number(sampling.period_ns);
-    out.number(sampling.looks);
+    out.number(sampling.samples);
     out.number(sampling.lost);
     out.number(sampling.cut_short);
     out.number(sampling.in_probes);
@@ -148,50 +155,53 @@ pub(crate) fn encode(sampling: &Sampling, profile: &Profile, out: &mut Encoder) 
     }
 }
 
-pub(crate) fn encode_looked(looked: &[Looked], out: &mut Encoder) {
-    out.number(looked.len() as u64);
-    for one in looked {
+pub(crate) fn encode_sampled(sampled: &[SampledFunction], out: &mut Encoder) {
+    out.number(sampled.len() as u64);
+    for one in sampled {
         out.number(one.function.into());
         out.number(one.own);
         out.number(one.on_stack);
         out.number(one.error_ns);
-        out.number(one.cum_error_ns);
+        out.number(one.total_error_ns);
     }
 }
 
-pub(crate) fn decode_looked(input: &mut Decoder) -> Result<Vec<Looked>, ReadError> {
+pub(crate) fn decode_sampled(input: &mut Decoder) -> Result<Vec<SampledFunction>, ReadError> {
     input.list(5, |input| {
-        Ok(Looked {
-            function: input.number32()?,
+        Ok(SampledFunction {
+            function: FuncId::decode(input)?,
             own: input.number()?,
             on_stack: input.number()?,
             error_ns: input.number()?,
-            cum_error_ns: input.number()?,
+            total_error_ns: input.number()?,
             through_ns: 0,
         })
     })
 }
 
-/// In the order of those that were looked at: a section of its own, because it came later.
-pub(crate) fn encode_through(looked: &[Looked], out: &mut Encoder) {
-    looked.iter().for_each(|one| out.number(one.through_ns));
+/// In the order of those that were sampled: a section of its own, because it came later.
+pub(crate) fn encode_through(sampled: &[SampledFunction], out: &mut Encoder) {
+    sampled.iter().for_each(|one| out.number(one.through_ns));
 }
 
-pub(crate) fn decode_through(looked: &mut [Looked], input: &mut Decoder) -> Result<(), ReadError> {
-    for one in looked {
+pub(crate) fn decode_through(
+    sampled: &mut [SampledFunction],
+    input: &mut Decoder,
+) -> Result<(), ReadError> {
+    for one in sampled {
         one.through_ns = input.number()?;
     }
     Ok(())
 }
 
 /// One byte at least in each of the four columns.
-const LEAST_BYTES_PER_NODE: usize = 4;
+const MIN_BYTES_PER_NODE: usize = 4;
 
 /// Refers to the threads of the processes, whose section comes before it.
 pub(crate) fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
     profile.meta.sampling = Some(Sampling {
         period_ns: input.number()?,
-        looks: input.number()?,
+        samples: input.number()?,
         lost: input.number()?,
         cut_short: input.number()?,
         in_probes: input.number()?,
@@ -202,7 +212,7 @@ pub(crate) fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), R
             .ok()
             .and_then(|passed| threads.nth(passed))
             .ok_or(ReadError::Corrupt(
-                "a thread that does not exist was looked at",
+                "a thread that does not exist was sampled",
             ))?;
         thread.samples = decode_tree(input)?;
     }
@@ -210,12 +220,12 @@ pub(crate) fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), R
 }
 
 fn decode_tree(input: &mut Decoder) -> Result<Vec<SampleNode>, ReadError> {
-    let mut samples = vec![SampleNode::default(); input.count(LEAST_BYTES_PER_NODE)?];
+    let mut samples = vec![SampleNode::default(); input.count(MIN_BYTES_PER_NODE)?];
     for (index, node) in samples.iter_mut().enumerate() {
         node.parent = input.parent(index)?;
     }
     for node in &mut samples {
-        node.function = input.number32()?;
+        node.function = FuncId::decode(input)?;
     }
     for node in &mut samples {
         node.counted = input.boolean()?;
@@ -230,7 +240,7 @@ fn decode_tree(input: &mut Decoder) -> Result<Vec<SampleNode>, ReadError> {
 mod tests {
     use super::*;
 
-    fn node(parent: Option<u32>, function: u32, counted: bool, own: u64) -> SampleNode {
+    fn node(parent: Option<u32>, function: FuncId, counted: bool, own: u64) -> SampleNode {
         SampleNode {
             parent,
             function,
@@ -243,24 +253,24 @@ mod tests {
     fn looks_at_two_threads_are_one_tree_in_which_no_frame_stands_twice() {
         let mut thread = Thread::default();
         thread.add_samples(&[
-            node(None, 0, true, 1),
-            node(Some(0), 1, false, 2),
-            node(Some(0), 2, true, 4),
+            node(None, FuncId(0), true, 1),
+            node(Some(0), FuncId(1), false, 2),
+            node(Some(0), FuncId(2), true, 4),
         ]);
         thread.add_samples(&[
-            node(None, 0, true, 8),
-            node(Some(0), 2, true, 16),
-            node(Some(1), 1, false, 32),
-            node(Some(0), 1, true, 64),
+            node(None, FuncId(0), true, 8),
+            node(Some(0), FuncId(2), true, 16),
+            node(Some(1), FuncId(1), false, 32),
+            node(Some(0), FuncId(1), true, 64),
         ]);
         assert_eq!(
             thread.samples,
             [
-                node(None, 0, true, 9),
-                node(Some(0), 1, false, 2),
-                node(Some(0), 2, true, 20),
-                node(Some(2), 1, false, 32),
-                node(Some(0), 1, true, 64),
+                node(None, FuncId(0), true, 9),
+                node(Some(0), FuncId(1), false, 2),
+                node(Some(0), FuncId(2), true, 20),
+                node(Some(2), FuncId(1), false, 32),
+                node(Some(0), FuncId(1), true, 64),
             ]
         );
     }

@@ -1,4 +1,5 @@
-//! Call sites in the file: a section of their own, so that profiles without them are what they always were.
+//! Call sites in the file: a section of their own, so that profiles without them are what they
+//! always were.
 //!
 //! ```text
 //! list of sites, then for all nodes in the order of the processes: 0, or the number of its site plus 1
@@ -9,7 +10,7 @@ use crate::error::ReadError;
 use crate::profile::{Node, Profile, Site, SiteId, Target};
 
 /// One byte at least in each of a site's seven fields.
-const LEAST_BYTES_PER_SITE: usize = 7;
+const MIN_BYTES_PER_SITE: usize = 7;
 
 pub fn encode(profile: &Profile, out: &mut Encoder) {
     out.number(profile.sites.len() as u64);
@@ -47,7 +48,7 @@ fn nodes(profile: &Profile) -> impl Iterator<Item = &Node> {
 /// Refers to the nodes of the processes, whose section comes before it.
 pub fn decode(profile: &mut Profile, input: &mut Decoder) -> Result<(), ReadError> {
     let mut last = 0;
-    profile.sites = input.list(LEAST_BYTES_PER_SITE, |input| {
+    profile.sites = input.list(MIN_BYTES_PER_SITE, |input| {
         let name = input.text()?;
         let module = input.number32()?;
         let address = input.difference(last)?;

@@ -1,18 +1,20 @@
-//! The recorded calls of a file, some at a time: there may be millions of them, and who lists them needs one after the other.
+//! The recorded calls of a file, some at a time: there may be millions of them, and who lists them
+//! needs one after the other.
 //!
 //! ```text
 //! first   what calls refer to: functions, modules, threads, rules; it lies before and behind the calls, which are passed over
 //! then    block after block of calls, unpacked as they are read
 //! ```
 //!
-//! The file itself is read as a whole and its checksum compared before anything of it is believed: packed it is a small part of what it holds.
+//! The file itself is read as a whole and its checksum compared before anything of it is believed:
+//! packed it is a small part of what it holds.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use crate::body::{self, tag};
-use crate::calls::{self, Before, LEAST_BYTES_PER_CALL};
+use crate::calls::{self, Before, MIN_BYTES_PER_CALL};
 use crate::codec::{Decoder, Encoder};
 use crate::container::Packed;
 use crate::error::{FileError, ReadError};
@@ -24,10 +26,12 @@ const BLOCK: usize = 4096;
 const WINDOW: usize = 64 << 10;
 
 /// What calls refer to.
-const NEEDED: [u64; 6] = [
+const NEEDED: [u64; 8] = [
     tag::META,
     tag::MODULES,
     tag::FUNCTIONS,
+    tag::FUNCTIONS_THAT_WAIT,
+    tag::FUNCTIONS_AT_LEAST,
     tag::LANGUAGES,
     tag::PROCESSES,
     tag::SIGNATURES,
@@ -110,7 +114,7 @@ impl CallFile {
             }
             section.decode(calls::decode_head)?;
             let mut left = section.decode(|input| input.number())?;
-            if left > section.length / LEAST_BYTES_PER_CALL as u64 {
+            if left > section.length / MIN_BYTES_PER_CALL as u64 {
                 return Err(ReadError::TooLarge("a list"));
             }
             let mut before = Before::default();
@@ -123,7 +127,7 @@ impl CallFile {
                     let values = &mut recorded.values;
                     let call =
                         section.decode(|input| calls::decode_call(input, &before, values))?;
-                    before = Before::of(&call);
+                    before = Before::from_call(&call);
                     ids.push(call.id);
                     recorded.calls.push(call);
                 }
@@ -203,7 +207,8 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Decodes what comes next. What is cut off by the end of the window is decoded again with more of it.
+    /// Decodes what comes next. What is cut off by the end of the window is decoded again with more
+    /// of it.
     fn decode<T>(
         &mut self,
         mut element: impl FnMut(&mut Decoder) -> Result<T, ReadError>,

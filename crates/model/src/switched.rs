@@ -2,6 +2,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::error::ReadError;
+use crate::ids::FuncId;
 
 /// What a function's probes do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,7 +14,8 @@ pub enum ProbeState {
     Sampled,
     /// Every call is counted.
     Counted,
-    /// Nothing is known of its calls: they and their time are in its callers' own time, what it calls seems to be called by those.
+    /// Nothing is known of its calls: they and their time are in its callers' own time, what it
+    /// calls seems to be called by those.
     Off,
 }
 
@@ -32,7 +34,7 @@ impl ProbeState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switched {
     /// Index into the profile's functions.
-    pub function: u32,
+    pub function: FuncId,
     /// At the end.
     pub state: ProbeState,
     /// How long it was off in all: its counts are of the rest of the time.
@@ -56,7 +58,7 @@ pub(crate) fn decode(input: &mut Decoder) -> Result<(Vec<Switched>, bool), ReadE
     let estimated = input.boolean()?;
     let switched = input.list(4, |input| {
         Ok(Switched {
-            function: input.number32()?,
+            function: FuncId::decode(input)?,
             state: match input.byte()? {
                 0 => ProbeState::Timed,
                 1 => ProbeState::Sampled,

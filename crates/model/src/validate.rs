@@ -1,7 +1,9 @@
 //! The promises that the types of a profile cannot make by themselves.
 //!
-//! Checked before a profile is written and after one is read, so that all later code may index without asking.
+//! Checked before a profile is written and after one is read, so that all later code may index
+//! without asking.
 
+use crate::ids::FuncId;
 use crate::profile::{Process, Profile, Thread};
 
 /// A reference that leads nowhere, or a figure that is none.
@@ -20,7 +22,7 @@ pub enum Invalid {
     FunctionOfNode {
         tid: u32,
         node: usize,
-        function: u32,
+        function: FuncId,
         functions: usize,
     },
 
@@ -30,13 +32,16 @@ pub enum Invalid {
     #[error("frame {frame} of the stacks of thread {tid} has no function, or no caller before it")]
     Frame { tid: u32, frame: usize },
 
-    #[error("thread {tid} was looked at, but it is not said how")]
+    #[error("the time line of thread {tid} is not in order, or of stacks that there are not")]
+    Timeline { tid: u32 },
+
+    #[error("thread {tid} was sampled, but it is not said how")]
     Samples { tid: u32 },
 
     #[error("thread {tid} was created in function {function}, but there are {functions}")]
     FunctionOfCreator {
         tid: u32,
-        function: u32,
+        function: FuncId,
         functions: usize,
     },
 
@@ -61,7 +66,7 @@ pub enum Invalid {
     #[error(
         "function {function} enters the kernel, but there are {functions}, each named once and in order"
     )]
-    FunctionInKernel { function: u32, functions: usize },
+    FunctionInKernel { function: FuncId, functions: usize },
 
     #[error("a recorded call refers to something that is not there")]
     RecordedCall,
@@ -69,55 +74,61 @@ pub enum Invalid {
     #[error(
         "function {function} was switched, but there are {functions}, each named once and in order"
     )]
-    SwitchedFunction { function: u32, functions: usize },
+    SwitchedFunction { function: FuncId, functions: usize },
 
     #[error(
-        "function {function} has times from looks, but there are {functions}, each named once and in order"
+        "function {function} has times from samples, but there are {functions}, each named once and in order"
     )]
-    LookedFunction { function: u32, functions: usize },
+    BadSampledFunction { function: FuncId, functions: usize },
+
+    #[error(
+        "the blocks of module {module} are of a module or function that there is not, or not in order"
+    )]
+    Blocks { module: u32 },
 
     #[error("{0} is not a number")]
     NotANumber(&'static str),
 }
 
+/// The first that there is not, or that does not come after the one before it.
+fn out_of_order(ids: impl Iterator<Item = FuncId>, functions: usize) -> Option<FuncId> {
+    let mut least = 0;
+    for id in ids {
+        if id.index() >= functions || id.index() < least {
+            return Some(id);
+        }
+        least = id.index() + 1;
+    }
+    None
+}
+
 impl Profile {
-    /// All indices lead somewhere, parents come before their children, and every figure is a number.
+    /// All indices lead somewhere, parents come before their children, and every figure is a
+    /// number.
     pub fn validate(&self) -> Result<(), Invalid> {
-        let mut least = 0;
-        for one in &self.enters_kernel {
-            let (function, functions) = (one.function, self.functions.len());
-            if function as usize >= functions || function < least {
-                return Err(Invalid::FunctionInKernel {
-                    function,
-                    functions,
-                });
-            }
-            least = function + 1;
+        let functions = self.functions.len();
+        let in_kernel = self.enters_kernel.iter().map(|one| one.function);
+        if let Some(function) = out_of_order(in_kernel, functions) {
+            return Err(Invalid::FunctionInKernel {
+                function,
+                functions,
+            });
         }
-        let mut least = 0;
-        for switched in &self.switched {
-            let function = switched.function;
-            let functions = self.functions.len();
-            if function as usize >= functions || function < least {
-                return Err(Invalid::SwitchedFunction {
-                    function,
-                    functions,
-                });
-            }
-            least = function + 1;
+        let switched = self.switched.iter().map(|one| one.function);
+        if let Some(function) = out_of_order(switched, functions) {
+            return Err(Invalid::SwitchedFunction {
+                function,
+                functions,
+            });
         }
-        let mut least = 0;
-        for looked in &self.looked {
-            let function = looked.function;
-            let functions = self.functions.len();
-            if function as usize >= functions || function < least {
-                return Err(Invalid::LookedFunction {
-                    function,
-                    functions,
-                });
-            }
-            least = function + 1;
+        let sampled = self.sampled.iter().map(|one| one.function);
+        if let Some(function) = out_of_order(sampled, functions) {
+            return Err(Invalid::BadSampledFunction {
+                function,
+                functions,
+            });
         }
+        self.validate_blocks()?;
         if !self.meta.clock_hz.is_finite() {
             return Err(Invalid::NotANumber("the clock's frequency"));
         }
@@ -163,11 +174,38 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// Modules in order, and of each the blocks in order of their addresses, in functions of that module.
+    fn validate_blocks(&self) -> Result<(), Invalid> {
+        let mut least = 0;
+        for blocks in &self.blocks {
+            let module = blocks.module;
+            let wrong = Invalid::Blocks { module };
+            if module < least || module as usize >= self.modules.len() {
+                return Err(wrong);
+            }
+            least = module + 1;
+            let mut from = 0;
+            for block in &blocks.blocks {
+                let function = self.functions.get(block.function.index());
+                let is_own = function.is_some_and(|function| function.module == module);
+                let next = block.start.checked_add(1);
+                let ends = block.start.checked_add(block.bytes.into());
+                match next.filter(|_| is_own && block.start >= from && ends.is_some()) {
+                    Some(next) => from = next,
+                    None => return Err(wrong),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Thread {
     fn validate(&self, functions: usize, sites: usize) -> Result<(), Invalid> {
         let tid = self.tid;
         if let Some(function) = self.created_by.and_then(|creator| creator.function)
-            && function as usize >= functions
+            && function.index() >= functions
         {
             return Err(Invalid::FunctionOfCreator {
                 tid,
@@ -183,12 +221,15 @@ impl Thread {
         }
         for (frame, node) in self.samples.iter().enumerate() {
             let below = node.parent.is_some_and(|parent| parent as usize >= frame);
-            if below || node.function as usize >= functions {
+            if below || node.function.index() >= functions {
                 return Err(Invalid::Frame { tid, frame });
             }
         }
+        if !self.timeline.is_sound(self.samples.len()) {
+            return Err(Invalid::Timeline { tid });
+        }
         for (index, node) in self.nodes.iter().enumerate() {
-            if node.function as usize >= functions {
+            if node.function.index() >= functions {
                 return Err(Invalid::FunctionOfNode {
                     tid,
                     node: index,

@@ -1,5 +1,5 @@
-//! What rules have read of recorded calls: of all calls together in one string of bytes, as it stands in the file, since there may be millions of
-//! them with a few short values each.
+//! What rules have read of recorded calls: of all calls together in one string of bytes, as it
+//! stands in the file, since there may be millions of them with a few short values each.
 //!
 //! ```text
 //! of a call: how many, then of each: name, 1 if it was read when the call began, length of its JSON, JSON
@@ -29,7 +29,7 @@ pub struct CallValues {
 pub struct ValuesAt(u64);
 
 /// A byte for each field of a value.
-const LEAST_BYTES_EACH: usize = 3;
+const MIN_BYTES_EACH: usize = 3;
 
 impl CallValues {
     pub fn add<'a>(&mut self, values: impl IntoIterator<Item = CallValue<'a>>) -> ValuesAt {
@@ -53,7 +53,7 @@ impl CallValues {
         ValuesAt(self.bytes.len() as u64 + 1)
     }
 
-    pub fn of(&self, at: ValuesAt) -> impl Iterator<Item = CallValue<'_>> {
+    pub fn at(&self, at: ValuesAt) -> impl Iterator<Item = CallValue<'_>> {
         let mut input = self.decoder(at);
         let count = input.as_mut().and_then(|input| input.number().ok());
         (0..count.unwrap_or(0)).map_while(move |_| value(input.as_mut()?).ok())
@@ -66,14 +66,14 @@ impl CallValues {
 
     /// Those of one call, into a file.
     pub(crate) fn encode(&self, at: ValuesAt, out: &mut Encoder) {
-        let values: Vec<CallValue> = self.of(at).collect();
+        let values: Vec<CallValue> = self.at(at).collect();
         encode(&values, out);
     }
 
     /// Those of one call, out of a file.
     pub(crate) fn decode(&mut self, input: &mut Decoder) -> Result<ValuesAt, ReadError> {
         let before = input.rest();
-        let count = input.count(LEAST_BYTES_EACH)?;
+        let count = input.count(MIN_BYTES_EACH)?;
         for _ in 0..count {
             value(input)?;
         }

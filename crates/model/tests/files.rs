@@ -78,8 +78,8 @@ fn a_place_that_cannot_be_written_is_known_before_there_is_a_profile() {
     }
 }
 
-/// A pipe stands for all that is no plain file. Not a device of the machine: if the promise is broken, and the test is
-/// run by root, `/dev/null` is gone.
+/// A pipe stands for all that is no plain file. Not a device of the machine: if the promise is
+/// broken, and the test is run by root, `/dev/null` is gone.
 #[test]
 fn a_pipe_is_written_to_and_not_replaced() {
     let directory = tempfile::tempdir().unwrap();

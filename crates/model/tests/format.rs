@@ -5,7 +5,8 @@ mod common;
 use common::{any_profile, body_of, file_of, realistic};
 use proptest::prelude::*;
 use thalweg_model::{
-    Function, Invalid, Node, Process, Profile, ReadError, SampleNode, Sampling, Thread, read, write,
+    FuncId, Function, Invalid, Node, Process, Profile, ReadError, SampleNode, Sampling, Thread,
+    read, write,
 };
 
 proptest! {
@@ -122,7 +123,7 @@ fn indices_that_lead_nowhere_are_refused_before_writing() {
     assert!(write(&with_node(Node::default())).is_ok());
 
     let no_function = Node {
-        function: 3000,
+        function: FuncId(3000),
         ..Node::default()
     };
     assert!(matches!(
@@ -143,7 +144,7 @@ fn indices_that_lead_nowhere_are_refused_before_writing() {
         let mut with_frame = with_node(Node::default());
         with_frame.processes[0].threads[0].samples = vec![SampleNode {
             parent,
-            function,
+            function: FuncId(function),
             ..SampleNode::default()
         }];
         assert!(matches!(write(&with_frame), Err(Invalid::Samples { .. })));
@@ -164,7 +165,8 @@ fn indices_that_lead_nowhere_are_refused_before_writing() {
 /// The sections that files of the first version had.
 const FIRST_SECTIONS: std::ops::RangeInclusive<u8> = 1..=6;
 
-/// Tag and bytes, head included, of each section of a body. All tags are below 128, so a tag is one byte.
+/// Tag and bytes, head included, of each section of a body. All tags are below 128, so a tag is one
+/// byte.
 fn sections(body: &[u8]) -> Vec<(u8, &[u8])> {
     let mut sections = Vec::new();
     let mut rest = body;
@@ -201,8 +203,12 @@ proptest! {
         old.meta.sampling = profile.meta.sampling;
         old.meta.counting.clone_from(&profile.meta.counting);
         old.switched.clone_from(&profile.switched);
-        old.looked.clone_from(&profile.looked);
+        old.sampled.clone_from(&profile.sampled);
         old.enters_kernel.clone_from(&profile.enters_kernel);
+        old.cycles_of.clone_from(&profile.cycles_of);
+        old.blocks.clone_from(&profile.blocks);
+        old.block_counters.clone_from(&profile.block_counters);
+        old.cycles_of.clone_from(&profile.cycles_of);
         for (old, new) in old.processes.iter_mut().zip(&profile.processes) {
             let threads = std::mem::take(&mut old.threads);
             old.clone_from(new);
@@ -212,6 +218,7 @@ proptest! {
                 old.kernel = new.kernel;
                 old.metrics.clone_from(&new.metrics);
                 old.samples.clone_from(&new.samples);
+                old.timeline.clone_from(&new.timeline);
                 for (old, new) in old.nodes.iter_mut().zip(&new.nodes) {
                     old.unwound = new.unwound;
                     old.site = new.site;
@@ -222,8 +229,11 @@ proptest! {
         }
         for (old, new) in old.functions.iter_mut().zip(&profile.functions) {
             old.language = new.language;
+            old.at_least = new.at_least;
+            old.waits = new.waits;
         }
         old.sites.clone_from(&profile.sites);
+        old.marks.clone_from(&profile.marks);
         prop_assert_eq!(old, profile);
     }
 }
@@ -239,9 +249,9 @@ fn the_oldest_file_there_is_can_be_read() {
     };
     assert_eq!((first.nodes.len(), second.nodes.len()), (23, 1));
     let deepest = &first.nodes[20];
-    assert_eq!(profile.functions[deepest.function as usize].name, "fib");
+    assert_eq!(profile.functions[deepest.function].name, "fib");
     assert_eq!(
-        (deepest.calls, deepest.base, deepest.recursion),
+        (deepest.calls, deepest.self_ns, deepest.recursion),
         (1 << 19, 40 << 19, 19)
     );
     assert_eq!(second.created_by.map(|creator| creator.tid), Some(41));

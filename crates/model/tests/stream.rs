@@ -1,4 +1,5 @@
-//! A file's recorded calls, read some at a time, are those that are there when it is read as a whole.
+//! A file's recorded calls, read some at a time, are those that are there when it is read as a
+//! whole.
 
 mod common;
 
@@ -12,7 +13,7 @@ type Told = (Call, Option<u64>, Vec<(String, bool, String)>);
 fn told(profile: &Profile, ids: &[u64]) -> Vec<Told> {
     let recorded = &profile.recorded;
     let of = |call: &Call| {
-        let values = recorded.values.of(call.values);
+        let values = recorded.values.at(call.values);
         let values = values.map(|value| {
             let name = recorded.names[value.name as usize].clone();
             (name, value.at_entry, value.json.to_owned())

@@ -8,8 +8,9 @@
 //!   end:    ...        <----------  jmp end          (where the last one can fall through)
 //! ```
 
+use crate::helper_thread::HelperThread;
 use crate::image::Image;
-use crate::insn::{Flow, Insn, decode_one};
+use crate::insn::{Flow, Insn, decoder};
 use crate::interface::{
     EmitError, Emitted, EntrySite, Event, FunctionPlan, ModulePlan, Patch, PatchForm, Placement,
     Probe, Stubs, TailSite, Window,
@@ -22,6 +23,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_symbols::Module;
 
 const INT3: u8 = 0xcc;
+
+/// Pushes an address that is so far from the code itself, and where in it the distance is.
+const PUSH_DISTANT: [u8; 26] = [
+    0x48, 0x8d, 0x64, 0x24, 0xf8, // lea rsp, [rsp - 8]
+    0x48, 0x89, 0x44, 0x24, 0xf8, // mov [rsp - 8], rax
+    0x48, 0x8d, 0x05, 0, 0, 0, 0, // lea rax, [rip + distance]
+    0x48, 0x89, 0x04, 0x24, // mov [rsp], rax
+    0x48, 0x8b, 0x44, 0x24, 0xf8, // mov rax, [rsp - 8]
+];
+const PUSH_DISTANT_AT: usize = 13;
 
 /// So many functions are made at a time. The rows of stubs depend on this and on nothing else, so
 /// that the same module gets the same stubs at the same place.
@@ -57,6 +68,7 @@ pub fn emit(module: &Module, plan: &ModulePlan, place: &Placement) -> Result<Emi
         ranked: Vec::new(),
         boards: Vec::new(),
         owner: 0,
+        exit: Vec::new(),
     };
     let make = |&(functions, stub_base, most): &(&[FunctionPlan], u64, u64)| {
         let mut emitter = emitter(stub_base, most);
@@ -107,7 +119,9 @@ fn at_a_time<T: Sync, R: Send>(all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<
     };
     let mut made = std::thread::scope(|scope| {
         let helpers = processors.min(all.len()).saturating_sub(1);
-        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+        let helpers: Vec<_> = (0..helpers)
+            .map(|_| HelperThread::spawn(scope, work))
+            .collect();
         let mut made = work();
         for helper in helpers {
             match helper.join() {
@@ -153,6 +167,8 @@ struct Emitter<'a, 'm> {
     owner: usize,
     /// A thread on a springboard stands in what will be the middle of something else once the original bytes are back.
     boards: Vec<(u64, u64)>,
+    /// A probe that is looked at and not emitted, for the next one.
+    exit: Vec<u8>,
 }
 
 impl Emitter<'_, '_> {
@@ -228,11 +244,19 @@ impl Emitter<'_, '_> {
             )
         };
         let mut falls_through = true;
+        let code = self.image.code_range(window.start, window.end);
+        let mut decoder = decoder(code.unwrap_or_default(), window.start);
         while at < window.end {
-            let bytes = self.image.code_range(at, window.end);
-            let decoded = bytes.and_then(|b| Some((b, decode_one(b, at)?)));
-            let Some((bytes, insn)) = decoded.and_then(|(b, i)| Some((b, Insn::from_iced(&i)?)))
-            else {
+            let offset = (at - window.start) as usize;
+            let bytes = code.and_then(|code| code.get(offset..));
+            let decoded = bytes.and_then(|bytes| {
+                if decoder.position() != offset {
+                    decoder.set_position(offset).ok()?;
+                    decoder.set_ip(at);
+                }
+                Some((bytes, Insn::from_iced(&decoder.decode())?))
+            });
+            let Some((bytes, insn)) = decoded else {
                 return Err(EmitError::ForeignPlan { address: at });
             };
             if let Some(entry) = events.next_if(|e| e.at == at && is_entry(e)) {
@@ -365,12 +389,26 @@ impl Emitter<'_, '_> {
 
     /// `call $+5`, and the address it pushed becomes the one the original call would have pushed.
     fn push_return_address(&mut self, addr: u64) {
+        if self.place.encoder.is_movable() {
+            return self.push_distant_address(addr);
+        }
         let addr = self.runtime(addr);
         self.stubs.bytes.extend([0xe8, 0, 0, 0, 0]);
         self.stubs.bytes.extend([0xc7, 0x04, 0x24]);
         self.stubs.bytes.extend((addr as u32).to_le_bytes());
         self.stubs.bytes.extend([0xc7, 0x44, 0x24, 0x04]);
         self.stubs.bytes.extend(((addr >> 32) as u32).to_le_bytes());
+    }
+
+    /// The same by its distance, with no flag changed. A call leaves nothing of use below the stack pointer.
+    fn push_distant_address(&mut self, addr: u64) {
+        self.stubs.bytes.extend(PUSH_DISTANT);
+        let at = self.stubs.bytes.len() - PUSH_DISTANT.len();
+        self.fixups.push(Fixup {
+            at: at + PUSH_DISTANT_AT,
+            tail: 0,
+            goal: Goal::Original(addr),
+        });
     }
 
     /// Before a jump to a PLT entry: where that entry will jump to.
@@ -414,7 +452,8 @@ impl Emitter<'_, '_> {
         self.probe(probe, keep_flags);
         let target = self.image.function_at(target);
         if let (Probe::TailMark, Some(target)) = (probe, target) {
-            let mut exit = Vec::new();
+            let mut exit = std::mem::take(&mut self.exit);
+            exit.clear();
             let encoder = self.place.encoder;
             encoder.encode(Probe::Exit, keep_flags, at, &mut exit);
             if let (&[call, ref probed @ ..], [same, unprobed @ ..]) =
@@ -429,6 +468,7 @@ impl Emitter<'_, '_> {
                     unprobed,
                 });
             }
+            self.exit = exit;
         }
     }
 
@@ -560,11 +600,18 @@ impl Emitter<'_, '_> {
 
     fn finish(mut self) -> Emitted {
         self.end_row();
-        // Most is in order already, which these find out by themselves.
-        self.ranked.sort_by_key(|&(rank, turn, ..)| (rank, turn));
-        for (_, _, owner, patch) in self.ranked {
-            self.out.owners.push(owner);
-            self.out.patches.push(patch);
+        // Their order alone: patches are large, and most of them are where they belong already.
+        let places = self.ranked.iter().enumerate();
+        let mut order: Vec<(u32, u8, usize)> = places
+            .map(|(place, &(rank, turn, ..))| (rank, turn, place))
+            .collect();
+        order.sort_unstable();
+        self.out.owners.reserve(order.len());
+        self.out.patches.reserve(order.len());
+        for (_, _, place) in order {
+            let (_, _, owner, patch) = &self.ranked[place];
+            self.out.owners.push(*owner);
+            self.out.patches.push(*patch);
         }
         self.out.moves.sort();
         self.boards.sort_unstable();

@@ -9,6 +9,8 @@ pub struct Image<'m> {
     pub module: &'m Module,
     /// Indices of the executable sections, in address order.
     pub code: Vec<usize>,
+    /// The largest of them, in which nearly all code is.
+    main: Option<usize>,
 }
 
 impl<'m> Image<'m> {
@@ -21,10 +23,26 @@ impl<'m> Image<'m> {
             .filter(|&i| usable(&module.sections[i]))
             .collect();
         code.sort_by_key(|&i| module.sections[i].vaddr);
-        Image { module, code }
+        let bytes = |index: &usize| module.sections[*index].bytes.len();
+        let main = code.iter().copied().max_by_key(bytes);
+        // Where sections overlap each address is that of the last one that begins before it.
+        let main = main.filter(|&main| {
+            let start = module.sections[main].vaddr;
+            let range = start..start + module.sections[main].bytes.len() as u64;
+            let apart =
+                |&index: &usize| index == main || !range.contains(&module.sections[index].vaddr);
+            code.iter().all(apart)
+        });
+        Image { module, code, main }
     }
 
     fn code_section(&self, addr: u64) -> Option<&'m Section> {
+        let main = self.main.map(|main| &self.module.sections[main]);
+        if let Some(main) = main
+            && addr.wrapping_sub(main.vaddr) < main.bytes.len() as u64
+        {
+            return Some(main);
+        }
         let after = self
             .code
             .partition_point(|&i| self.module.sections[i].vaddr <= addr);

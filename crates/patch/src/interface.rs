@@ -229,6 +229,11 @@ pub trait ProbeEncoder: Sync {
     fn counts_leaf(&self, _function: usize) -> bool {
         false
     }
+
+    /// Whether it is not known yet where the code will run, but only how far the stubs are from it.
+    fn is_movable(&self) -> bool {
+        false
+    }
 }
 
 /// Where a plan is to be realised.

@@ -164,12 +164,47 @@ fn instructions<'a>(image: &'a Image, function: usize) -> impl Iterator<Item = u
 /// System calls passed so far, by number.
 type Passed = BTreeMap<Option<u32>, u32>;
 
+/// Which of the [`Ways`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Way(u32);
+
+/// All that was passed on some way. Only a system call leads from one to another, and every instruction asks for its own.
+struct Ways {
+    all: Vec<Passed>,
+    numbers: HashMap<Passed, Way>,
+}
+
+impl Ways {
+    const NOTHING: Way = Way(0);
+
+    fn new() -> Ways {
+        Ways {
+            all: vec![Passed::new()],
+            numbers: HashMap::from([(Passed::new(), Ways::NOTHING)]),
+        }
+    }
+
+    fn passed(&self, way: Way) -> &Passed {
+        &self.all[way.0 as usize]
+    }
+
+    fn number(&mut self, passed: Passed) -> Way {
+        let next = Way(self.all.len() as u32);
+        let way = *self.numbers.entry(passed.clone()).or_insert(next);
+        if way == next {
+            self.all.push(passed);
+        }
+        way
+    }
+}
+
 struct Walk<'a, 'm> {
     image: &'a Image<'m>,
     targets: &'a OnceCell<Targets>,
     function: usize,
     /// What registers are known to hold, by place and what was passed before.
-    seen: HashMap<(u64, Passed), Known>,
+    seen: HashMap<(u64, Way), Known>,
+    ways: Ways,
     /// Addresses of the system calls that were met, and their numbers where those are constants.
     passed: BTreeMap<u64, BTreeSet<Option<u32>>>,
     /// What was passed on the ways out.
@@ -199,6 +234,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             targets,
             function,
             seen: HashMap::new(),
+            ways: Ways::new(),
             passed: BTreeMap::new(),
             ends: BTreeSet::new(),
             endless: false,
@@ -214,26 +250,26 @@ impl<'a, 'm> Walk<'a, 'm> {
 impl Walk<'_, '_> {
     fn made(&mut self) -> Made {
         let start = self.image.module.functions[self.function].start;
-        let mut work = vec![(start, Passed::new(), Known::default())];
+        let mut work = vec![(start, Ways::NOTHING, Known::default())];
         let mut steps = 0;
-        while let Some((at, passed, known)) = work.pop() {
+        while let Some((at, way, known)) = work.pop() {
             steps += 1;
             if steps > LIMIT {
                 self.given_up = true;
                 return Made::Between(0, None);
             }
-            if passed.values().sum::<u32>() > MOST_ON_A_WAY {
+            if self.ways.passed(way).values().sum::<u32>() > MOST_ON_A_WAY {
                 self.endless = true;
                 continue;
             }
-            let key = (at, passed.clone());
+            let key = (at, way);
             let known = match self.seen.get(&key) {
                 Some(before) if before.or(known) == *before => continue,
                 Some(before) => before.or(known),
                 None => known,
             };
             self.seen.insert(key, known);
-            if self.step(at, passed, known, &mut work).is_none() {
+            if self.step(at, way, known, &mut work).is_none() {
                 return Made::Unknown;
             }
         }
@@ -279,12 +315,13 @@ impl Walk<'_, '_> {
     }
 
     /// A way out, with what is answered there.
-    fn end(&mut self, passed: Passed, answer: Option<u32>) {
+    fn end(&mut self, way: Way, answer: Option<u32>) {
+        let passed = self.ways.passed(way);
         let refused = passed.is_empty() && answer == Some(u32::MAX);
         match refused || passed.contains_key(&GONE) {
             true => self.refuses |= refused,
             false => {
-                self.ends.insert(passed);
+                self.ends.insert(passed.clone());
             }
         }
     }
@@ -293,41 +330,47 @@ impl Walk<'_, '_> {
     fn step(
         &mut self,
         at: u64,
-        mut passed: Passed,
+        mut way: Way,
         mut known: Known,
-        work: &mut Vec<(u64, Passed, Known)>,
+        work: &mut Vec<(u64, Way, Known)>,
     ) -> Option<()> {
         let instruction = decode_one(self.image.code_at(at)?, at)?;
         let insn = Insn::from_iced(&instruction)?;
         let number = known.0[RAX];
-        self.after(&instruction, &mut known, &mut passed);
-        let mut go = |walk: &mut Self, target: u64, passed: &Passed| match walk.to(target) {
-            To::Inside(target) => work.push((target, passed.clone(), known)),
-            To::Out => walk.end(passed.clone(), None),
+        self.after(&instruction, &mut known);
+        let mut go = |walk: &mut Self, target: u64, way: Way| match walk.to(target) {
+            To::Inside(target) => work.push((target, way, known)),
+            To::Out => walk.end(way, None),
         };
         if instruction.mnemonic() == Mnemonic::Syscall {
+            let mut passed = self.ways.passed(way).clone();
+            if !passed.contains_key(&GONE) {
+                *passed.entry(number).or_default() += 1;
+            }
             self.passed.entry(at).or_default().insert(number);
             // Nobody comes back from these.
             if matches!(number, Some(EXIT | EXIT_GROUP | RT_SIGRETURN)) {
-                self.end(passed.clone(), None);
+                let until_here = self.ways.number(passed.clone());
+                self.end(until_here, None);
                 self.gone = true;
                 passed.insert(GONE, 0);
             }
+            way = self.ways.number(passed);
         }
         match insn.flow {
-            Flow::Jump(target) => go(self, target, &passed),
+            Flow::Jump(target) => go(self, target, way),
             Flow::Branch(target) | Flow::CountBranch(target) | Flow::Transaction(target) => {
-                go(self, target, &passed);
-                go(self, insn.end(), &passed);
+                go(self, target, way);
+                go(self, insn.end(), way);
             }
             Flow::JumpIndirect => {
                 let function = &self.image.module.functions[self.function];
                 let targets = self.targets.get_or_init(|| collect(self.image));
                 let inside = targets.in_range(function.start + 1, function.end).to_vec();
                 for target in inside {
-                    go(self, target, &passed);
+                    go(self, target, way);
                 }
-                self.end(passed, None);
+                self.end(way, None);
             }
             Flow::Call(_) | Flow::CallIndirect => {
                 self.calls = true;
@@ -338,18 +381,18 @@ impl Walk<'_, '_> {
                     .code_at(behind)
                     .and_then(|b| decode_one(b, behind));
                 if decodes.is_some() && self.is_own(behind) {
-                    go(self, behind, &passed);
+                    go(self, behind, way);
                 }
             }
-            Flow::Return | Flow::ReturnPop => self.end(passed, known.0[RAX]),
+            Flow::Return | Flow::ReturnPop => self.end(way, known.0[RAX]),
             Flow::Stop => {}
-            Flow::Next => go(self, insn.end(), &passed),
+            Flow::Next => go(self, insn.end(), way),
             Flow::Kernel => {
                 let other = matches!(instruction.mnemonic(), Mnemonic::Int | Mnemonic::Sysenter);
                 if other {
                     return None;
                 }
-                go(self, insn.end(), &passed);
+                go(self, insn.end(), way);
             }
             Flow::Unmovable => return None,
         }
@@ -373,8 +416,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What registers hold behind the instruction, where that is a constant; a system call is noted.
-    fn after(&mut self, instruction: &Instruction, known: &mut Known, passed: &mut Passed) {
+    /// What registers hold behind the instruction, where that is a constant.
+    fn after(&mut self, instruction: &Instruction, known: &mut Known) {
         let register = |op: u32| {
             let register = instruction.op_register(op);
             (instruction.op_kind(op) == OpKind::Register && register.is_gpr()).then_some(register)
@@ -386,9 +429,6 @@ impl Walk<'_, '_> {
         let number = number.map(|_| instruction.immediate(1) as u32);
         match (instruction.mnemonic(), wide) {
             (Mnemonic::Syscall, _) => {
-                if !passed.contains_key(&GONE) {
-                    *passed.entry(known.0[RAX]).or_default() += 1;
-                }
                 for clobbered in [Register::RAX, Register::RCX, Register::R11] {
                     known.0[Known::place(clobbered)] = None;
                 }

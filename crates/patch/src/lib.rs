@@ -16,18 +16,20 @@
 #![forbid(unsafe_code)]
 
 mod callers;
+mod clone_sites;
+mod code_set;
 mod emit;
 mod entering;
 mod flags;
 mod flow;
 mod go;
+mod helper_thread;
 mod image;
 mod insn;
 mod interface;
 mod kernel;
 mod leaf;
 mod limiting;
-mod makers;
 mod patch_bytes;
 mod plan;
 mod pun;
@@ -49,8 +51,10 @@ pub mod code {
 }
 
 pub use callers::{Callers, CallingInsn, Reach};
+pub use clone_sites::{CloneKind, clone_sites, plan_clone_sites};
 pub use emit::emit;
 pub use go::{GoPlan, plan_go};
+pub use helper_thread::HelperThread;
 pub use interface::{
     EmitError, Emitted, EntrySite, Event, FragmentPlan, FunctionPlan, MAX_LEAF_BYTES,
     MAX_PROBE_BYTES, Method, ModulePlan, Patch, PatchForm, Placement, Probe, ProbeEncoder,
@@ -58,7 +62,6 @@ pub use interface::{
 };
 pub use kernel::{EntersKernel, Made, enters_kernel};
 pub use limiting::{Watched, set_gs_base, watched};
-pub use makers::{Maker, makers, plan_makers};
 pub use patch_bytes::PatchBytes;
 pub use plan::{plan, plan_entering, plan_sites, plan_watching};
 pub use verify::verify;

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::image::Image;
-use crate::insn::decode_one;
+use crate::insn::decoder;
 use crate::kernel;
 use crate::targets::Targets;
 use iced_x86::{
@@ -92,13 +92,19 @@ fn candidates(image: &Image, may: impl Fn(&[u8]) -> bool) -> Vec<usize> {
 fn decoded<'a>(image: &'a Image, function: usize) -> impl Iterator<Item = Instruction> + 'a {
     let f = &image.module.functions[function];
     let (mut at, end) = (f.start, f.end);
+    let bytes = image.code_at(at).unwrap_or_default();
+    let mut decoder = decoder(bytes, at);
     std::iter::from_fn(move || {
-        while at < end {
-            let instruction = image.code_at(at).and_then(|bytes| decode_one(bytes, at));
-            at += instruction.map_or(1, |i| i.len() as u64);
-            if instruction.is_some() {
-                return instruction;
+        while at < end && decoder.can_decode() {
+            let instruction = decoder.decode();
+            if !instruction.is_invalid() {
+                at += instruction.len() as u64;
+                return Some(instruction);
             }
+            // At the next byte, as nothing is known of this one.
+            at += 1;
+            decoder.set_position((at - f.start) as usize).ok()?;
+            decoder.set_ip(at);
         }
         None
     })
@@ -127,6 +133,9 @@ fn sites(image: &Image, targets: &OnceCell<Targets>, function: usize) -> Vec<u64
 /// most.
 fn by_order(image: &Image, function: usize) -> Vec<(u64, Option<u32>)> {
     let instructions: Vec<Instruction> = decoded(image, function).collect();
+    if !instructions.iter().any(is_system_call) {
+        return Vec::new();
+    }
     let branches = instructions.iter().filter(|i| {
         matches!(
             i.flow_control(),
@@ -141,7 +150,7 @@ fn by_order(image: &Image, function: usize) -> Vec<(u64, Option<u32>)> {
         if entered.contains(&instruction.ip()) {
             number = None;
         }
-        if instruction.mnemonic() == Mnemonic::Syscall {
+        if is_system_call(instruction) {
             found.push((instruction.ip(), number));
             number = None;
             continue;
@@ -149,6 +158,10 @@ fn by_order(image: &Image, function: usize) -> Vec<(u64, Option<u32>)> {
         number = after(instruction, number, &mut info);
     }
     found
+}
+
+fn is_system_call(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Syscall
 }
 
 /// What eax holds behind the instruction.

@@ -1,6 +1,7 @@
 //! Plans a whole module: every function on its own first, then what they owe each other (`plan/finish.rs`).
 
 use crate::flow::{Body, ExitKind, LeavesFor, body_of};
+use crate::helper_thread::HelperThread;
 use crate::image::Image;
 use crate::insn::{Flow, Insn};
 use crate::interface::{MAX_PROBE_BYTES, Method, ModulePlan, PatchForm, SkipReason, Window};
@@ -93,7 +94,7 @@ fn bodies_of(
     }
     let (here, there) = functions.split_at(functions.len() / 2);
     std::thread::scope(|scope| {
-        let there_decoded = scope.spawn(|| decode(there));
+        let there_decoded = HelperThread::spawn(scope, || decode(there));
         let mut bodies = decode(here);
         // A thread that could not do its part leaves it to this one.
         bodies.extend(there_decoded.join().unwrap_or_else(|_| decode(there)));

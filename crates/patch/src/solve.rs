@@ -271,6 +271,11 @@ impl<'a> Solver<'a> {
             (first, last) = joined;
         }
         let (start, end) = (self.body.insns[first].addr, self.body.insns[last].end());
+        // What `fits` would say at the end of all.
+        let closed = self.body.insns[last].closed();
+        if form == Form::Near && (!in_one_page(start, JUMP) || start + JUMP > end && !closed) {
+            return false;
+        }
         let touched = |d: &&Draft| d.first <= last && first <= d.last;
         if self.drafts.iter().filter(touched).any(|d| self.frozen(d)) {
             return false;
@@ -518,16 +523,24 @@ impl<'a> Solver<'a> {
     /// Five bytes that nobody runs, within reach of a short jump at the start of `draft`.
     fn springboard(&self, draft: &Draft, others: &[Draft]) -> Option<u64> {
         let from = draft.start + SHORT_JUMP;
+        let low = from.saturating_sub(128);
+        // Of each byte within reach once, since each is one of five that a springboard needs.
+        let reach = low..from + 128 + JUMP;
+        let unused: Vec<bool> = reach.map(|a| self.unused(a, draft, others)).collect();
+        let is_free = |board: u64| {
+            let at = (board - low) as usize;
+            unused[at..at + JUMP as usize].iter().all(|unused| *unused)
+        };
         let mut candidates = (0..128u64)
             .flat_map(|d| [from.checked_add(d), from.checked_sub(d + 1)])
             .flatten();
         candidates.find(|&board| {
             (from as i64 - 128..=from as i64 + 127).contains(&(board as i64))
+                && is_free(board)
                 && in_one_page(board, JUMP)
                 && !self
                     .next
                     .is_some_and(|n| board <= n.patch_end() && n.start < board + JUMP)
-                && (board..board + JUMP).all(|a| self.unused(a, draft, others))
         })
     }
 

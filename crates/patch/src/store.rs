@@ -57,10 +57,7 @@ impl ModulePlan {
             store_indices(out, continues_in);
             store_indices(out, hosts);
         });
-        out.list(skipped, |out, Skipped { function, reason }| {
-            out.size(*function);
-            store_reason(out, reason);
-        });
+        out.list(skipped, |out, one| one.store(out));
         store_indices(out, entering);
         out.list(watching, |out, &site| out.number(site));
         out.number(*stub_bytes);
@@ -95,12 +92,7 @@ impl ModulePlan {
                 hosts: restore_indices(i, limit)?,
             })
         })?;
-        let skipped = stored.list(|i| {
-            Some(Skipped {
-                function: index(i, limit)?,
-                reason: restore_reason(i, MOST_REASONS)?,
-            })
-        })?;
+        let skipped = stored.list(|i| Skipped::restore(i, limit))?;
         Some(ModulePlan {
             functions,
             fragments,
@@ -109,6 +101,21 @@ impl ModulePlan {
             watching: stored.list(In::number)?,
             stub_bytes: stored.number()?,
             paced: stored.optional(|i| Some((i.number()?, i.number()?)))?,
+        })
+    }
+}
+
+impl Skipped {
+    pub fn store(&self, out: &mut Out) {
+        out.size(self.function);
+        store_reason(out, &self.reason);
+    }
+
+    /// What [`Skipped::store`] was given, for a module with so many functions.
+    pub fn restore(stored: &mut In<'_>, functions: usize) -> Option<Skipped> {
+        Some(Skipped {
+            function: index(stored, functions)?,
+            reason: restore_reason(stored, MOST_REASONS)?,
         })
     }
 }

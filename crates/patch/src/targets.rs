@@ -2,6 +2,8 @@
 //!
 //! Over-approximates. A false target costs a little coverage; a missed one would crash the program.
 
+use crate::code_set::CodeSet;
+use crate::helper_thread::HelperThread;
 use crate::image::Image;
 use crate::insn::{Flow, Insn, decoder};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
@@ -20,13 +22,13 @@ pub struct Targets {
     /// Sorted, without duplicates. Everything but direct jumps within one function.
     pub hard: Vec<u64>,
     /// Those of `hard` that an instruction names as its target; the others come from data.
-    pub named: HashSet<u64>,
+    pub named: CodeSet,
     /// Those that a direct jump or call out of a function leads to: code.
-    pub jumped_to: HashSet<u64>,
+    pub jumped_to: CodeSet,
     /// Those that a table of jump targets holds.
-    pub tabled: HashSet<u64>,
+    pub tabled: CodeSet,
     /// Those that an instruction reads or writes: data.
-    pub read: HashSet<u64>,
+    pub read: CodeSet,
     /// Functions in whose own code a table of jump targets was found.
     pub with_tables: HashSet<usize>,
     /// What the offsets in those tables count from: their own start, or a place in the code.
@@ -57,9 +59,9 @@ impl Targets {
 struct Sweep<'i, 'm> {
     image: &'i Image<'m>,
     hard: Vec<u64>,
-    named: HashSet<u64>,
-    jumped_to: HashSet<u64>,
-    read: HashSet<u64>,
+    named: CodeSet,
+    jumped_to: CodeSet,
+    read: CodeSet,
     /// Addresses of constants that code takes: maybe a jump table.
     tables: Vec<(u64, usize)>,
     /// Addresses inside a function that its own code takes: what a table's offsets may count from.
@@ -114,7 +116,7 @@ pub fn collect(image: &Image) -> Targets {
     } else {
         let (here, there) = ranges.split_at(ranges.len() / 2);
         std::thread::scope(|scope| {
-            let there_swept = scope.spawn(|| sweep_all(there));
+            let there_swept = HelperThread::spawn(scope, || sweep_all(there));
             let mut sweep = sweep_all(here);
             // A thread that could not do its part leaves it to this one.
             sweep.append(there_swept.join().unwrap_or_else(|_| sweep_all(there)));
@@ -141,9 +143,9 @@ impl<'i, 'm> Sweep<'i, 'm> {
         Sweep {
             image,
             hard: Vec::new(),
-            named: HashSet::new(),
-            jumped_to: HashSet::new(),
-            read: HashSet::new(),
+            named: CodeSet::of(image),
+            jumped_to: CodeSet::of(image),
+            read: CodeSet::of(image),
             tables: Vec::new(),
             labels: Vec::new(),
             flags_read_after: HashSet::new(),
@@ -155,9 +157,9 @@ impl<'i, 'm> Sweep<'i, 'm> {
 
     fn append(&mut self, mut other: Self) {
         self.hard.append(&mut other.hard);
-        self.named.extend(other.named);
-        self.jumped_to.extend(other.jumped_to);
-        self.read.extend(other.read);
+        self.named.extend(&other.named);
+        self.jumped_to.extend(&other.jumped_to);
+        self.read.extend(&other.read);
         self.tables.append(&mut other.tables);
         self.labels.append(&mut other.labels);
         self.flags_read_after.extend(other.flags_read_after);
@@ -274,8 +276,8 @@ impl<'i, 'm> Sweep<'i, 'm> {
     }
 
     fn code_target(&mut self, address: u64) {
-        if self.in_span(address) {
-            self.named.insert(address);
+        // Most of what is called is called from many places.
+        if self.in_span(address) && self.named.insert(address) != Some(false) {
             self.hard.push(address);
         }
     }
@@ -293,7 +295,7 @@ impl<'i, 'm> Sweep<'i, 'm> {
         let functions = &self.image.module.functions;
         let mut with_tables = HashSet::new();
         let mut resolved = HashSet::new();
-        let mut tabled = HashSet::new();
+        let mut tabled = CodeSet::of(self.image);
         // What code takes the address of begins something new: it ends whatever was before it.
         self.labels.sort_unstable();
         self.labels.dedup();
@@ -342,7 +344,9 @@ impl<'i, 'm> Sweep<'i, 'm> {
                     .extend(targets.take_while(|t| (own.start..own.end).contains(t)));
                 // One offset that fits may be chance.
                 if self.hard.len() > before + 1 {
-                    tabled.extend(&self.hard[before..]);
+                    for &target in &self.hard[before..] {
+                        tabled.insert(target);
+                    }
                     with_tables.insert(function);
                     resolved.insert(label);
                 }

@@ -234,7 +234,43 @@ pub enum Error {
     /// Something of /proc could not be understood.
     #[error("cannot understand {path}: {what}")]
     Malformed { path: PathBuf, what: String },
-    /// Anything the layers above want to say with this type.
+    /// What is asked for cannot be done to this process, file or machine; nothing was changed.
     #[error("{0}")]
-    Other(String),
+    Refused(String),
+    /// Something changes meanwhile: the same may work when it is tried again.
+    #[error("{0}")]
+    Busy(String),
+    /// What a target carries is not what we have left there.
+    #[error("{0}")]
+    Damaged(String),
+    /// A table, or the target's address space, is full.
+    #[error("{0}")]
+    NoRoom(String),
+    /// A thread or process ended, or does not answer.
+    #[error("{0}")]
+    Lost(String),
+    /// Nothing of ours is there.
+    #[error("process {pid} is not attached: `thalweg attach {pid}` begins")]
+    NotAttached { pid: Pid },
+    /// Nothing of ours is there any more.
+    #[error("process {pid} is not attached any more")]
+    NoLongerAttached { pid: Pid },
+    /// An attach was given up, and memory could not be given back.
+    #[error(
+        "{why}; the code is as it was, but some memory stays mapped until `thalweg detach {pid}` removes it"
+    )]
+    StillMapped { pid: Pid, why: Box<Error> },
+    /// The kernel refuses us something.
+    #[error("{doing}: {source}")]
+    System { doing: String, source: io::Error },
+}
+
+impl Error {
+    /// No thread of our own could be made.
+    pub fn no_thread(source: io::Error) -> Error {
+        Error::System {
+            doing: "cannot start a thread".into(),
+            source,
+        }
+    }
 }

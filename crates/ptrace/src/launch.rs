@@ -201,10 +201,10 @@ impl Launched {
                 io::ErrorKind::Interrupted => Ok(false),
                 // Collected by the thread that followed it, a moment ago.
                 _ if tracee::child_status(self.pid).is_some() => Ok(false),
-                _ => Err(Error::Other(format!(
-                    "cannot wait for process {}: {source}",
-                    self.pid
-                ))),
+                _ => Err(Error::System {
+                    doing: format!("cannot wait for process {}", self.pid),
+                    source,
+                }),
             };
         }
         // SAFETY: filled by waitid, or zero.

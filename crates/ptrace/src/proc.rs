@@ -5,18 +5,20 @@
 //! status     status, stat, task, auxv, cmdline           proc/status.rs
 //! maps       the memory map                              proc/maps.rs
 //! file_of    the very file behind a mapping              proc/files.rs
-//! patiently  while another process of ours is at it      proc/kin.rs
+//! patiently  while another process of ours is at it      proc/same_program.rs
+//! memory_room  what is left of its cgroup's memory       proc/cgroup.rs
 //! host_*     valgrind and other programs with guests     proc/hosts.rs
 //! ```
 //!
 //! A process whose first thread has ended goes on with the others, but /proc/PID/{maps,exe,auxv,mem} are empty then:
 //! all readers here go through a living thread ([`living_dir`]).
 
+mod cgroup;
 mod files;
 mod hosts;
-mod kin;
 mod maps;
 mod preflight;
+mod same_program;
 mod status;
 
 use std::ffi::OsString;
@@ -26,12 +28,13 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
+pub use cgroup::{MemoryRoom, memory_room};
 pub use files::file_of;
 pub use hosts::{host_inside, host_program};
-pub use kin::{is_kin, patiently};
 pub use maps::{Mapping, Perms, maps};
 pub use preflight::preflight;
 pub use preflight::{diagnose_refusal, elf_check, traced_by};
+pub use same_program::{patiently, runs_this_program};
 pub use status::{KernelCounts, ProcessorTime, kernel_counts, living_dir, processor_time, wchan};
 pub use status::{
     Stat, Status, all, auxv, children, command, inner_number, stat, status, tasks, thread_name,

@@ -17,13 +17,13 @@ const NAP: Duration = Duration::from_millis(1);
 /// Who keeps the budget of the target whose header this is: the process that records it, or one that stays beside it. A number that is another program's by now is nobody's.
 pub fn keeper(header: &shm::Header) -> Option<Pid> {
     let pid = Pid(i32::try_from(header.keeper).ok().filter(|pid| *pid > 0)?);
-    proc::is_kin(pid).then_some(pid)
+    proc::runs_this_program(pid).then_some(pid)
 }
 
 /// Who looks at the target whose header this is, or writes down what is said of it. A number that is another program's by now is nobody's.
 pub fn looker(header: &shm::Header) -> Option<Pid> {
     let pid = Pid(i32::try_from(header.looks.looker).ok()?);
-    (pid.0 > 0 && proc::is_kin(pid)).then_some(pid)
+    (pid.0 > 0 && proc::runs_this_program(pid)).then_some(pid)
 }
 
 /// Has whoever looks take what the kernel has seen until now, and waits for it. Says whether that was done, or nobody looks.
@@ -40,7 +40,7 @@ pub fn ask(shared: &Shared) -> Result<bool> {
         let now = shared.header()?;
         // Others may have asked since.
         let is_answered = now.looks.answered.wrapping_sub(asked) as i32 >= 0;
-        if is_answered || now.looks.looker == 0 || !proc::is_kin(who) {
+        if is_answered || now.looks.looker == 0 || !proc::runs_this_program(who) {
             return Ok(true);
         }
         std::thread::sleep(NAP);

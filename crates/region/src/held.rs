@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use thalweg_abi as shm;
 
-use crate::accounts;
 use crate::clock;
 use crate::error::Result;
-use crate::memory::Shared;
+use crate::memory::{IntoBytes, Shared};
 use crate::proc::{self, Pid, Tid};
+use crate::thread_table;
 use crate::tracee::AtEnd;
 
 /// A stop that is shorter keeps nobody waiting who would notice: asking takes some 20 us a thread.
@@ -64,7 +64,7 @@ impl Account {
                 true => header.inner_pid,
                 false => pid.0 as u32,
             };
-            for slot in accounts::slots(shared, &header) {
+            for slot in thread_table::slots(shared, &header) {
                 let (index, slot) = slot?;
                 if slot.root != 0 && shm::number(slot.pid) == inner {
                     hold(shared, index, &slot, since, now)?;
@@ -118,7 +118,7 @@ fn change(shared: &Shared, change: impl FnOnce(&mut shm::Held)) -> Result<()> {
     let place = offset_of!(shm::Header, held) as u64;
     let mut held: shm::Held = shared.read(place)?;
     change(&mut held);
-    shared.write(place, crate::memory::bytes_of(&held))
+    shared.write(place, held.as_bytes())
 }
 
 /// The thread of this slot could not go on from `since` to `now`. Returns what was not known yet.
@@ -180,7 +180,7 @@ fn candidates(regions: &[(u64, Shared)]) -> Vec<(&Shared, u64, shm::SharedSlot)>
         let Ok(header) = shared.header() else {
             continue;
         };
-        for (index, slot) in accounts::slots(shared, &header).flatten() {
+        for (index, slot) in thread_table::slots(shared, &header).flatten() {
             let ours = shm::namespace(slot.pid) == 0 && header.pid == header.inner_pid;
             if slot.root != 0 && ours && known.insert((slot.pid, slot.tid)) {
                 found.push((shared, index, slot));
@@ -291,10 +291,8 @@ mod tests {
 
     fn own() -> (Pid, Tid) {
         // SAFETY: no preconditions.
-        (
-            Pid(std::process::id() as i32),
-            Tid(unsafe { libc::gettid() }),
-        )
+        let tid = unsafe { libc::gettid() };
+        (Pid(std::process::id() as i32), Tid(tid))
     }
 
     /// Until a thread of this process waits for `other`, or ten seconds have passed.

@@ -11,72 +11,14 @@ use thalweg_abi as shm;
 use crate::error::{Error, Result};
 use crate::proc::{self, Mapping, Pid, RemoteAddr};
 
-pub mod own;
+pub mod memfd;
 
 pub use crate::remote_memory::{read_remote, write_remote};
+pub use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// A copy of one structure of the contract.
-pub fn zeroed<T: Contract>() -> T {
-    // SAFETY: every contract type consists of integers, for which zero is a value.
-    unsafe { std::mem::zeroed() }
-}
-
-/// The structures of the contract, all integers.
-///
-/// # Safety
-/// Implemented only for `repr(C)` structures of integers: every bit pattern is a value.
-pub unsafe trait Contract: Sized {}
-// SAFETY: repr(C) structures of integers and arrays of integers.
-unsafe impl Contract for shm::Header {}
-// SAFETY: as above.
-unsafe impl Contract for shm::SharedSlot {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Ended {}
-// SAFETY: as above.
-unsafe impl Contract for shm::PrivateSlot {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Frame {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Node {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Gate {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Loaded {}
-// SAFETY: as above.
-unsafe impl Contract for shm::ParkedBlock {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Held {}
-// SAFETY: as above.
-unsafe impl Contract for shm::alloc::AllocHead {}
-
-// SAFETY: as above.
-unsafe impl Contract for shm::rules::Head {}
-// SAFETY: as above.
-unsafe impl Contract for shm::rules::Counter {}
-// SAFETY: as above.
-unsafe impl Contract for shm::rules::Entry {}
-// SAFETY: as above.
-unsafe impl Contract for shm::rules::Filter {}
-// SAFETY: as above.
-unsafe impl Contract for shm::ProbeState {}
-
-// SAFETY: as above.
-unsafe impl Contract for shm::dynamic::DynamicHead {}
-// SAFETY: as above.
-unsafe impl Contract for shm::dynamic::DynamicRecord {}
-// SAFETY: as above.
-unsafe impl Contract for shm::dynamic::Python {}
-// SAFETY: as above.
-unsafe impl Contract for shm::Java {}
-
-// SAFETY: integers in a row.
-unsafe impl<T: Contract, const N: usize> Contract for [T; N] {}
-
-pub fn bytes_of<T: Contract>(value: &T) -> &[u8] {
-    // SAFETY: contract types are integers throughout; reading them as bytes is defined for the non-padding ones, and
-    // the asserts in the contract crate leave no padding inside.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
-}
+/// A structure of the contract: integers without padding, so that any bytes are one.
+pub trait Contract: FromBytes + IntoBytes + Immutable {}
+impl<T: FromBytes + IntoBytes + Immutable> Contract for T {}
 
 /// Where the shared memory is read from.
 pub enum Shared {
@@ -88,13 +30,14 @@ pub enum Shared {
 }
 
 fn file_error(error: std::io::Error) -> Error {
-    Error::Other(format!(
-        "the target's shared memory cannot be accessed: {error}"
-    ))
+    Error::System {
+        doing: "the target's shared memory cannot be accessed".into(),
+        source: error,
+    }
 }
 
 fn out_of_bounds(offset: u64, len: u64) -> Error {
-    Error::Other(format!(
+    Error::Damaged(format!(
         "the target's data is damaged: {len} bytes at {offset:#x} are outside of it"
     ))
 }
@@ -135,13 +78,16 @@ impl Shared {
     }
 
     pub fn read<T: Contract>(&self, offset: u64) -> Result<T> {
-        let mut value: T = zeroed();
-        // SAFETY: contract types are integers: any bytes make a value.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut value).cast(), size_of::<T>())
-        };
-        self.read_bytes(offset, bytes)?;
+        let mut value = T::new_zeroed();
+        self.read_bytes(offset, value.as_mut_bytes())?;
         Ok(value)
+    }
+
+    /// So many of them in a row.
+    pub fn read_all<T: Contract>(&self, offset: u64, count: u64) -> Result<Vec<T>> {
+        let bytes = self.read_vec(offset, count.saturating_mul(size_of::<T>() as u64))?;
+        let all = bytes.chunks_exact(size_of::<T>());
+        Ok(all.flat_map(T::read_from_bytes).collect())
     }
 
     /// As many bytes as the target has filled of it, and some more. Most of the memory is address
@@ -228,16 +174,53 @@ impl Shared {
 
     /// The same for any link of /proc.
     pub fn opened_at(link: &Path) -> Option<Shared> {
-        let file = own::open_sealed(link)?;
+        let file = memfd::open_sealed(link)?;
         let len = file.metadata().ok()?.len();
         Some(Shared::File { file, len })
+    }
+
+    /// A file that a copy made by `thalweg instrument` has left, or still writes. Whoever wrote it may have written anything:
+    /// nothing is mapped, and what is cut off is an error.
+    pub fn of_region_file(path: &Path) -> Result<Shared> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let io = |source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        };
+        let mut options = File::options();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).map_err(io)?;
+        let meta = file.metadata().map_err(io)?;
+        let shared = Shared::File {
+            len: meta.len(),
+            file,
+        };
+        let refused = |why: &str| Error::Refused(format!("{}: {why}", path.display()));
+        if !meta.is_file() || meta.len() < shm::PAGE {
+            return Err(refused("is no file of a program that counts itself"));
+        }
+        let header = shared.header()?;
+        if header.magic != shm::MAGIC || header.flags & shm::HEADER_AHEAD == 0 {
+            return Err(refused("is no file of a program that counts itself"));
+        }
+        if header.version != shm::VERSION {
+            return Err(refused(&format!(
+                "was written by a program that another version of thalweg has instrumented (layout {}, this one has {})",
+                header.version,
+                shm::VERSION
+            )));
+        }
+        match header.state {
+            shm::STATE_ATTACHED => Ok(shared),
+            _ => Err(refused("its program never began to count")),
+        }
     }
 
     /// The memfd once more, for another process.
     pub fn file(&self) -> Result<File> {
         match self {
             Shared::File { file, .. } => file.try_clone().map_err(file_error),
-            Shared::Remote { .. } => Err(Error::Other(
+            Shared::Remote { .. } => Err(Error::Refused(
                 "the target's shared memory cannot be opened here".into(),
             )),
         }
@@ -355,7 +338,7 @@ impl Identity {
                 .iter()
                 .find(|mapping| mapping.start.0 == *start)
                 .map(Identity::of)
-                .ok_or_else(|| Error::Other(format!("process {pid} is not attached any more"))),
+                .ok_or_else(|| Error::NoLongerAttached { pid: *pid }),
         }
     }
 }
@@ -386,7 +369,22 @@ pub fn carries(pid: Pid, identity: Identity, start: RemoteAddr) -> bool {
     })
 }
 
+/// A memfd of ours, or the file in which a program that counts itself keeps its region.
 pub fn is_ours(mapping: &Mapping) -> bool {
+    is_memfd(mapping) || is_region_file(mapping)
+}
+
+fn is_region_file(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_ref().and_then(|path| path.to_str());
+    mapping.perms.shared
+        && mapping.offset == 0
+        && path.is_some_and(|path| {
+            let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+            path.ends_with(shm::REGION_SUFFIX)
+        })
+}
+
+fn is_memfd(mapping: &Mapping) -> bool {
     let name = format!("/memfd:{}", shm::MEMFD_NAME);
     mapping.perms.shared
         && mapping.offset == 0
@@ -404,7 +402,7 @@ pub fn is_ours(mapping: &Mapping) -> bool {
 /// kernel copies for us, from and to what the target itself may read and write.
 pub fn open(pid: Pid, mapping: &Mapping) -> Result<Shared> {
     let len = mapping.end.0 - mapping.start.0;
-    Ok(match own::open(pid, mapping) {
+    Ok(match memfd::open(pid, mapping) {
         Some((file, size)) => Shared::File {
             file,
             len: len.min(size),

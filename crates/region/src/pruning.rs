@@ -1,5 +1,5 @@
 //! Pruning as seen from outside: the limits that the target gets at attach, a time in which nothing is cut while the trees are
-//! read, and what a thread that was killed in the middle of a cut has left. The agent's side is its sweep.rs.
+//! read, and what a thread that was killed in the middle of a cut has left. The agent's side is its prune.rs.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use thalweg_abi as shm;
 
-use crate::accounts;
 use crate::clock;
 use crate::error::Result;
 use crate::memory::Shared;
 use crate::proc::{self, Pid, Tid};
+use crate::thread_table;
 
 /// When contexts are cut out of trees that grow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pruning {
-    /// From how many bytes on; `None`: never. A sweep takes 0.2 us a context, in which its thread does nothing else: who
+    /// From how many bytes on; `None`: never. A pass takes 0.2 us a context, in which its thread does nothing else: who
     /// chooses the limit chooses how long.
     pub from: Option<u64>,
     /// What has a smaller share of its caller's time goes first.
@@ -45,10 +45,10 @@ impl Pruning {
 pub fn notes(header: &shm::Header, ticks_per_ns: f64) -> Vec<String> {
     let prune = &header.prune;
     let mut notes = Vec::new();
-    if prune.sweeps > 0 {
+    if prune.passes > 0 {
         notes.push(format!(
-            "pruning: {} sweeps through the trees took {:.1} ms of the threads' time, which is in no figure",
-            prune.sweeps,
+            "pruning: {} passes through the trees took {:.1} ms of the threads' time, which is in no figure",
+            prune.passes,
             prune.ticks as f64 / ticks_per_ns / 1e6
         ));
     }
@@ -75,7 +75,7 @@ pub fn notes(header: &shm::Header, ticks_per_ns: f64) -> Vec<String> {
 
 /// How long a reader that was killed keeps threads from cutting.
 const LEASE: Duration = Duration::from_secs(5);
-/// How long a reader waits for a thread that goes on and cuts: sweeps of a million contexts take some tenths of a second.
+/// How long a reader waits for a thread that goes on and cuts: passes over a million contexts take some tenths of a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -105,7 +105,7 @@ impl<'a> Reading<'a> {
             .is_ok()
         {
             fence(Ordering::SeqCst);
-            wait_for_sweeps(shared, &header)?;
+            wait_for_pruning(shared, &header)?;
         }
         Ok(reading)
     }
@@ -142,11 +142,11 @@ pub fn undisturbed<T>(shared: &Shared, read: impl Fn() -> Result<T>) -> Result<T
     result.expect("there is more than one try")
 }
 
-fn wait_for_sweeps(shared: &Shared, header: &shm::Header) -> Result<()> {
+fn wait_for_pruning(shared: &Shared, header: &shm::Header) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    for slot in accounts::slots(shared, header) {
+    for slot in thread_table::slots(shared, header) {
         let (index, mut slot) = slot?;
-        while slot.sweep.active != 0 && goes_on(header, &slot) && Instant::now() < deadline {
+        while slot.prune.active != 0 && goes_on(header, &slot) && Instant::now() < deadline {
             std::thread::sleep(PAUSE);
             slot = shared.read(shm::SLOTS_OFFSET + index * shm::PAGE)?;
         }
@@ -165,12 +165,12 @@ fn goes_on(header: &shm::Header, slot: &shm::SharedSlot) -> bool {
 
 /// Numbers of the nodes that threads which were killed or stopped were just cutting: their figures are neither in a tree nor all
 /// with their function's.
-pub fn half_cut(shared: &Shared, header: &shm::Header) -> Result<HashMap<u64, bool>> {
+pub fn half_pruned(shared: &Shared, header: &shm::Header) -> Result<HashMap<u64, bool>> {
     let mut found = HashMap::new();
-    for slot in accounts::slots(shared, header) {
+    for slot in thread_table::slots(shared, header) {
         let (_, slot) = slot?;
-        if slot.sweep.active != 0 && slot.sweep.cutting != 0 {
-            found.insert(u64::from(slot.sweep.cutting) - 1, false);
+        if slot.prune.active != 0 && slot.prune.node != 0 {
+            found.insert(u64::from(slot.prune.node) - 1, false);
         }
     }
     Ok(found)

@@ -26,6 +26,7 @@ fn main() {
             module: Path::new(&path),
             address: f.start,
             go: false,
+            managed: false,
         })
         .collect();
     let rules: Result<Vec<Rule>, _> = arguments.map(|text| Rule::parse(&text)).collect();

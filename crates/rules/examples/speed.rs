@@ -28,6 +28,7 @@ fn main() {
         module: Path::new(""),
         address: 0,
         go: false,
+        managed: false,
     };
     let mut memory =
         Text(b"SELECT name, size FROM files WHERE owner = 17 ORDER BY size\0".to_vec());

@@ -1,7 +1,8 @@
-//! Where arguments and results are, by the calling convention: System V's for C and C++, and Rust's own.
+//! Where arguments and results are, by the calling convention: System V's for C and C++, and Rust's
+//! own.
 //!
-//! Debug information says where a variable is in the middle of a function, which at its first and last instruction is
-//! no use; the convention holds just there.
+//! Debug information says where a variable is in the middle of a function, which at its first and
+//! last instruction is no use; the convention holds just there.
 
 use std::rc::Rc;
 
@@ -98,7 +99,8 @@ impl Free {
     }
 }
 
-/// The nth argument (from 1) of a function of which nothing is known but that its other arguments are of the same class.
+/// The nth argument (from 1) of a function of which nothing is known but that its other arguments
+/// are of the same class.
 pub(crate) fn unknown_argument(n: u32, float: bool) -> Ir {
     let mut free = Free::new();
     let class = if float { Class::Float } else { Class::Int };
@@ -228,7 +230,8 @@ fn class_of(ty: &Type) -> Class {
     }
 }
 
-/// A C++ class that is not copied as bytes, so that its address is passed: it, or something in it, has code of its own for that.
+/// A C++ class that is not copied as bytes, so that its address is passed: it, or something in it,
+/// has code of its own for that.
 fn is_address(ty: &Type, types: &dyn Types, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else {
         return false;
@@ -244,7 +247,8 @@ fn is_address(ty: &Type, types: &dyn Types, depth: usize) -> bool {
     }
 }
 
-/// The classes of the 8-byte words of a value that is passed in registers; `None`: it is passed in memory.
+/// The classes of the 8-byte words of a value that is passed in registers; `None`: it is passed in
+/// memory.
 fn eightbytes(ty: &Type, types: &dyn Types) -> Option<Vec<Class>> {
     if ty.is_scalar() {
         return Some(vec![class_of(ty)]);
@@ -268,7 +272,8 @@ fn eightbytes(ty: &Type, types: &dyn Types) -> Option<Vec<Class>> {
     Some(words)
 }
 
-/// The numbers that a value consists of; `None` if there are things among them that are passed otherwise.
+/// The numbers that a value consists of; `None` if there are things among them that are passed
+/// otherwise.
 fn flatten(
     ty: &Type,
     base: u64,
@@ -335,8 +340,9 @@ fn flatten(
     Some(())
 }
 
-/// Rust's own convention, which is not promised but has been the same for years: numbers and pairs of numbers go into
-/// registers one by one, what is not larger than a register goes into one, everything else is an address.
+/// Rust's own convention, which is not promised but has been the same for years: numbers and pairs
+/// of numbers go into registers one by one, what is not larger than a register goes into one,
+/// everything else is an address.
 pub(crate) fn rust(
     parameters: &[Rc<Type>],
     returns: Option<&Rc<Type>>,

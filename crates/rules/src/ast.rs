@@ -1,5 +1,5 @@
-//! A rule as it was written: which functions, under which condition, what of them is recorded. Writing one out gives a text that
-//! reads as the same rule.
+//! A rule as it was written: which functions, under which condition, what of them is recorded.
+//! Writing one out gives a text that reads as the same rule.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub struct Origin {
 }
 
 impl Rule {
-    /// A part of its condition that is not what it says where some functions are not counted: who is directly above, and what a function takes
-    /// without those below it.
+    /// A part of its condition that is not what it says where some functions are not counted: who
+    /// is directly above, and what a function takes without those below it.
     pub fn needs_all_functions(&self) -> Option<String> {
         let mut part = None;
         if let Some(condition) = &self.condition {

@@ -1,4 +1,5 @@
-//! All rules against all functions of the target, before it is touched: programs, or a message that says what is wrong and where.
+//! All rules against all functions of the target, before it is touched: programs, or a message that
+//! says what is wrong and where.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub struct FunctionInfo<'a> {
     pub address: u64,
     /// Made by Go's compiler, which has a calling convention of its own.
     pub go: bool,
+    /// A runtime runs it, and its arguments are in no register.
+    pub managed: bool,
 }
 
 /// What holds for all rules.
@@ -59,8 +62,8 @@ pub struct Compiled {
     pub programs: Vec<Vec<u8>>,
     /// What comparisons alone tell of each of them.
     pub quick: Vec<Formula>,
-    /// Number of a function and of a program; a function that several rules mean is here several times, in the
-    /// order of the rules.
+    /// Number of a function and of a program; a function that several rules mean is here several
+    /// times, in the order of the rules.
     pub of_function: Vec<(u32, u32)>,
     /// Numbers of functions, sorted: what conditions on callers refer to.
     pub sets: Vec<Vec<u32>>,
@@ -218,6 +221,7 @@ impl Compiler<'_> {
             signature: signature.as_ref().map_err(Clone::clone),
             types,
             go: function.go,
+            managed: function.managed,
         };
         let own_names: Vec<String> = match &signature {
             Ok(signature) => signature.parameters.iter().map(|p| p.0.clone()).collect(),

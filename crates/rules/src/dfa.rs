@@ -1,5 +1,5 @@
-//! A regular expression as a table that the target walks: one step a byte, no memory, always ends. The layout is that of
-//! `thalweg_bytecode`'s text.rs.
+//! A regular expression as a table that the target walks: one step a byte, no memory, always ends.
+//! The layout is that of `thalweg_bytecode`'s text.rs.
 
 use std::collections::HashMap;
 

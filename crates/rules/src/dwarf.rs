@@ -1,6 +1,8 @@
-//! What debug information says of a function: the names and types of its arguments, and what it returns.
+//! What debug information says of a function: the names and types of its arguments, and what it
+//! returns.
 //!
-//! Looked up by the function's address, and only for functions that a rule means. Types are read when something asks for them.
+//! Looked up by the function's address, and only for functions that a rule means. Types are read
+//! when something asks for them.
 
 mod go;
 mod types;
@@ -25,8 +27,8 @@ const CHAIN: usize = 32;
 /// What one structure or enumeration may have.
 const MEMBERS: usize = 4096;
 
-/// How many types are looked up for one function. Structures that contain each other in great numbers, or that a damaged file makes contain
-/// themselves, are not followed further.
+/// How many types are looked up for one function. Structures that contain each other in great
+/// numbers, or that a damaged file makes contain themselves, are not followed further.
 const LOOKUPS: u32 = 50_000;
 
 /// The debug information of one module.
@@ -41,7 +43,8 @@ pub(crate) struct Debug {
     /// The functions of the units that were looked into, by address.
     functions: RefCell<HashMap<usize, Rc<HashMap<u64, UnitOffset>>>>,
     types: RefCell<HashMap<TypeRef, Rc<Type>>>,
-    /// Where the structures of a name are defined; made when the first is looked for that is only declared.
+    /// Where the structures of a name are defined; made when the first is looked for that is only
+    /// declared.
     definitions: OnceCell<HashMap<String, Definition>>,
     lookups: Cell<u32>,
 }
@@ -62,7 +65,8 @@ pub(crate) struct Declared {
     /// `None`: nothing.
     pub returns: Option<Rc<Type>>,
     pub rust: bool,
-    /// The compiler changed how this copy is called: arguments are not where the convention puts them.
+    /// The compiler changed how this copy is called: arguments are not where the convention puts
+    /// them.
     pub altered: bool,
     pub go: Option<Go>,
 }

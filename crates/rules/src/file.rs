@@ -11,8 +11,8 @@
 //! record = ["sql", "n"]
 //! ```
 //!
-//! Each table is written out as the text of a rule and read like any other, so that both ways give the same rules and
-//! the same messages; errors are led back to the line of the file.
+//! Each table is written out as the text of a rule and read like any other, so that both ways give
+//! the same rules and the same messages; errors are led back to the line of the file.
 
 use toml_edit::{Document, Item, Table, Value};
 

@@ -1,5 +1,6 @@
-//! Go's functions in rules: arguments where debug information says that they are at the first instruction, results by the
-//! convention (ABIInternal): numbers one after the other in the registers of their kind, structures field by field, each value whole or not at all.
+//! Go's functions in rules: arguments where debug information says that they are at the first
+//! instruction, results by the convention (ABIInternal): numbers one after the other in the
+//! registers of their kind, structures field by field, each value whole or not at all.
 
 use std::rc::Rc;
 
@@ -30,8 +31,8 @@ pub(crate) fn signature(
     }
 }
 
-/// What is said of one part alone, the only one that is used, is not said to be of a part: so a value of several words must have several parts, unless
-/// the compiler never takes it apart.
+/// What is said of one part alone, the only one that is used, is not said to be of a part: so a
+/// value of several words must have several parts, unless the compiler never takes it apart.
 fn argument(ty: &Type, pieces: Option<&[Piece]>, types: &dyn Types) -> Place {
     let Some(pieces) = pieces else {
         return Place::Missing(UNUSED);
@@ -164,7 +165,8 @@ type Words = Vec<(u64, u64, Ir)>;
 struct Free {
     ints: u8,
     floats: u8,
-    /// A result of a kind that is not known came before: nobody knows how many registers it has taken.
+    /// A result of a kind that is not known came before: nobody knows how many registers it has
+    /// taken.
     lost: bool,
 }
 

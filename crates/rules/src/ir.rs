@@ -1,5 +1,5 @@
-//! Between the typed expression and the bytes: what is to be computed, when each part of it is known, and how it becomes
-//! the code of an entry and of an exit.
+//! Between the typed expression and the bytes: what is to be computed, when each part of it is
+//! known, and how it becomes the code of an entry and of an exit.
 
 use thalweg_bytecode::{HEADER_SIZE, Header, ITEM_HEADER, SLOTS, STACK, flags, op};
 
@@ -162,7 +162,8 @@ impl Ir {
         }
     }
 
-    /// Whether all of it that the entry computes comes from registers, so that it can be computed later.
+    /// Whether all of it that the entry computes comes from registers, so that it can be computed
+    /// later.
     fn can_wait(&self) -> bool {
         match self {
             Ir::Load(..)
@@ -401,8 +402,8 @@ impl Slots {
         Ok(Ir::Slot(at as u8))
     }
 
-    /// `ir` with everything that the entry knows in slots. With `reading`, memory is read at the exit, by
-    /// addresses from the entry.
+    /// `ir` with everything that the entry knows in slots. With `reading`, memory is read at the
+    /// exit, by addresses from the entry.
     fn exit_form(&mut self, ir: &Ir, reading: bool) -> Result<Ir, TooMuch> {
         let mut boxed = |ir: &Ir| Ok::<_, TooMuch>(Box::new(self.exit_form(ir, reading)?));
         Ok(match ir {

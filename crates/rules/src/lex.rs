@@ -121,7 +121,8 @@ fn word(text: &str, at: &mut usize) -> String {
     }
 }
 
-/// What stands between two marks; `\` takes the meaning from the next character, or gives it one (\n, \t, \0, \xhh).
+/// What stands between two marks; `\` takes the meaning from the next character, or gives it one
+/// (\n, \t, \0, \xhh).
 pub(crate) fn quoted(text: &str, at: &mut usize, mark: char) -> Result<String, Problem> {
     let start = *at;
     let mut out = String::new();

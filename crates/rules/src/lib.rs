@@ -1,9 +1,10 @@
-//! Which calls are recorded, and what of them: the rule language, checked against the target's functions and types
-//! before the target is touched, and translated into programs that the agent runs.
+//! Which calls are recorded, and what of them: the rule language, checked against the target's
+//! functions and types before the target is touched, and translated into programs that the agent
+//! runs.
 //!
-//! The way of a rule: text or rules.toml -> `parse` -> `Rule` -> `compile`, with the target's functions and their types
-//! from `dwarf` -> programs for the agent (`thalweg_bytecode`) and descriptions of the values -> the agent records
-//! bytes -> `decode` -> values that people read.
+//! The way of a rule: text or rules.toml -> `parse` -> `Rule` -> `compile`, with the target's
+//! functions and their types from `dwarf` -> programs for the agent (`thalweg_bytecode`) and
+//! descriptions of the values -> the agent records bytes -> `decode` -> values that people read.
 #![forbid(unsafe_code)]
 
 mod abi;

@@ -1,4 +1,5 @@
-//! A rule's expressions, checked against one function's arguments and types, as something to compute.
+//! A rule's expressions, checked against one function's arguments and types, as something to
+//! compute.
 
 mod compare;
 
@@ -30,7 +31,8 @@ pub(crate) struct Signature {
 
 /// Questions whose answers depend on all functions or on all rules.
 pub(crate) trait World {
-    /// The number of the set of functions that a pattern means; `None`: it means none, with what may have been meant.
+    /// The number of the set of functions that a pattern means; `None`: it means none, with what
+    /// may have been meant.
     fn set(&mut self, pattern: &Pattern) -> Result<u16, Option<String>>;
     fn rule(&self, name: &str) -> Result<u16, Option<String>>;
 }
@@ -42,6 +44,7 @@ pub(crate) struct Lowering<'a> {
     pub types: &'a dyn Types,
     /// It is a function of Go's.
     pub go: bool,
+    pub managed: bool,
 }
 
 pub(crate) type Lowered<T> = Result<T, Problem>;
@@ -397,6 +400,13 @@ impl Lowering<'_> {
             }
             _ => None,
         };
+        if self.managed && (position.is_some() || matches!(of.kind, Kind::Ret)) {
+            let message =
+                "what a function of Python or Java is called with and returns is not read";
+            return Err(Problem::new(of.at, message).help(
+                "its calls can be chosen by their duration, their number and their callers",
+            ));
+        }
         if self.signature.is_err() && self.go {
             let found = match (position, &of.kind) {
                 (Some(n), _) => Some(self.go_words(of, raw, self.position(n, float), float)?),
@@ -460,8 +470,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Which register or place of its class argument `n` has, if those that the rule mentions are of the types that it says and
-    /// all others are integers.
+    /// Which register or place of its class argument `n` has, if those that the rule mentions are
+    /// of the types that it says and all others are integers.
     fn position(&self, n: u32, float: bool) -> u32 {
         let mut floats: Vec<u32> = Vec::new();
         let mut note = |e: &Expr| {

@@ -1,5 +1,5 @@
-//! Names of C++ types as the compiler writes them into the type information of exceptions: what a rule says of an exception's type is
-//! compared with those.
+//! Names of C++ types as the compiler writes them into the type information of exceptions: what a
+//! rule says of an exception's type is compared with those.
 
 /// `std::runtime_error` -> `St13runtime_error`. `None` for what is more than names joined by `::`.
 pub(crate) fn type_name(name: &str) -> Option<Vec<u8>> {
@@ -38,8 +38,8 @@ pub(crate) fn type_name(name: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// An expression over names as people write them, as one over names as the compiler does: between two parts of a
-/// name stands the length of the second.
+/// An expression over names as people write them, as one over names as the compiler does: between
+/// two parts of a name stands the length of the second.
 pub(crate) fn pattern(regex: &str) -> String {
     let body = regex.strip_prefix('^').unwrap_or(regex);
     let at_start = body.len() != regex.len();

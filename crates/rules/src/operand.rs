@@ -1,5 +1,5 @@
-//! Values in the target: a type and a place. Parts of them, the numbers in them, and the texts and lists that
-//! libraries make of pointers and lengths.
+//! Values in the target: a type and a place. Parts of them, the numbers in them, and the texts and
+//! lists that libraries make of pointers and lengths.
 
 use std::rc::Rc;
 

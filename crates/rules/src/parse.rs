@@ -22,7 +22,8 @@ use crate::error::{Problem, RuleError, near_miss};
 use crate::lex::{self, Spanned, Token};
 use crate::pattern::Pattern;
 
-/// How deep expressions may be nested: far beyond what the machine's stack holds, far below what ours does.
+/// How deep expressions may be nested: far beyond what the machine's stack holds, far below what
+/// ours does.
 const DEPTH: usize = 64;
 
 /// What a rule may be long.
@@ -117,7 +118,8 @@ fn parse(text: &str) -> Result<Rule, Problem> {
     Ok(rule)
 }
 
-/// Where the pattern and the names end: at a colon that is none of a pattern's, at a semicolon, or at the end.
+/// Where the pattern and the names end: at a colon that is none of a pattern's, at a semicolon, or
+/// at the end.
 fn head_end(text: &str, start: usize) -> Result<usize, Problem> {
     let rest = &text[start..];
     if rest.starts_with('/') {
@@ -147,7 +149,8 @@ fn head_end_plain(text: &str) -> usize {
     text.len()
 }
 
-/// `query(sql, n)` is a pattern and two names. Brackets with anything but names inside belong to the pattern.
+/// `query(sql, n)` is a pattern and two names. Brackets with anything but names inside belong to
+/// the pattern.
 fn names(head: &str) -> Option<(&str, Vec<Option<String>>)> {
     let inside = head.strip_suffix(')')?;
     let open = inside.rfind('(')?;
@@ -286,7 +289,8 @@ impl Parser {
         }
     }
 
-    /// Takes the limits out of a condition: they hold for what else it says, so they stand beside it, joined by "and".
+    /// Takes the limits out of a condition: they hold for what else it says, so they stand beside
+    /// it, joined by "and".
     fn without_limits(&mut self, condition: Expr) -> Result<Option<Expr>, Problem> {
         match condition.kind {
             Kind::And(a, b) => {
@@ -531,7 +535,8 @@ impl Parser {
                 );
             }
         };
-        // Said here, where the column is known; it is compiled once more when the values' types are.
+        // Said here, where the column is known; it is compiled once more when the values' types
+        // are.
         Pattern::regex(&regex, regex_at)?;
         let kind = Kind::Matches(Box::new(left), regex);
         Ok(negate(Expr { kind, at }, negated))

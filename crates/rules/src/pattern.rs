@@ -1,8 +1,10 @@
-//! Which functions are meant: a name, or a regular expression, and perhaps the module that they are in.
+//! Which functions are meant: a name, or a regular expression, and perhaps the module that they are
+//! in.
 //!
-//! A plain name means the functions of that name, whatever their parameters, template arguments and outer namespaces:
-//! `query` is `query`, `db::query(int)` and `db::query<long>(long)`, not `query_all`. Anything with a sign that regular
-//! expressions use is one, and is searched for in the demangled and in the linkage name.
+//! A plain name means the functions of that name, whatever their parameters, template arguments and
+//! outer namespaces: `query` is `query`, `db::query(int)` and `db::query<long>(long)`, not
+//! `query_all`. Anything with a sign that regular expressions use is one, and is searched for in
+//! the demangled and in the linkage name.
 
 use std::fmt;
 
@@ -87,7 +89,8 @@ impl Pattern {
         }
     }
 
-    /// The module that it names, if that is none of these nor nearly one of them: one that is yet to be loaded.
+    /// The module that it names, if that is none of these nor nearly one of them: one that is yet
+    /// to be loaded.
     pub(crate) fn absent_module<'m>(
         &self,
         modules: impl Iterator<Item = &'m str> + Clone,
@@ -163,7 +166,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// `main.(*Server).Handle`, `main.Sum[...]`: what Go's functions are called, though it has signs of regular expressions.
+/// `main.(*Server).Handle`, `main.Sum[...]`: what Go's functions are called, though it has signs of
+/// regular expressions.
 fn is_go_name(text: &str) -> bool {
     let text = text.strip_suffix("[...]").unwrap_or(text);
     let rest = match text.split_once(".(*") {

@@ -1,5 +1,6 @@
-//! What of a condition a few comparisons decide: numbers in registers, on the stack, in the result, and what the call took. The hot path of the agent makes them
-//! before anything else, so that a call that is not wanted costs next to nothing.
+//! What of a condition a few comparisons decide: numbers in registers, on the stack, in the result,
+//! and what the call took. The hot path of the agent makes them before anything else, so that a
+//! call that is not wanted costs next to nothing.
 //!
 //! ```text
 //! n > 100 and ret < 0     when it begins: n > 100, or the call is refused whatever it returns
@@ -183,7 +184,8 @@ enum End {
     Exit,
 }
 
-/// What has to be true for `ir` to be true, or not to be if it is not `wanted`. What cannot be read is neither.
+/// What has to be true for `ir` to be true, or not to be if it is not `wanted`. What cannot be read
+/// is neither.
 fn formula(ir: &Ir, wanted: bool) -> Formula {
     match ir {
         Ir::Unary(op::NOT, a) => formula(a, !wanted),
@@ -257,7 +259,8 @@ fn pair(ir: &Ir) -> Option<Test> {
     }
 }
 
-/// A time against a constant. What is a part of the whole call tells that the whole is no shorter, and no more.
+/// A time against a constant. What is a part of the whole call tells that the whole is no shorter,
+/// and no more.
 fn time(ir: &Ir, wanted: bool) -> Option<Formula> {
     let Ir::Binary(compare, a, b) = ir else {
         return None;

@@ -5,8 +5,8 @@ use regex::Regex;
 use crate::ast::{Expr, Kind, Rule};
 use crate::error::RuleError;
 
-/// Patterns of names of arguments and fields. A value under such a name is never read: it is shown as redacted, and no
-/// condition can ask for it.
+/// Patterns of names of arguments and fields. A value under such a name is never read: it is shown
+/// as redacted, and no condition can ask for it.
 #[derive(Clone, Debug, Default)]
 pub struct Redactions {
     patterns: Vec<Regex>,
@@ -39,7 +39,8 @@ impl Redactions {
         self.patterns.iter().any(|pattern| pattern.is_match(name))
     }
 
-    /// The name on the way to `e` that must not be followed, and where it stands. `parameters` are the function's own names.
+    /// The name on the way to `e` that must not be followed, and where it stands. `parameters` are
+    /// the function's own names.
     pub(crate) fn on_the_way(
         &self,
         e: &Expr,

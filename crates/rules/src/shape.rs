@@ -1,4 +1,5 @@
-//! The shapes of types whose pointers are not followed, and values that lie in registers put together.
+//! The shapes of types whose pointers are not followed, and values that lie in registers put
+//! together.
 
 use thalweg_bytecode::op;
 

@@ -1,12 +1,14 @@
-//! How functions are declared, for people who read what was recorded of them: `int db::query(const char* sql, int n)`.
+//! How functions are declared, for people who read what was recorded of them: `int db::query(const
+//! char* sql, int n)`.
 
 use std::path::Path;
 
 use crate::dwarf::{Debug, Declared};
 use crate::pattern::base_name;
 
-/// How functions of one module are declared, where its debug information says so: for each that is given by its address and its name. Nothing where the
-/// file is another build than `build_id`, which may be empty.
+/// How functions of one module are declared, where its debug information says so: for each that is
+/// given by its address and its name. Nothing where the file is another build than `build_id`,
+/// which may be empty.
 pub fn signatures(module: &Path, build_id: &str, functions: &[(u64, &str)]) -> Vec<Option<String>> {
     let debug = Debug::load_build(module, build_id);
     let one = |(address, name): &(u64, &str)| {

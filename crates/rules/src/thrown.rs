@@ -1,9 +1,11 @@
-//! What is thrown, read where it is thrown: programs that need no rule, for the functions through which exceptions and panics begin.
+//! What is thrown, read where it is thrown: programs that need no rule, for the functions through
+//! which exceptions and panics begin.
 //!
-//! `__cxa_throw(object, type, destructor)` gets the type's information, whose name is its second word. A class with one base has that base's
-//! information in its third. From there up to `std::runtime_error` and `std::logic_error`, of which both C++ libraries
-//! keep the message as a pointer behind the object's first word. Other exceptions make their message when
-//! asked, by code that nobody here runs: of them the type is known.
+//! `__cxa_throw(object, type, destructor)` gets the type's information, whose name is its second
+//! word. A class with one base has that base's information in its third. From there up to
+//! `std::runtime_error` and `std::logic_error`, of which both C++ libraries keep the message as a
+//! pointer behind the object's first word. Other exceptions make their message when asked, by code
+//! that nobody here runs: of them the type is known.
 
 use thalweg_bytecode::{NUL_TERMINATED, op};
 
@@ -131,8 +133,8 @@ fn cxx() -> Vec<Emit> {
     emits
 }
 
-/// `panic_with_hook(payload, its vtable, location, ..)`: the file in which it panicked. The message is made by code
-/// that nobody here runs.
+/// `panic_with_hook(payload, its vtable, location, ..)`: the file in which it panicked. The message
+/// is made by code that nobody here runs.
 fn rust() -> Vec<Emit> {
     let location = Ir::int(2);
     vec![Emit::Text {

@@ -1,4 +1,5 @@
-//! What was recorded, as people and programs read it: the bytes of an item and the shape of its type in, a `Value` out.
+//! What was recorded, as people and programs read it: the bytes of an item and the shape of its
+//! type in, a `Value` out.
 
 use std::fmt;
 
@@ -397,7 +398,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// What it is to programs: plain JSON where it can be, an object that says what is the matter where not.
+/// What it is to programs: plain JSON where it can be, an object that says what is the matter where
+/// not.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let marked = |serializer: S, key: &str, value: &dyn fmt::Display| {

@@ -1,4 +1,5 @@
-//! Conditions decide as they read: against regular expressions, against plain evaluation, and at the entry as at the exit.
+//! Conditions decide as they read: against regular expressions, against plain evaluation, and at
+//! the entry as at the exit.
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ fn compiled(rule: &str) -> Compiled {
         module: Path::new("/nonexistent"),
         address: 0,
         go: false,
+        managed: false,
     };
     let rule = Rule::parse(rule).unwrap_or_else(|e| panic!("{e}"));
     compile(&[rule], &[function], &Options::default()).unwrap_or_else(|e| panic!("{e}"))

@@ -1,4 +1,5 @@
-//! The language itself: what is read, what is refused and where, and that writing a rule out gives the same rule.
+//! The language itself: what is read, what is refused and where, and that writing a rule out gives
+//! the same rule.
 
 use proptest::prelude::*;
 use thalweg_rules::{Rule, RulesFile};

@@ -1,5 +1,5 @@
-//! The whole way of a value: a real program calls a function, a rule's program looks at its registers and memory, and what comes out is
-//! what the program called it with. Optimised and not.
+//! The whole way of a value: a real program calls a function, a rule's program looks at its
+//! registers and memory, and what comes out is what the program called it with. Optimised and not.
 
 mod support;
 

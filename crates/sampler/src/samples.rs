@@ -6,7 +6,7 @@
 //! drain      some twenty times a second, and before every switch, so that a look is judged by the states that held
 //!            record -> frames -> functions (displaced code is its function's) -> a tree for each thread              records, space,
 //!                                                                                                            stubs, tree, functions
-//! harvest    the trees go to the threads of the profile; functions that it does not have are added                    looks
+//! snapshot   the trees go to the threads of the profile; functions that it does not have are added                    looks
 //!            those of other events become figures of the contexts                                                     charge
 //! others     whoever reads the target while this process looks finds them in the shared memory                        spool
 //! ```
@@ -14,10 +14,12 @@
 //! The target pays for the kernel's copy and nothing else: it is never stopped, never signalled, and no memory of it is read but
 //! its code, once. What is kept here grows with the number of different stacks, up to a bound.
 
+mod arming;
 mod charge;
 mod cost;
 pub mod event;
 mod functions;
+mod generated;
 mod looks;
 mod pump;
 mod records;
@@ -26,6 +28,7 @@ mod space;
 pub mod spool;
 mod stubs;
 mod tree;
+mod waits;
 mod wishes;
 mod written;
 
@@ -36,6 +39,7 @@ use std::time::{Duration, Instant};
 use thalweg_abi as shm;
 use thalweg_model::Metric;
 
+use self::arming::slower;
 pub use self::cost::look_ns;
 use self::event::{Events, Wanted};
 use self::functions::{Function, FunctionId};
@@ -68,6 +72,9 @@ const FULL: f64 = 0.25;
 
 /// Nodes of all trees together: some hundred megabytes at most.
 const MOST_NODES: usize = 1 << 20;
+/// Samples whose time is kept, of all threads together: 16 bytes each. Beyond it each second one goes, and from then on each second
+/// one is kept.
+const MOST_TIMES: usize = 1 << 18;
 /// What is said of processes that could not be looked at.
 const MOST_NOTES: usize = 4;
 
@@ -107,6 +114,10 @@ struct Watch {
     /// Of all trees.
     nodes: usize,
     drained: Instant,
+    /// Of the samples whose time is kept.
+    times: usize,
+    /// When threads were last asked what they wait for.
+    asked_ns: u64,
     path: Vec<FunctionId>,
     counted: HashMap<u32, bool>,
 }
@@ -123,10 +134,19 @@ impl Watch {
             looks: Looks::default(),
             nodes: 0,
             drained: Instant::now(),
+            times: 0,
+            asked_ns: waits::monotonic_ns(),
             path: Vec::new(),
             counted: HashMap::new(),
         };
-        if let Some(samples) = wishes.samples {
+        if let Some(mut samples) = wishes.samples {
+            let slower = wishes
+                .samples_share
+                .and_then(|share| slower(pid, samples, share));
+            if let Some(slower) = slower {
+                watch.looks.notes.push(slower.note(samples));
+                samples = slower.samples;
+            }
             match event::allowed(samples.wanted()) {
                 Ok(wanted) => watch.add(Kind::Timer, wanted),
                 // What was asked for besides is not given up for it.
@@ -139,7 +159,7 @@ impl Watch {
         for counter in &wishes.counters {
             let metric = counter.metric();
             let wanted = counter.allowed();
-            let wanted = wanted.map_err(|e| Error::Other(format!("{}: {e}", metric.name())))?;
+            let wanted = wanted.map_err(|e| Error::Refused(format!("{}: {e}", metric.name())))?;
             watch.add(Kind::Metric(metric), wanted);
         }
         watch.join(pid)?;
@@ -193,7 +213,7 @@ impl Watch {
 
     fn open(&mut self, stream: usize, pid: Pid) -> io::Result<()> {
         let mut known: HashSet<Tid> = HashSet::new();
-        // Twice: threads may be born while the first ones are being opened, to those that are and to those that are not.
+        // Twice: threads may begin while the first ones are being opened, to those that are and to those that are not.
         for _ in 0..2 {
             let Ok(tasks) = proc::tasks(pid) else { break };
             // Who of them has it from its creator.
@@ -228,8 +248,46 @@ impl Watch {
     /// Takes what the kernel has seen, if it is time to.
     fn tend(&mut self) {
         if self.drained.elapsed() > PAUSE || self.is_filling(FULL) {
+            let now_ns = waits::monotonic_ns();
             self.drain();
             self.look_deeper();
+            self.ask_who_waits(now_ns);
+        }
+    }
+
+    /// `now_ns`: until when all samples are known.
+    fn ask_who_waits(&mut self, now_ns: u64) {
+        let Some(track) = self.looks.timer_mut() else {
+            return;
+        };
+        if now_ns.saturating_sub(self.asked_ns) < PAUSE.as_nanos() as u64 {
+            return;
+        }
+        let mut threads: Vec<(Pid, Tid)> = Vec::new();
+        for &pid in self.spaces.keys() {
+            let tasks = proc::tasks(pid).unwrap_or_default();
+            threads.extend(tasks.into_iter().map(|tid| (pid, tid)));
+        }
+        threads.sort_unstable_by_key(|(pid, tid)| (pid.0, tid.0));
+        let trees = &track.trees;
+        let seen = |whose| trees.get(&whose).map(|tree| tree.last_ns);
+        let period_ns = track.period;
+        track
+            .waits
+            .ask(&threads, self.asked_ns, now_ns, period_ns, seen);
+        self.asked_ns = now_ns;
+    }
+
+    /// One stack's time: where there are too many, each stands for more.
+    fn make_room_for_times(&mut self) {
+        if self.times < MOST_TIMES {
+            return;
+        }
+        if let Some(track) = self.looks.timer_mut() {
+            track.every *= 2;
+            let living = track.trees.values_mut();
+            let all = living.chain(track.ended.iter_mut().map(|(_, tree)| tree));
+            self.times = all.map(Tree::thin_times).sum();
         }
     }
 
@@ -312,6 +370,7 @@ impl Watch {
         };
         if std::mem::take(&mut space.outdated)
             && let Ok(fresh) = Space::of(pid, &self.filter, &self.stubs)
+            && fresh.has_code()
         {
             *space = fresh;
         }
@@ -332,17 +391,24 @@ impl Watch {
             Outcome::Whole => None,
             Outcome::InProbe => {
                 track.totals.in_probes += 1;
+                self.times += usize::from(track.be_somewhere(look));
                 return;
             }
             Outcome::Deeper | Outcome::Lost => {
                 self.streams[stream].deeper += u64::from(outcome == Outcome::Deeper);
                 track.totals.cut_short += 1;
                 if track.kind == Kind::Timer {
+                    self.times += usize::from(track.be_somewhere(look));
                     return;
                 }
                 Some((functions.id(Function::UNKNOWN), false))
             }
         };
+        if let (Kind::Timer, Some(registers), Some(function)) =
+            (track.kind, &look.registers, path.last())
+        {
+            track.be_at(look.pid, registers[space::RIP], *function);
+        }
         let stack = path.iter().map(|&id| {
             let number = functions.number(id);
             (id, number.is_some_and(&mut is_on))
@@ -354,9 +420,19 @@ impl Watch {
         tree.first_ns = tree.first_ns.min(look.time_ns);
         tree.last_ns = tree.last_ns.max(look.time_ns);
         let room = MOST_NODES.saturating_sub(self.nodes);
-        match tree.add(cut.into_iter().chain(stack), room) {
-            Some(more) => self.nodes += more,
-            None => track.totals.no_room += 1,
+        let place = match tree.add(cut.into_iter().chain(stack), room) {
+            Some((more, place)) => {
+                self.nodes += more;
+                place
+            }
+            None => {
+                track.totals.no_room += 1;
+                None
+            }
+        };
+        if track.kind == Kind::Timer {
+            self.times += usize::from(tree.add_time(look.time_ns, place, track.every));
+            self.make_room_for_times();
         }
     }
 

@@ -15,9 +15,11 @@
 
 mod auto;
 mod choose;
+mod families;
 mod found;
 mod groups;
 mod memory;
+mod tunables;
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -26,18 +28,21 @@ use std::time::{Duration, Instant};
 use thalweg_abi as shm;
 
 use self::auto::Auto;
-use self::choose::Candidate;
+use self::choose::{Candidate, Chosen};
+use self::families::{Families, Remedy};
 use self::found::Found;
 use self::groups::{Group, Judged, Threads};
 use self::memory::Memories;
+use self::tunables::TUNABLES;
 use crate::error::Result;
-use crate::harvest::{FunctionSum, Tally};
 use crate::memory::{Identity, Shared};
 use crate::proc::Pid;
 use crate::samples::Seen;
+use crate::snapshot::{FunctionSum, Tally};
 use crate::states;
 use crate::switch::{State, Switcher};
 use thalweg_instrument::call_rules;
+use thalweg_instrument::idle::BeforeOthers;
 
 /// What is done to keep probes cheap.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +72,8 @@ pub struct Costs {
     pub own_ns: f64,
     /// A look at a thread's stack.
     pub look_ns: f64,
+    /// What part of a call's cost may be wrong, as two standard deviations: 1 is all of it.
+    pub error: f64,
 }
 
 impl Costs {
@@ -128,21 +135,8 @@ impl Policy {
     }
 }
 
-/// Aimed at, of the share that is allowed: calls in real programs cost more than calibrated ones, and rates change.
-const AIM: f64 = 0.65;
-/// One look brings the share down to no less than this part of it.
-const STEP: f64 = 5.0;
-/// With less than this of it used, functions come back.
-const SPARE: f64 = 0.45;
-/// What the slow path takes is no single function's, and most of it goes with those that are switched: at most this part of
-/// the aim makes room for it at once.
-const FOR_THE_SLOW_PATH: f64 = 0.5;
-/// What functions that must stay leave to the others, at least.
-const FOR_THE_OTHERS: f64 = 0.25;
-/// Where room for the slow path does not help, after so many looks, the aim is lowered by this factor, ever again.
+/// Where room for the slow path does not help, after so many looks, the aim is squeezed, ever again.
 const PATIENCE: u32 = 3;
-const SQUEEZE: f64 = 0.7;
-const MOST_SQUEEZED: f64 = 0.05;
 /// The first look, and how often from then on; the same where nobody has to be stopped.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LEAST: Duration = Duration::from_millis(10);
@@ -153,8 +147,10 @@ const MOST: Duration = Duration::from_millis(500);
 const LOOKING: u32 = 40;
 const LOOKING_AUTO: u32 = 25;
 const TIMING_TOO_MUCH: f64 = 0.25;
-const LOOKING_HARD: u32 = 4;
+const LOOKING_HARD: u32 = 1;
 const FAR_TOO_MUCH: f64 = 2.0;
+/// For how long whoever looks goes before others.
+const HASTE: Duration = Duration::from_secs(1);
 /// How many functions that nobody calls are timed from now on, in one look.
 const TIMED_AT_ONCE: usize = 512;
 /// Not before so many looks, for what is hot goes first.
@@ -169,7 +165,7 @@ const IN_ONE_STOP: usize = 32;
 const SETBACK: Duration = Duration::from_millis(500);
 const LONGEST_SETBACK: Duration = Duration::from_secs(60);
 /// Between two stops.
-const BREATH: Duration = Duration::from_millis(2);
+const BREATH: Duration = Duration::from_micros(500);
 
 /// Keeps one target, and its fork children, within a budget.
 pub struct Governor {
@@ -178,6 +174,7 @@ pub struct Governor {
     here: Costs,
     found: Found,
     auto: Auto,
+    families: Families,
     shared: Shared,
     switcher: Switcher,
     tally: Tally,
@@ -204,6 +201,9 @@ pub struct Governor {
     squeeze: f64,
     /// Why something could not be read or switched, the last time that happened.
     failed: Option<String>,
+    /// Everything is counted at first, which costs much: until little of that is left the thread
+    /// that looks goes before others. `None`: it need not any more.
+    haste: Option<(Instant, BeforeOthers)>,
 }
 
 impl Governor {
@@ -213,8 +213,9 @@ impl Governor {
         let now = Instant::now();
         Ok(Governor {
             here: policy.costs,
-            found: Found::default(),
+            found: Found::new(policy.costs.error),
             auto: Auto::default(),
+            families: Families::default(),
             policy,
             switcher,
             shared,
@@ -236,12 +237,18 @@ impl Governor {
             over: 0,
             squeeze: 1.0,
             failed: None,
+            haste: None,
         })
     }
 
     /// Looks, if it is time to, and switches what has to be. `pids`: who carries the memory. `drain` is called first, and before each switch.
     pub fn tend(&mut self, pids: &[Pid], drain: &mut dyn FnMut() -> Seen) {
         let now = Instant::now();
+        if self.looks == 0 && self.haste.is_none() && matches!(self.policy.goal, Goal::Share(_)) {
+            self.haste = Some((now, BeforeOthers::begin()));
+        }
+        self.haste
+            .take_if(|(since, _)| self.looks > 0 && since.elapsed() > HASTE);
         if now < self.next {
             return;
         }
@@ -289,8 +296,13 @@ impl Governor {
         let mut sums = self
             .tally
             .read(&self.shared, &|all| threads.that_matter(all))?;
+        self.families.take_together(&self.shared, &mut sums)?;
+        let off_cost = self.families.off_cost(&sums.threads);
         let stopped = std::mem::take(&mut self.stopped_lately);
         let (mut by_thread, slow) = self.threads.groups(std::mem::take(&mut sums.threads));
+        for (function, calls) in by_thread.iter_mut().flat_map(|group| &mut group.calls) {
+            *calls *= self.families.weight(*function, &self.policy.costs);
+        }
         let earlier = std::mem::replace(&mut self.seen, sums.functions);
         // Of processes that have ended since, only the trees know what they took; an activation that ends brings more than its
         // part, but nobody has had more than all processors.
@@ -346,7 +358,7 @@ impl Governor {
         let mut all = Group {
             used,
             // Nobody works while the process stands.
-            apart: slow + stopped.as_nanos() as f64,
+            apart: slow + off_cost + stopped.as_nanos() as f64,
             looks: 0.0,
             calls: Vec::new(),
         };
@@ -361,7 +373,8 @@ impl Governor {
                 0 => 0.0,
                 _ => (sum.own_ns / timed as f64 - self.policy.costs.own_ns).max(0.0),
             };
-            all.calls.push((function, calls));
+            let weight = self.families.weight(function, &self.policy.costs);
+            all.calls.push((function, calls * weight));
             known.insert(
                 function,
                 Candidate {
@@ -371,8 +384,11 @@ impl Governor {
                     own,
                     may_be_sampled: can_sample
                         && !is_leaf(function)
+                        && !self.families.is_leader(function)
                         && self.memories.may_be_sampled(function),
-                    may_be_off: self.memories.may_be_off(function) && !needed.contains(&function),
+                    may_be_off: self.memories.may_be_off(function)
+                        && self.families.may_be_off(function)
+                        && !needed.contains(&function),
                 },
             );
         }
@@ -412,6 +428,11 @@ impl Governor {
         let mut wanted: Vec<(u32, State)> = off.map(|f| (*f, State::Timed)).collect();
         self.switcher.pin(needed);
         wanted.extend(self.choose(&judged, now));
+        match self.families.remedy(off_cost, self.policy.share(), used) {
+            Some(Remedy::Drop) => self.switcher.drop_compiled(pids)?,
+            Some(Remedy::Leave(leader)) => wanted.push((leader, State::Off)),
+            None => {}
+        }
         if wanted.is_empty() {
             return Ok(false);
         }
@@ -432,15 +453,20 @@ impl Governor {
     fn choose(&mut self, judged: &[Judged], now: Instant) -> Vec<(u32, State)> {
         // What must stay leaves less for the others, but something.
         let share = self.policy.share();
-        let allowed = |group: &Judged| (share - group.pinned).max(share * FOR_THE_OTHERS);
+        let allowed = |group: &Judged| (share - group.pinned).max(share * TUNABLES.for_the_others);
         let used = |group: &Judged| (group.share - group.pinned) / allowed(group);
         let worst = judged.iter().map(used).fold(0.0, f64::max);
         if worst <= 1.0 {
             self.over = 0;
-            self.squeeze = (self.squeeze / SQUEEZE.sqrt()).min(1.0);
-            let candidates = self.memories.to_raise(judged, now);
-            let room = (share * (AIM * self.squeeze - worst)).max(0.0);
-            return match worst < SPARE {
+            self.squeeze = (self.squeeze / TUNABLES.squeeze.sqrt()).min(1.0);
+            let mut candidates = self.memories.to_raise(judged, now);
+            candidates.retain(|one| {
+                self.families
+                    .may_become(one.function, one.state, State::Timed)
+            });
+            let aim = self.found.aim();
+            let room = (share * (aim * self.squeeze - worst)).max(0.0);
+            return match worst < aim * aim {
                 true => choose::raise(candidates, &self.here, room, |function| {
                     self.memories.has_rested_long(function)
                 }),
@@ -449,24 +475,24 @@ impl Governor {
         }
         self.over += 1;
         if self.over > PATIENCE {
-            self.squeeze = (self.squeeze * SQUEEZE).max(MOST_SQUEEZED);
+            self.squeeze = (self.squeeze * TUNABLES.squeeze).max(TUNABLES.most_squeezed);
         }
-        let mut chosen: HashMap<u32, State> = HashMap::new();
+        let mut chosen = Chosen::default();
         for group in judged.iter().filter(|group| used(group) > 1.0) {
-            let aim = allowed(group) * AIM * self.squeeze;
-            let aim = (aim - group.apart).max(aim * FOR_THE_SLOW_PATH);
+            let aim = allowed(group) * self.found.aim() * self.squeeze;
+            let aim = (aim - group.apart).max(aim * TUNABLES.for_the_slow_path);
             // Far from the aim, the plain time is known badly: several smaller steps come closer than one.
-            let aim = ((group.share - group.pinned) / STEP).max(aim);
+            let aim = ((group.share - group.pinned) / TUNABLES.step).max(aim);
             let others = group.candidates.iter().filter(|one| !one.is_pinned());
             let mut candidates: Vec<Candidate> = others.copied().collect();
             for candidate in &mut candidates {
-                if let Some(state) = chosen.get(&candidate.function) {
-                    candidate.state = *state;
+                if let Some(state) = chosen.state(candidate.function) {
+                    candidate.state = state;
                 }
             }
-            chosen.extend(choose::lower(candidates, &self.here, aim));
+            chosen.add(choose::lower(candidates, &self.here, aim));
         }
-        chosen.into_iter().collect()
+        chosen.in_order()
     }
 
     /// What came of it, in a sentence: the same one of all processes of which not much is known yet, and none where nothing was switched.

@@ -25,11 +25,11 @@ use crate::budget::{self, Goal, Governor, Policy};
 use crate::clock;
 use crate::detach;
 use crate::error::{Error, Result};
-use crate::family::life::Life;
-use crate::harvest::{self, Witness};
 use crate::memory::{self, Identity, Shared};
 use crate::proc::{Pid, RemoteAddr};
+use crate::process_tree::life::Life;
 use crate::samples::Looking;
+use crate::snapshot::{self, ThreadRegistry};
 
 mod left;
 mod looker;
@@ -90,14 +90,14 @@ struct Beside {
     start: RemoteAddr,
     follow: bool,
     life: Life,
-    witness: Witness,
+    registry: ThreadRegistry,
     next_look: Instant,
 }
 
 impl Beside {
     fn begin(pid: Pid, shared: Shared) -> Result<Beside> {
         let header = shared.header()?;
-        let unreadable = || Error::Other("the shared memory is not a file".into());
+        let unreadable = || Error::Refused("the shared memory is not a file".into());
         let identity = shared.identity().ok_or_else(unreadable)?;
         let start = RemoteAddr(header.base.saturating_add(shm::PRIVATE_SIZE));
         let mut life = Life::new(pid);
@@ -113,7 +113,7 @@ impl Beside {
             start,
             follow: header.flags & shm::HEADER_FOLLOW != 0,
             life,
-            witness: Witness::default(),
+            registry: ThreadRegistry::default(),
             next_look: Instant::now(),
         })
     }
@@ -129,7 +129,7 @@ impl Beside {
     fn work(&mut self, kept: Kept) -> Result<()> {
         let header = self.shared.header()?;
         if let Some(other) = attendants::keeper(&header).or(attendants::looker(&header)) {
-            return Err(Error::Other(format!(
+            return Err(Error::Refused(format!(
                 "process {other} keeps the budget of process {}, or looks at it, already",
                 self.pid
             )));
@@ -183,7 +183,7 @@ impl Beside {
         if Instant::now() >= self.next_look {
             let began = Instant::now();
             // It may have ended; what was seen before stays.
-            let _ = self.witness.look(&self.shared);
+            let _ = self.registry.update(&self.shared);
             self.next_look = Instant::now() + IDLE_NAP.max(began.elapsed() * WITNESS_SHARE);
         }
         self.life.wait(pause);
@@ -204,8 +204,9 @@ impl Beside {
             true => clock::ticks(),
             false => last,
         };
-        self.witness.ended(self.pid, last, self.life.processor_time);
-        let mut profile = harvest::harvest(&self.shared, &self.witness, Some(ended))?;
+        self.registry
+            .ended(self.pid, last, self.life.processor_time);
+        let mut profile = snapshot::take(&self.shared, &self.registry, Some(ended))?;
         if let Some((_, end)) = self.life.end {
             let target = self.pid.0 as u32;
             let process = profile.processes.iter_mut().find(|p| p.pid == target);

@@ -5,7 +5,7 @@ use thalweg_abi::alloc::{ALLOCATED_SIZE, AllocHead, Allocated};
 use thalweg_model::{self as model, Metric};
 
 use crate::error::Result;
-use crate::memory::Shared;
+use crate::memory::{FromBytes, Shared};
 
 /// A copy of what all contexts have allocated; empty where that was not counted.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl Allocations {
         let start = shm::alloc::allocated_offset(header.alloc_offset);
         let first_node = header.nodes_offset.saturating_sub(header.folded_offset);
         let used = header.nodes_used;
-        let folded = match header.folded_calls | header.prune.cut_contexts {
+        let folded = match header.folded_calls | header.prune.pruned_contexts {
             0 => 0,
             _ => u64::from(header.functions) * ALLOCATED_SIZE,
         };
@@ -47,24 +47,23 @@ fn metrics(bytes: &[u8], number: u64) -> model::Metrics {
     let at = usize::try_from(number.saturating_mul(ALLOCATED_SIZE)).unwrap_or(usize::MAX);
     let end = at.saturating_add(ALLOCATED_SIZE as usize);
     let mut metrics = model::Metrics::default();
-    let Some(figures) = bytes.get(at..end) else {
+    let figures = bytes.get(at..end).unwrap_or_default();
+    let Ok(figures) = Allocated::read_from_bytes(figures) else {
         return metrics;
     };
-    use std::mem::offset_of;
     let places = [
-        (Metric::AllocCalls, offset_of!(Allocated, calls)),
-        (Metric::AllocBytes, offset_of!(Allocated, bytes)),
-        (Metric::FreeCalls, offset_of!(Allocated, frees)),
-        (Metric::FreeBytes, offset_of!(Allocated, freed_bytes)),
-        (Metric::LiveBytes, offset_of!(Allocated, live_bytes)),
-        (Metric::LiveObjects, offset_of!(Allocated, live_objects)),
-        (Metric::MapCalls, offset_of!(Allocated, maps)),
-        (Metric::MapBytes, offset_of!(Allocated, mapped_bytes)),
-        (Metric::UnmapCalls, offset_of!(Allocated, unmaps)),
-        (Metric::UnmapBytes, offset_of!(Allocated, unmapped_bytes)),
+        (Metric::AllocCalls, figures.calls),
+        (Metric::AllocBytes, figures.bytes),
+        (Metric::FreeCalls, figures.frees),
+        (Metric::FreeBytes, figures.freed_bytes),
+        (Metric::LiveBytes, figures.live_bytes),
+        (Metric::LiveObjects, figures.live_objects),
+        (Metric::MapCalls, figures.maps),
+        (Metric::MapBytes, figures.mapped_bytes),
+        (Metric::UnmapCalls, figures.unmaps),
+        (Metric::UnmapBytes, figures.unmapped_bytes),
     ];
-    for (metric, at) in places {
-        let word = u64::from_le_bytes(figures[at..at + 8].try_into().expect("eight bytes"));
+    for (metric, word) in places {
         // Read while others free: a count may for a moment be behind another.
         metrics.set(metric, if (word as i64) < 0 { 0 } else { word });
     }

@@ -4,14 +4,14 @@
 //! survey   which functions of a module have `syscall` instructions, and what one call of each makes   patch/kernel.rs
 //!          all of them are counted, whatever the filters say; those that cannot be are named in a note
 //!          where it differs from call to call there is a probe before the instruction               patch/entering.rs
-//! harvest  calls of a context x system calls of a call = system calls of the context
+//! snapshot  calls of a context x system calls of a call = system calls of the context
 //!          or what its children for system calls have counted                                          shm::kernel
 //! ```
 //!
 //! A system call's time is that of the function which makes it: its own, waiting included.
 
 use thalweg_abi as shm;
-use thalweg_model::{self as model, Metric, NodeFlags};
+use thalweg_model::{self as model, FuncId, Metric, NodeFlags};
 
 use crate::error::Result;
 use crate::memory::Shared;
@@ -62,7 +62,7 @@ impl Counted {
 }
 
 /// Those of contexts that were cut or found no room: the function, the number, how many.
-pub fn cut(shared: &Shared) -> Result<Vec<(u32, u32, u64)>> {
+pub fn cut(shared: &Shared) -> Result<Vec<(FuncId, u32, u64)>> {
     let len = shm::kernel::CUTS * shm::kernel::CUT_SIZE;
     let bytes = shared.read_vec(shm::CUT_SYSTEM_CALLS_OFFSET, len)?;
     let (words, _) = bytes.as_chunks::<8>();
@@ -72,14 +72,14 @@ pub fn cut(shared: &Shared) -> Result<Vec<(u32, u32, u64)>> {
     });
     let known = entries.filter_map(|(key, calls)| {
         let (function, number) = key.filter(|_| calls > 0)?;
-        Some((function, number, calls))
+        Some((FuncId(function), number, calls))
     });
     Ok(known.collect())
 }
 
 /// Charges functions with what their contexts had made that were cut: beside what else is known of these, in the process's first thread.
 /// Says of how many nobody knows who made them.
-pub fn charge_cut(profile: &mut model::Profile, cut: &[(u32, u32, u64)]) -> u64 {
+pub fn charge_cut(profile: &mut model::Profile, cut: &[(FuncId, u32, u64)]) -> u64 {
     let (functions, processes) = (&mut profile.enters_kernel, &mut profile.processes);
     let thread = processes.first_mut().and_then(|p| p.threads.first_mut());
     let Some(thread) = thread.filter(|_| !cut.is_empty()) else {
@@ -122,7 +122,7 @@ pub fn charge(profile: &mut model::Profile) {
     }
     let mut times = vec![0u64; profile.functions.len()];
     for one in &profile.enters_kernel {
-        times[one.function as usize] = one.times();
+        times[one.function.index()] = one.times();
     }
     let threads = profile.processes.iter_mut().flat_map(|p| &mut p.threads);
     for thread in threads {
@@ -130,22 +130,22 @@ pub fn charge(profile: &mut model::Profile) {
         for node in &thread.nodes {
             if let Some(parent) = node.parent {
                 let sum = &mut of_callees[parent as usize];
-                *sum = sum.saturating_add(node.elapsed);
+                *sum = sum.saturating_add(node.wall_ns);
             }
         }
         for ((index, node), of_callees) in (0..).zip(&thread.nodes).zip(of_callees) {
-            let times = times[node.function as usize];
-            let counted = thread.metrics.of(index).get(Metric::SyscallCalls);
+            let times = times[node.function.index()];
+            let counted = thread.metrics.at(index).get(Metric::SyscallCalls);
             let calls = counted.saturating_add(node.calls.saturating_mul(times));
             if calls == 0 {
                 continue;
             }
             // Callees of contexts that found no room are in their cum.
             let of_callees = match node.flags.contains(NodeFlags::FOLDED) {
-                true => node.cum.saturating_sub(node.base),
+                true => node.total_ns.saturating_sub(node.self_ns),
                 false => of_callees,
             };
-            let own = node.elapsed.saturating_sub(of_callees);
+            let own = node.wall_ns.saturating_sub(of_callees);
             thread.metrics.set(index, Metric::SyscallCalls, calls);
             thread.metrics.set(index, Metric::SyscallTime, own);
         }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use thalweg_model::{Function, Module, Profile, Signature, Site};
+use thalweg_model::{FuncId, Function, Module, Profile, Signature, Site};
 use thalweg_symbols::store::{In, Out};
 use thalweg_symbols::{DebugLookup, Lines};
 
@@ -197,30 +197,33 @@ impl Places {
     }
 }
 
-/// Drops functions that no context, no look and no recorded call names and that were never switched, numbers the others anew, and looks up where they are defined.
+/// Drops functions that no context, no look, no block and no recorded call names and that were never switched, numbers the others anew, and looks up where they are defined.
 pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     let mut seen = vec![false; profile.functions.len()];
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in &thread.nodes {
-            seen[node.function as usize] = true;
+            seen[node.function.index()] = true;
         }
         for frame in &thread.samples {
-            seen[frame.function as usize] = true;
+            seen[frame.function.index()] = true;
         }
         if let Some(function) = thread.created_by.and_then(|c| c.function) {
-            seen[function as usize] = true;
+            seen[function.index()] = true;
         }
     }
     for call in &profile.recorded.calls {
-        seen[call.function as usize] = true;
+        seen[call.function.index()] = true;
+    }
+    for block in profile.blocks.iter().flat_map(|module| &module.blocks) {
+        seen[block.function.index()] = true;
     }
     for switched in &profile.switched {
-        seen[switched.function as usize] = true;
+        seen[switched.function.index()] = true;
     }
-    let mut numbers = vec![0u32; seen.len()];
+    let mut numbers = vec![FuncId(0); seen.len()];
     let mut next = 0;
     for (number, &seen) in numbers.iter_mut().zip(&seen) {
-        *number = next;
+        *number = FuncId(next);
         next += u32::from(seen);
     }
     let mut index = 0;
@@ -230,26 +233,29 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
     });
     for thread in profile.processes.iter_mut().flat_map(|p| &mut p.threads) {
         for node in &mut thread.nodes {
-            node.function = numbers[node.function as usize];
+            node.function = numbers[node.function.index()];
         }
         for frame in &mut thread.samples {
-            frame.function = numbers[frame.function as usize];
+            frame.function = numbers[frame.function.index()];
         }
         if let Some(function) = thread.created_by.as_mut().and_then(|c| c.function.as_mut()) {
-            *function = numbers[*function as usize];
+            *function = numbers[function.index()];
         }
     }
     for call in &mut profile.recorded.calls {
-        call.function = numbers[call.function as usize];
+        call.function = numbers[call.function.index()];
     }
     profile
         .enters_kernel
-        .retain(|one| seen[one.function as usize]);
+        .retain(|one| seen[one.function.index()]);
     for one in &mut profile.enters_kernel {
-        one.function = numbers[one.function as usize];
+        one.function = numbers[one.function.index()];
+    }
+    for block in profile.blocks.iter_mut().flat_map(|m| &mut m.blocks) {
+        block.function = numbers[block.function.index()];
     }
     for switched in &mut profile.switched {
-        switched.function = numbers[switched.function as usize];
+        switched.function = numbers[switched.function.index()];
     }
     look_up(profile, lookup);
     look_up_sites(profile, lookup);
@@ -258,16 +264,16 @@ pub fn complete(profile: &mut Profile, lookup: &mut Lookup) {
 
 /// How the functions of recorded calls are declared.
 fn look_up_signatures(profile: &mut Profile) {
-    let mut by_module: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let mut by_module: BTreeMap<u32, BTreeSet<FuncId>> = BTreeMap::new();
     for call in &profile.recorded.calls {
-        let module = profile.functions[call.function as usize].module;
+        let module = profile.functions[call.function].module;
         by_module.entry(module).or_default().insert(call.function);
     }
     let mut all = Vec::new();
     for (module, numbers) in by_module {
         let module = &profile.modules[module as usize];
         let functions = numbers.iter().map(|number| {
-            let function = &profile.functions[*number as usize];
+            let function = &profile.functions[*number];
             (function.address, function.name.as_str())
         });
         let functions: Vec<(u64, &str)> = functions.collect();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_model::{Site, SiteId, Target};
+use thalweg_model::{FuncId, Site, SiteId, Target};
 use thalweg_patch::{Callers, Reach};
 use thalweg_symbols::{Lines, Module};
 
@@ -59,9 +59,9 @@ impl Resolver {
         &mut self,
         profile: &model::Profile,
         address: u64,
-        caller: Option<u32>,
+        caller: Option<FuncId>,
     ) -> Option<SiteId> {
-        let module = |function: u32| Some(profile.functions.get(function as usize)?.module);
+        let module = |function: FuncId| Some(profile.functions.get(function.index())?.module);
         let caller = caller.and_then(module);
         if let Some(known) = self.known.get(&(address, caller)) {
             return *known;
@@ -75,7 +75,7 @@ impl Resolver {
         &mut self,
         address: u64,
         caller: Option<u32>,
-        module: impl Fn(u32) -> Option<u32>,
+        module: impl Fn(FuncId) -> Option<u32>,
     ) -> Option<SiteId> {
         let jump = self
             .stubs
@@ -91,10 +91,10 @@ impl Resolver {
             false => address.checked_sub(1)?,
         };
         let here = |home: &&Home| (home.low..home.high).contains(&place);
-        let in_callers = |home: &&Home| caller.is_some() && module(home.function) == caller;
+        let in_callers = |home: &&Home| caller.is_some() && module(FuncId(home.function)) == caller;
         let homes = self.homes.iter().rev().filter(here);
         let home = homes.clone().find(in_callers).or(homes.clone().next())?;
-        let module = module(home.function)?;
+        let module = module(FuncId(home.function))?;
         let address = place.wrapping_sub(home.bias);
         if let Some(&known) = self.numbers.get(&(module, address, jump)) {
             return Some(known);

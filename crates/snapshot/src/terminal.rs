@@ -1,7 +1,7 @@
 //! Who waits for a person: threads that are in a system call which reads from a terminal and nothing else.
 //!
-//! The agent measures waits, but not what for. Here the controller looks, ten times a second, at threads that have had no
-//! event since it last looked, and notes in their slots that the wait which began at their last event is of this kind. A
+//! The agent measures waits, but not what for. Here the controller checks, ten times a second, threads that have had no
+//! event since the last update, and notes in their slots that the wait which began at their last event is of this kind. A
 //! person takes longer than that; input that comes faster is another program's.
 
 use std::collections::HashMap;
@@ -10,17 +10,17 @@ use std::os::unix::fs::FileExt;
 
 use thalweg_abi as shm;
 
-use crate::accounts;
 use crate::error::Result;
 use crate::memory::Shared;
 use crate::proc::{Pid, Tid};
+use crate::thread_table;
 
-/// Of so many threads in one look: a process that talks to a person has few.
+/// Of so many threads in one update: a process that talks to a person has few.
 const THREADS_AT_ONCE: usize = 64;
 /// Calls that wait for more descriptors than this are some server's.
 const MOST_DESCRIPTORS: u64 = 16;
 
-/// The last event of each thread at the last look, by slot.
+/// The last event of each thread at the last update, by slot.
 #[derive(Default)]
 pub struct Terminals {
     last_events: HashMap<u64, u64>,
@@ -28,14 +28,14 @@ pub struct Terminals {
 
 impl Terminals {
     /// `ours`: our numbers for a process and a thread of the target's.
-    pub fn look(
+    pub fn update(
         &mut self,
         shared: &Shared,
         header: &shm::Header,
         ours: impl Fn(u32, u32) -> Option<(Pid, Tid)>,
     ) -> Result<()> {
         let mut asked = 0;
-        for slot in accounts::slots(shared, header) {
+        for slot in thread_table::slots(shared, header) {
             let (index, slot) = slot?;
             let before = self.last_events.insert(index, slot.last);
             if slot.root == 0 || before != Some(slot.last) || slot.terminal_wait == slot.last {

@@ -3,7 +3,7 @@
 use thalweg_abi as shm;
 
 use crate::error::Result;
-use crate::memory::Shared;
+use crate::memory::{FromBytes, Shared};
 
 /// A copy of the waits of all contexts that there are.
 pub struct Waits {
@@ -16,7 +16,7 @@ impl Waits {
         let start = shm::waits_offset(header.nodes_offset, header.nodes_len);
         let first_node = shm::waits_place(header.nodes_offset.saturating_sub(header.folded_offset));
         let used = shm::waits_place(header.nodes_used);
-        let folded = match header.folded_calls | header.prune.cut_contexts {
+        let folded = match header.folded_calls | header.prune.pruned_contexts {
             0 => 0,
             _ => u64::from(header.functions) * shm::WAITS_SIZE,
         };
@@ -40,14 +40,6 @@ impl Waits {
 fn entry(bytes: &[u8], number: u64) -> shm::Waits {
     let at = usize::try_from(number.saturating_mul(shm::WAITS_SIZE)).unwrap_or(usize::MAX);
     let end = at.saturating_add(shm::WAITS_SIZE as usize);
-    let Some(entry) = bytes.get(at..end) else {
-        return shm::Waits::default();
-    };
-    let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
-    shm::Waits {
-        ticks: word(0),
-        terminal: word(8),
-        times: word(16),
-        untimed: word(24),
-    }
+    let entry = bytes.get(at..end).unwrap_or_default();
+    shm::Waits::read_from_bytes(entry).unwrap_or_default()
 }

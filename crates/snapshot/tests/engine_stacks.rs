@@ -7,10 +7,10 @@ use support::{Dir, Target};
 use thalweg_instrument::attach::{self, Attached, Options};
 use thalweg_instrument::detach;
 use thalweg_instrument::filter::Filter;
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 use thalweg_ptrace::error::Error;
 use thalweg_region::pruning::Pruning;
-use thalweg_snapshot::harvest::{self, Witness};
+use thalweg_snapshot::snapshot::{self, ThreadRegistry};
 
 const MAIN: &str = r#"
 #include <pthread.h>
@@ -55,7 +55,7 @@ fn attach(target: &Target, memory: u64) -> Attached {
 
 fn calls(profile: &Profile, name: &str) -> u64 {
     let threads = profile.processes.iter().flat_map(|p| &p.threads);
-    let named = |n: &&thalweg_model::Node| profile.functions[n.function as usize].name == name;
+    let named = |n: &&thalweg_model::Node| profile.functions[n.function].name == name;
     threads
         .flat_map(|t| &t.nodes)
         .filter(named)
@@ -65,7 +65,7 @@ fn calls(profile: &Profile, name: &str) -> u64 {
 
 /// Calls of `name` whose caller is `caller`.
 fn calls_from(profile: &Profile, caller: &str, name: &str) -> u64 {
-    let is = |function: u32, name: &str| profile.functions[function as usize].name == name;
+    let is = |function: FuncId, name: &str| profile.functions[function].name == name;
     let mut sum = 0;
     for thread in profile.processes.iter().flat_map(|p| &p.threads) {
         for node in thread.nodes.iter().filter(|n| is(n.function, name)) {
@@ -102,7 +102,7 @@ int main(void) { printf("%ld\n", deep(60000)); fflush(stdout); return 0; }
     );
     let attached = attach(&target, 64 << 20);
     assert_eq!(target.verdict(), "60001");
-    let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
+    let profile = snapshot::take(&attached.shared, &ThreadRegistry::default(), None).unwrap();
     assert_eq!(calls(&profile, "leaf"), 60000);
 }
 
@@ -126,7 +126,7 @@ int main(void) {
     let target = Target::start(&dir.c("full", &source, &[]), &[]);
     let attached = attach(&target, 64 << 10);
     assert_eq!(target.verdict(), "done");
-    let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
+    let profile = snapshot::take(&attached.shared, &ThreadRegistry::default(), None).unwrap();
     assert_eq!(
         (calls(&profile, "work"), calls(&profile, "leaf")),
         (50, 5000)
@@ -169,7 +169,7 @@ int main(void) {
     );
     let attached = attach(&target, 16 << 20);
     assert_eq!(target.verdict(), "done");
-    let profile = harvest::harvest(&attached.shared, &Witness::default(), None).unwrap();
+    let profile = snapshot::take(&attached.shared, &ThreadRegistry::default(), None).unwrap();
     assert_eq!(calls_from(&profile, "outer", "inner"), 10);
     assert_eq!(calls_from(&profile, "inner", "leaf"), 100);
     assert_eq!(calls(&profile, "in_handler"), 100);

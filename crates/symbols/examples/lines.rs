@@ -1,4 +1,5 @@
-//! Prints file and line of the first functions of the files named on the command line, and how long that took.
+//! Prints file and line of the first functions of the files named on the command line, and how long
+//! that took.
 
 use std::path::Path;
 use std::time::Instant;

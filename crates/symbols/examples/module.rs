@@ -1,5 +1,5 @@
-//! Prints what `Module::load` finds in the files named on the command line: one line of totals for each, and with `-v`
-//! every function and gap.
+//! Prints what `Module::load` finds in the files named on the command line: one line of totals for
+//! each, and with `-v` every function and gap.
 
 use std::collections::BTreeMap;
 use std::path::Path;

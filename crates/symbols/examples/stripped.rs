@@ -1,5 +1,6 @@
-//! Compares what is found in a file with what is found in its stripped copy: `stripped FILE STRIPPED`. Cold parts that are
-//! taken for functions, and functions that are taken for cold parts, are printed.
+//! Compares what is found in a file with what is found in its stripped copy: `stripped FILE
+//! STRIPPED`. Cold parts that are taken for functions, and functions that are taken for cold parts,
+//! are printed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

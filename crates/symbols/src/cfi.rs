@@ -1,7 +1,8 @@
 //! The answer to one question about every code address: is the frame the one that `call` made?
 //!
-//! `CFA == rsp + 8` means that nothing has been pushed since the call: a jump out from there is a tail call, a `ret`
-//! there returns to the caller. `frames` fills the table; the patch planner asks it.
+//! `CFA == rsp + 8` means that nothing has been pushed since the call: a jump out from there is a
+//! tail call, a `ret` there returns to the caller. `frames` fills the table; the patch planner asks
+//! it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use std::sync::Arc;
 pub struct CfiTable {
     /// Each entry holds from its address to that of the next one; address order.
     pub(crate) rows: Vec<(u64, Option<bool>)>,
-    /// Start, end and place in .eh_frame of each frame description, address order: `unwind` finds them by this.
+    /// Start, end and place in .eh_frame of each frame description, address order: `unwind` finds
+    /// them by this.
     pub(crate) entries: Arc<Vec<FrameEntry>>,
     /// .eh_frame itself.
     pub(crate) eh_frame: Arc<[u8]>,
@@ -44,7 +46,8 @@ impl CfiTable {
         table
     }
 
-    /// From `addr` on the answer is `plus_8`. Addresses that go backwards (overlapping FDEs) are ignored.
+    /// From `addr` on the answer is `plus_8`. Addresses that go backwards (overlapping FDEs) are
+    /// ignored.
     pub(crate) fn open(&mut self, addr: u64, plus_8: bool) {
         self.set(addr, Some(plus_8));
     }

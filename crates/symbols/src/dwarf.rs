@@ -1,5 +1,5 @@
-//! Debug information as gimli reads it: of the module itself, of its separate debug file, and of the supplementary file that
-//! several debug files of one package may share.
+//! Debug information as gimli reads it: of the module itself, of its separate debug file, and of
+//! the supplementary file that several debug files of one package may share.
 
 use crate::bytes::c_string;
 use crate::debugfile::{self, DebugLookup};
@@ -25,7 +25,8 @@ pub fn debug_info(path: &Path) -> Option<Dwarf> {
 /// What Go's linker leaves in each program.
 const GO_SECTIONS: [&str; 3] = [".go.buildinfo", ".note.go.buildid", ".gopclntab"];
 
-/// The same, unless the file there is another build than `build_id` (in hexadecimal digits; empty where there is none to compare with).
+/// The same, unless the file there is another build than `build_id` (in hexadecimal digits; empty
+/// where there is none to compare with).
 pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
     let data = regular::read(path).ok()?;
     if !build_id.is_empty() && !has_build_id(&data, build_id) {
@@ -33,7 +34,8 @@ pub fn debug_info_of(path: &Path, build_id: &str) -> Option<Dwarf> {
     }
     let elf = Elf::parse("", &data).ok()?;
     let lookup = DebugLookup::for_path(path);
-    // The line table is not used, but a unit is not read without it. Only of Go's functions is it asked where variables are.
+    // The line table is not used, but a unit is not read without it. Only of Go's functions is it
+    // asked where variables are.
     let mut unused = vec![SectionId::DebugMacinfo, SectionId::DebugMacro];
     if !GO_SECTIONS.iter().any(|section| has(&elf, section)) {
         unused.extend([SectionId::DebugLoc, SectionId::DebugLocLists]);
@@ -59,7 +61,8 @@ fn has(elf: &Elf<'_>, section: &str) -> bool {
         .is_some_and(|h| h.size > 0 && h.kind != crate::elf::SHT_NOBITS)
 }
 
-/// The file that .gnu_debugaltlink names: by its build id, or by its path below the directories of debug files.
+/// The file that .gnu_debugaltlink names: by its build id, or by its path below the directories of
+/// debug files.
 fn supplementary(debug: &[u8], lookup: &DebugLookup) -> Option<Vec<u8>> {
     let elf = Elf::parse("", debug).ok()?;
     let contents = elf.contents(elf.header(".gnu_debugaltlink")?)?;

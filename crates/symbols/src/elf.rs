@@ -1,7 +1,7 @@
 //! The ELF container: headers, segments, sections, the dynamic table, the build id.
 //!
-//! Everything after this file asks for bytes by virtual address, as the loader would see them, and gets them from the
-//! segments: section headers are only hints, which a file may lack or lie in.
+//! Everything after this file asks for bytes by virtual address, as the loader would see them, and
+//! gets them from the segments: section headers are only hints, which a file may lack or lie in.
 
 use crate::bytes::{c_string, slice, u16_at, u32_at, u64_at};
 use crate::{Section, Segment};
@@ -82,8 +82,8 @@ pub(crate) struct Header {
     pub link: u32,
 }
 
-/// A file of which only the headers, the notes and the name of a debug file were read, and the rest is zero. `None` where that is
-/// not worth its while, or the headers make no sense.
+/// A file of which only the headers, the notes and the name of a debug file were read, and the rest
+/// is zero. `None` where that is not worth its while, or the headers make no sense.
 pub(crate) fn read_headers(file: &File) -> Option<Vec<u8>> {
     /// Beyond it the zeros may be more than the address space has.
     const LONGEST: u64 = 4 << 30;
@@ -134,7 +134,8 @@ pub(crate) fn read_headers(file: &File) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// The headers of a file; says nothing yet about whether the contents are there. A separate debug file gets no further.
+/// The headers of a file; says nothing yet about whether the contents are there. A separate debug
+/// file gets no further.
 pub(crate) struct Elf<'d> {
     pub data: &'d [u8],
     pub kind: u16,
@@ -243,7 +244,8 @@ impl<'d> Elf<'d> {
         Some(())
     }
 
-    /// `None` where the table is absent or unreadable: the program runs without it, so it is not an error.
+    /// `None` where the table is absent or unreadable: the program runs without it, so it is not an
+    /// error.
     fn read_section_headers(&self) -> Option<Vec<Header>> {
         let data = self.data;
         let offset = u64_at(data, 40)?;
@@ -322,7 +324,8 @@ impl<'d> Elf<'d> {
                 });
             }
         }
-        // Segments share a page or two of the file with their neighbours; they never repeat it many times over.
+        // Segments share a page or two of the file with their neighbours; they never repeat it many
+        // times over.
         if total > (self.data.len() as u64).saturating_mul(4) {
             return Err(Error::Malformed {
                 name: name(),
@@ -382,7 +385,8 @@ impl<'d> Elf<'d> {
             .collect()
     }
 
-    /// Allocated sections with contents in address order; without usable section headers, the segments.
+    /// Allocated sections with contents in address order; without usable section headers, the
+    /// segments.
     pub(crate) fn load_sections(&self) -> Vec<Section> {
         let mut budget = (self.data.len() as u64).saturating_mul(2);
         let mut sections = Vec::new();

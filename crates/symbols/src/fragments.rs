@@ -1,14 +1,17 @@
 //! Cold parts of functions in stripped files, where no name ends in `.cold`.
 //!
-//! GCC moves unlikely code into .text.unlikely, unaligned, with a frame description of its own. Mostly its CFA gives it
-//! away; where the function had pushed nothing yet, it looks like a function. But nobody calls it and nobody takes its
-//! address: jumps lead to it, all of them from one function.
+//! GCC moves unlikely code into .text.unlikely, unaligned, with a frame description of its own.
+//! Mostly its CFA gives it away; where the function had pushed nothing yet, it looks like a
+//! function. But nobody calls it and nobody takes its address: jumps lead to it, all of them from
+//! one function.
 //!
-//! That holds for a function that is only ever tail-called, too, and Clang and assembler programmers make tail calls of
-//! conditional jumps as well. So there must be a proof: a jump back into the middle of the one function, or a jump
-//! from there into the middle of the part. Without one, only what stands among other cold parts and never returns
-//! (`call abort`) is one of them: compilers do not tail-call what does not return. Whatever is left in doubt (the rare cold
-//! part that ends in a `ret` of its own) stays a function: one too many shows in the profile, a missing one does not.
+//! That holds for a function that is only ever tail-called, too, and Clang and assembler
+//! programmers make tail calls of conditional jumps as well. So there must be a proof: a jump back
+//! into the middle of the one function, or a jump from there into the middle of the part. Without
+//! one, only what stands among other cold parts and never returns (`call abort`) is one of them:
+//! compilers do not tail-call what does not return. Whatever is left in doubt (the rare cold part
+//! that ends in a `ret` of its own) stays a function: one too many shows in the profile, a missing
+//! one does not.
 
 use crate::bytes::u32_at;
 use crate::{Function, FunctionKind, Section};
@@ -136,7 +139,8 @@ impl Bodies<'_> {
         }
     }
 
-    /// The one function that has instructions at `places`; places in the middle of an instruction do not count.
+    /// The one function that has instructions at `places`; places in the middle of an instruction
+    /// do not count.
     fn only_source(&mut self, places: &[u64]) -> Option<usize> {
         let mut source = None;
         for &place in places {
@@ -177,7 +181,8 @@ fn decode(function: &Function, sections: &[Section]) -> Body {
         decoder.decode_out(&mut instruction);
         let code = instruction.code();
         if code.is_jcc_short_or_near() || code.is_jmp_short_or_near() {
-            // A prefix (bnd, a branch hint) stands before the opcode that the search for jumps finds.
+            // A prefix (bnd, a branch hint) stands before the opcode that the search for jumps
+            // finds.
             let length = if instruction.len() >= 5 {
                 5 + u64::from(code.is_jcc_short_or_near())
             } else {
@@ -192,14 +197,37 @@ fn decode(function: &Function, sections: &[Section]) -> Body {
     body
 }
 
+/// Addresses that are none of a few, told apart at once: nearly all that is looked at.
+struct Maybe(Vec<u64>);
+
+impl Maybe {
+    const BITS: u64 = 1 << 19;
+
+    fn of(some: &[u64]) -> Maybe {
+        let mut maybe = Maybe(vec![0; (Maybe::BITS / 64) as usize]);
+        for address in some {
+            let bit = address % Maybe::BITS;
+            maybe.0[(bit / 64) as usize] |= 1 << (bit % 64);
+        }
+        maybe
+    }
+
+    fn has(&self, address: u64) -> bool {
+        let bit = address % Maybe::BITS;
+        self.0[(bit / 64) as usize] & 1 << (bit % 64) != 0
+    }
+}
+
 /// How each of `starts` is reached.
 fn reached(starts: &[u64], from: &Sources<'_>) -> HashMap<u64, Reached> {
     let mut found: HashMap<u64, Reached> = starts.iter().map(|&s| (s, Reached::Never)).collect();
     let (Some(&low), Some(&high)) = (starts.iter().min(), starts.iter().max()) else {
         return found;
     };
+    let maybe = Maybe::of(starts);
     let mut mark = |address: u64, jump: Option<u64>| {
         if (low..=high).contains(&address)
+            && maybe.has(address)
             && let Some(known) = found.get_mut(&address)
         {
             match (jump, known) {
@@ -213,7 +241,8 @@ fn reached(starts: &[u64], from: &Sources<'_>) -> HashMap<u64, Reached> {
     for &pointer in from.pointers {
         mark(pointer, None);
     }
-    // Every byte is taken for the start of an instruction: what is found too much keeps a candidate a function.
+    // Every byte is taken for the start of an instruction: what is found too much keeps a candidate
+    // a function.
     for section in from.sections.iter().filter(|s| s.executable) {
         let bytes = &section.bytes;
         for (at, &byte) in bytes.iter().enumerate() {

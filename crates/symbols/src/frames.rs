@@ -1,6 +1,8 @@
-//! .eh_frame: where functions start and end, how their frames look, where their exception tables are.
+//! .eh_frame: where functions start and end, how their frames look, where their exception tables
+//! are.
 //!
-//! Present in nearly every stripped file, since unwinding needs it at run time: here stripped code gets its functions.
+//! Present in nearly every stripped file, since unwinding needs it at run time: here stripped code
+//! gets its functions.
 
 use crate::cfi::{CfiTable, FrameEntry};
 use crate::elf::Elf;
@@ -257,8 +259,8 @@ fn cached_cie<'d>(
     Ok(cie)
 }
 
-/// Only what decides the CFA and whether the frame is outermost; the other registers do not matter here, and leaving
-/// them out makes this several times as fast as full unwind rows.
+/// Only what decides the CFA and whether the frame is outermost; the other registers do not matter
+/// here, and leaving them out makes this several times as fast as full unwind rows.
 fn step(
     row: &mut Row,
     first: &Row,

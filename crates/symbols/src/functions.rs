@@ -1,8 +1,8 @@
 //! One list of functions out of symbols and unwind information.
 //!
-//! A function starts at each function symbol and at each FDE that is not inside a symbol's extent. It ends where its FDE
-//! or its symbol ends, whichever is later; with neither, where control flow does; and in any case before the next start,
-//! so that ranges never overlap:
+//! A function starts at each function symbol and at each FDE that is not inside a symbol's extent.
+//! It ends where its FDE or its symbol ends, whichever is later; with neither, where control flow
+//! does; and in any case before the next start, so that ranges never overlap:
 //!
 //! ```text
 //! symbols      memmove_a      memmove_b(inside)        frame_dummy (size 0)
@@ -34,7 +34,8 @@ pub(crate) struct Sources<'a, 'd> {
     pub fixed: bool,
     pub rseq: &'a Sequences,
     pub entry: u64,
-    /// How many bytes all names together may take: symbols of a hostile file can share one long string.
+    /// How many bytes all names together may take: symbols of a hostile file can share one long
+    /// string.
     pub name_budget: usize,
 }
 
@@ -51,7 +52,8 @@ impl Start<'_> {
         self.address.saturating_add(self.size)
     }
 
-    /// Its symbol says that it is a function, or unwind information does; not a label that something seems to call.
+    /// Its symbol says that it is a function, or unwind information does; not a label that
+    /// something seems to call.
     fn is_certain(&self) -> bool {
         let untyped = |s: Symbol<'_>| s.kind == SymbolKind::Untyped;
         self.fde.is_some() || !self.symbol.is_some_and(untyped)
@@ -119,9 +121,10 @@ pub(crate) fn build(from: &Sources<'_, '_>) -> Built {
     }
 }
 
-/// From `end`, where the function's last instruction ends, to the next function or the end of the section, if nothing but
-/// padding is there. `told` is where the function ends as its symbol or its unwind information has it: zeroes before that
-/// are its constants, and more of them than alignment takes are somebody's, too.
+/// From `end`, where the function's last instruction ends, to the next function or the end of the
+/// section, if nothing but padding is there. `told` is where the function ends as its symbol or its
+/// unwind information has it: zeroes before that are its constants, and more of them than alignment
+/// takes are somebody's, too.
 fn padding_between(
     end: u64,
     told: u64,
@@ -150,7 +153,8 @@ fn padding_between(
 }
 
 fn mark_cold_parts(functions: &mut [Function], from: &Sources<'_, '_>) {
-    // Functions are aligned, cold parts are not; those that happen to be follow directly upon one that is not.
+    // Functions are aligned, cold parts are not; those that happen to be follow directly upon one
+    // that is not.
     let unaligned = |f: &Function| !f.start.is_multiple_of(16);
     let mut candidates = Vec::new();
     for (index, function) in functions.iter().enumerate() {
@@ -199,8 +203,8 @@ fn data_in_code(from: &Sources<'_, '_>) -> Vec<(u64, u64)> {
     objects
 }
 
-/// Stretches each range of a sorted list to the farthest end so far, so that one look to the left tells whether anything
-/// covers an address.
+/// Stretches each range of a sorted list to the farthest end so far, so that one look to the left
+/// tells whether anything covers an address.
 fn reach_right(ranges: &mut [(u64, u64)]) {
     let mut reach = 0;
     for range in ranges {
@@ -252,7 +256,8 @@ fn starts<'d>(from: &Sources<'_, 'd>, objects: &[(u64, u64)]) -> Vec<Start<'d>> 
         let address = frame_start(fde, from.sections);
         match starts[..by_symbols].binary_search_by_key(&address, |s| s.address) {
             Ok(index) => starts[index].fde = Some(*fde),
-            // A symbol may span several frame descriptions: assembler that changes stacks in the middle.
+            // A symbol may span several frame descriptions: assembler that changes stacks in the
+            // middle.
             Err(next) if next > 0 && starts[next - 1].symbol_end() > address => {}
             Err(_) if belongs(address) => {
                 starts.push(Start {
@@ -270,8 +275,9 @@ fn starts<'d>(from: &Sources<'_, 'd>, objects: &[(u64, u64)]) -> Vec<Start<'d>> 
     starts
 }
 
-/// The first instruction that a frame description means. One of a signal restorer begins a byte early, because unwinders
-/// look up the byte before an address; assembler may open one before the padding that aligns the function.
+/// The first instruction that a frame description means. One of a signal restorer begins a byte
+/// early, because unwinders look up the byte before an address; assembler may open one before the
+/// padding that aligns the function.
 fn frame_start(fde: &Fde, sections: &[Section]) -> u64 {
     let Some(section) = section_of(sections, fde.start) else {
         return fde.start;
@@ -295,7 +301,8 @@ fn frame_start(fde: &Fde, sections: &[Section]) -> u64 {
     }
 }
 
-/// The best of several names for one address comes first: visible, current, written without leading underscores.
+/// The best of several names for one address comes first: visible, current, written without leading
+/// underscores.
 fn rank<'s>(symbol: &Symbol<'s>) -> impl Ord + use<'s> {
     let underscores = symbol.name.iter().take_while(|&&b| b == b'_').count();
     let mangled = symbol.name.starts_with(b"_Z") || symbol.name.starts_with(b"_R");
@@ -312,7 +319,8 @@ fn rank<'s>(symbol: &Symbol<'s>) -> impl Ord + use<'s> {
     )
 }
 
-/// Assembler code without `.type`: a label that no other information covers is a function if something calls it.
+/// Assembler code without `.type`: a label that no other information covers is a function if
+/// something calls it.
 fn called_labels<'d>(from: &Sources<'_, 'd>, known: &[Symbol<'d>]) -> Vec<Symbol<'d>> {
     let mut covered: Vec<(u64, u64)> = known
         .iter()
@@ -413,7 +421,8 @@ fn describe(
     let first = (start.address - section.vaddr) as usize;
     let past_end = ((end + 2).min(section.end()) - section.vaddr) as usize;
     let is_ifunc = start.symbol.is_some_and(|s| s.kind == SymbolKind::Ifunc);
-    // A cold part that begins with a landing pad has a nop before it: offset 0 would mean that there is none.
+    // A cold part that begins with a landing pad has a nop before it: offset 0 would mean that
+    // there is none.
     let past_nop = u64::from(section.bytes[first..past_end].first() == Some(&0x90));
     let kind = kinds::kind(&Facts {
         name: linkage_name.as_deref(),

@@ -17,7 +17,8 @@ const OUTERMOST: &str = "outermost frame: it never returns to a caller";
 /// What is known of one function when its kind is decided.
 pub(crate) struct Facts<'a> {
     pub name: Option<&'a str>,
-    /// From its first byte up to two bytes past its end: unwind information may stop just before a `syscall`.
+    /// From its first byte up to two bytes past its end: unwind information may stop just before a
+    /// `syscall`.
     pub code: &'a [u8],
     pub is_entry: bool,
     pub is_resolver: bool,
@@ -104,7 +105,8 @@ fn untouchable_name(name: &str) -> Option<&'static str> {
         {
             THUNK
         }
-        // Goroutines return into the middle of runtime.goexit, and the scheduler switches stacks at will.
+        // Goroutines return into the middle of runtime.goexit, and the scheduler switches stacks at
+        // will.
         _ if name.starts_with("runtime.") => GO_RUNTIME,
         // V8 copies these to where its compiled code can call them, jumps to stubs and all.
         _ if name.starts_with("Builtins_") => COPIED,
@@ -132,8 +134,8 @@ pub(crate) fn is_restorer(code: &[u8]) -> bool {
         || code.starts_with(&[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05])
 }
 
-/// Each `syscall` whose number is loaded shortly before it (`mov $n,%eax`, perhaps with a few instructions in between):
-/// its position and the number.
+/// Each `syscall` whose number is loaded shortly before it (`mov $n,%eax`, perhaps with a few
+/// instructions in between): its position and the number.
 fn system_calls(code: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
     let places = code
         .windows(2)
@@ -179,7 +181,8 @@ fn sets_thread_pointer(code: &[u8]) -> bool {
         .any(|(at, number)| number == ARCH_PRCTL && first_argument_is(code, at, ARCH_SET_FS))
 }
 
-/// What `__syscall_cp_asm` and `__syscall_cancel_arch` begin with: `mov (%rdi),%eax`, a test of it, a conditional jump, and then a system call.
+/// What `__syscall_cp_asm` and `__syscall_cancel_arch` begin with: `mov (%rdi),%eax`, a test of it,
+/// a conditional jump, and then a system call.
 fn is_cancellation_range(code: &[u8]) -> bool {
     let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
     let rest = match code {
@@ -191,7 +194,8 @@ fn is_cancellation_range(code: &[u8]) -> bool {
     jumps && soon.windows(2).any(|pair| pair == [0x0f, 0x05])
 }
 
-/// glibc's `__longjmp`: `mov %r8,%rsp; mov %r9,%rbp; jmp *%rdx` (or with a shadow-stack probe in between).
+/// glibc's `__longjmp`: `mov %r8,%rsp; mov %r9,%rbp; jmp *%rdx` (or with a shadow-stack probe in
+/// between).
 fn is_long_jump(code: &[u8]) -> bool {
     code.len() < 1024
         && code

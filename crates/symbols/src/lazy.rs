@@ -1,7 +1,8 @@
 //! Slots of the procedure linkage table that the loader binds at the first call.
 //!
-//! Until then such a slot holds an address inside the PLT, so that whoever asks a tail jump where it goes gets the PLT's
-//! way to the loader for an answer, and not the function that the loader will jump to in the end.
+//! Until then such a slot holds an address inside the PLT, so that whoever asks a tail jump where
+//! it goes gets the PLT's way to the loader for an answer, and not the function that the loader
+//! will jump to in the end.
 
 use crate::LazySlot;
 use crate::bytes::{c_string, slice, u32_at, u64_at};
@@ -9,7 +10,8 @@ use crate::elf::{DT_JMPREL, DT_PLTRELSZ, DT_STRSZ, DT_STRTAB, DT_SYMTAB, Elf};
 use crate::pointers::{CodeRanges, R_X86_64_JUMP_SLOT};
 use crate::symtab::NAME_LIMIT;
 
-/// In order of `stub`. All names together take no more than `name_budget` bytes: a hostile file may repeat a long one.
+/// In order of `stub`. All names together take no more than `name_budget` bytes: a hostile file may
+/// repeat a long one.
 pub(crate) fn slots(
     elf: &Elf<'_>,
     dynamic: &[(u64, u64)],

@@ -1,14 +1,14 @@
-//! What is in a module: its functions, their names and extents, and every code address that something may jump to.
+//! What is in a module: its functions, their names and extents, and every code address that
+//! something may jump to.
 //!
-//! First station of the way of the data: ELF file -> `Module` -> patch planner. All addresses are the module's own
-//! (ELF virtual addresses, no load bias); the controller adds the bias.
+//! First station of the way of the data: ELF file -> `Module` -> patch planner. All addresses are
+//! the module's own (ELF virtual addresses, no load bias); the controller adds the bias.
 //!
-//! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind information,
-//! `pointers` collects what points into code, `rseq` finds restartable sequences,
-//! `functions` makes one list of all of it, `kinds` says what may be probed.
-//! `gotable` has what Go programs know of themselves.
-//! `store` turns a module into bytes and back.
-//! `lines` and `unwind` serve the reports and the moment of attaching, `dwarf` both `lines` and whoever reads types.
+//! Inside: `elf` reads headers, `symtab` and `debugfile` collect symbols, `frames` reads the unwind
+//! information, `pointers` collects what points into code, `rseq` finds restartable sequences,
+//! `functions` makes one list of all of it, `kinds` says what may be probed. `gotable` has what Go
+//! programs know of themselves. `store` turns a module into bytes and back. `lines` and `unwind`
+//! serve the reports and the moment of attaching, `dwarf` both `lines` and whoever reads types.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -33,6 +33,7 @@ mod regular;
 mod rseq;
 pub mod store;
 mod symtab;
+mod text;
 mod unwind;
 
 pub use cfi::CfiTable;
@@ -40,11 +41,12 @@ pub use debugfile::{DebugLookup, debug_candidates};
 pub use dwarf::{Dwarf, Reader, debug_info, debug_info_of};
 pub use elf::Error;
 pub use gotable::{GoFrame, GoFunction, GoTable};
-pub use lines::Lines;
+pub use lines::{Lines, Written};
 pub use names::demangle;
 pub use reach::syscall_never_returns;
 pub use regular::open as open_regular;
 pub use rseq::{RSEQ_SIGNATURE, rseq_descriptor};
+pub use text::Text;
 pub use unwind::{AllRegisters, Frame, HomeOf, ReadWord, Unwinder};
 
 use std::ops::Range;
@@ -61,25 +63,28 @@ pub struct Module {
     pub entry: u64,
     /// PT_LOAD segments in address order.
     pub segments: Vec<Segment>,
-    /// Allocated sections that have contents (or, with no section headers, one per PT_LOAD), address order.
+    /// Allocated sections that have contents (or, with no section headers, one per PT_LOAD),
+    /// address order.
     pub sections: Vec<Section>,
     /// Sorted by `start`; ranges do not overlap.
     pub functions: Vec<Function>,
-    /// Sorted, deduplicated: addresses inside code that can be reached otherwise than by a direct branch that a
-    /// disassembler sees: relocation addends and values of pointers in data, landing pads of exceptions, symbols,
-    /// starts of FDEs, .init_array, the entry point. Over-approximation is fine, a missing one is not.
+    /// Sorted, deduplicated: addresses inside code that can be reached otherwise than by a direct
+    /// branch that a disassembler sees: relocation addends and values of pointers in data, landing
+    /// pads of exceptions, symbols, starts of FDEs, .init_array, the entry point.
+    /// Over-approximation is fine, a missing one is not.
     pub code_pointers: Vec<u64>,
-    /// Those of `code_pointers` where an instruction stands for certain: starts that symbols of functions or unwind
-    /// information tell, landing pads, the entry point. Sorted.
+    /// Those of `code_pointers` where an instruction stands for certain: starts that symbols of
+    /// functions or unwind information tell, landing pads, the entry point. Sorted.
     pub certain_code: Vec<u64>,
-    /// Those of `code_pointers` that data holds: code if something jumps there through a pointer, else perhaps a string.
-    /// Sorted.
+    /// Those of `code_pointers` that data holds: code if something jumps there through a pointer,
+    /// else perhaps a string. Sorted.
     pub pointed_to: Vec<u64>,
-    /// Nothing but padding, from the end of one function to the start of the next, both of which symbols with a size
-    /// or unwind information tell. Start and end, address order.
+    /// Nothing but padding, from the end of one function to the start of the next, both of which
+    /// symbols with a size or unwind information tell. Start and end, address order.
     pub padding: Vec<(u64, u64)>,
-    /// Executable ranges that hold something other than padding and belong to no function: assembler code without
-    /// symbol and unwind information, data among code. Start and end, address order.
+    /// Executable ranges that hold something other than padding and belong to no function:
+    /// assembler code without symbol and unwind information, data among code. Start and end,
+    /// address order.
     pub gaps: Vec<(u64, u64)>,
     /// Where calls into other modules lead until the loader has bound them; address order.
     pub lazy_slots: Vec<LazySlot>,
@@ -152,7 +157,8 @@ pub struct LazySlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionKind {
     Normal,
-    /// A part of another function placed elsewhere (`foo.cold`, an FDE whose CFA at its start is not rsp+8).
+    /// A part of another function placed elsewhere (`foo.cold`, an FDE whose CFA at its start is
+    /// not rsp+8).
     Fragment,
     /// PLT entry or other linker-made stub.
     Plt,
@@ -160,8 +166,8 @@ pub enum FunctionKind {
     IfuncResolver,
     /// `_start`, or what e_entry points to.
     EntryCode,
-    /// Must not be probed: signal restorers, clone/vfork and kin, return and indirect thunks, context switches,
-    /// rseq and cancellation ranges. The text is the reason shown to the user.
+    /// Must not be probed: signal restorers, clone/vfork and kin, return and indirect thunks,
+    /// context switches, rseq and cancellation ranges. The text is the reason shown to the user.
     Untouchable(&'static str),
 }
 

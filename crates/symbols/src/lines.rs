@@ -1,6 +1,7 @@
 //! Source lines, for the functions that appear in a profile.
 //!
-//! Reads DWARF of the module or of its separate debug file, on demand: a stripped module costs one look at its headers.
+//! Reads DWARF of the module or of its separate debug file, on demand: a stripped module costs one
+//! look at its headers.
 
 use crate::debugfile::{self, DebugLookup};
 use crate::dwarf::{self, Reader};
@@ -8,17 +9,26 @@ use crate::elf::{self, Elf};
 use crate::regular;
 use std::path::{Path, PathBuf};
 
+/// A place in a source file, and the function that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub function: Option<String>,
+    pub file: String,
+    pub line: u32,
+}
+
 /// The line table of one module; empty where there is none.
 #[derive(Default)]
 pub struct Lines {
     context: Option<addr2line::Context<Reader>>,
-    /// Where a separate debug file may be, there or not: another one there, and the lines are others.
+    /// Where a separate debug file may be, there or not: another one there, and the lines are
+    /// others.
     pub debug_files: Vec<PathBuf>,
 }
 
 impl Lines {
-    /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another build than `build_id`
-    /// (in hexadecimal digits; empty: not known).
+    /// Never fails: a module without usable DWARF has no lines, and nor has a file that is another
+    /// build than `build_id` (in hexadecimal digits; empty: not known).
     pub fn load(path: &Path, build_id: &str) -> Lines {
         if let Some(none) = has_none(path, build_id) {
             return none;
@@ -46,6 +56,32 @@ impl Lines {
         }
     }
 
+    /// Where the code at `address` was written, innermost first: behind an inlined function stands
+    /// where it was called.
+    pub fn frames(&self, address: u64) -> Vec<Written> {
+        let mut all = Vec::new();
+        let Some(context) = &self.context else {
+            return all;
+        };
+        let Ok(mut frames) = context.find_frames(address).skip_all_loads() else {
+            return all;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let Some(location) = frame.location else {
+                continue;
+            };
+            let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+            if let (Some(file), Some(line)) = (location.file, location.line) {
+                all.push(Written {
+                    function: name.map(|name| crate::demangle(&name)),
+                    file: file.to_owned(),
+                    line,
+                });
+            }
+        }
+        all
+    }
+
     pub fn is_empty(&self) -> bool {
         self.context.is_none()
     }
@@ -63,7 +99,8 @@ pub(crate) fn has_build_id(data: &[u8], wanted: &str) -> bool {
     id.map(hex).as_deref() == Some(wanted)
 }
 
-/// If the headers of a file tell that there are no lines to be had, without a look at the rest of it.
+/// If the headers of a file tell that there are no lines to be had, without a look at the rest of
+/// it.
 fn has_none(path: &Path, build_id: &str) -> Option<Lines> {
     let headers = regular::open(path).ok();
     let headers = headers.and_then(|file| elf::read_headers(&file))?;

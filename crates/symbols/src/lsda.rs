@@ -5,7 +5,8 @@ use crate::elf::Elf;
 
 const OMIT: u8 = 0xff;
 
-/// Adds the landing pads in the table at `lsda`, which belongs to the code that starts at `function`.
+/// Adds the landing pads in the table at `lsda`, which belongs to the code that starts at
+/// `function`.
 pub(crate) fn landing_pads(
     elf: &Elf<'_>,
     lsda: u64,

@@ -1,4 +1,5 @@
-//! The route from a file to a `Module`: headers, symbols from everywhere, frames, pointers, functions.
+//! The route from a file to a `Module`: headers, symbols from everywhere, frames, pointers,
+//! functions.
 
 use crate::debugfile::{self, DebugLookup};
 use crate::elf::{Elf, Error};
@@ -8,7 +9,8 @@ use crate::{FoundIn, Module, frames, functions, gotable, lazy, pointers, regular
 use std::path::Path;
 
 impl Module {
-    /// Reads and analyses the file at `path`, with the symbols of its separate debug file if there is one.
+    /// Reads and analyses the file at `path`, with the symbols of its separate debug file if there
+    /// is one.
     pub fn load(path: &Path) -> Result<Module, Error> {
         let shown = path.display().to_string();
         let data = match regular::read(path) {
@@ -29,7 +31,8 @@ impl Module {
         Module::parse(&name, &data, &DebugLookup::for_path(path))
     }
 
-    /// Analyses the contents of a file that somebody else has opened; `name` is what reports call it.
+    /// Analyses the contents of a file that somebody else has opened; `name` is what reports call
+    /// it.
     pub fn parse(name: &str, data: &[u8], lookup: &DebugLookup) -> Result<Module, Error> {
         let elf = Elf::parse(name, data)?;
         elf.check_loadable(name)?;

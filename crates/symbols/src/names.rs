@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write};
 
-/// Longer demangled names are given up and shown mangled: a few hundred bytes of C++ can unfold into gigabytes.
+/// Longer demangled names are given up and shown mangled: a few hundred bytes of C++ can unfold
+/// into gigabytes.
 const LIMIT: usize = 64 * 1024;
 
 /// Rust names without their hash, C++ names with their parameters, anything else unchanged.
@@ -33,7 +34,8 @@ fn demangled(name: &str) -> Option<String> {
         .structured_demangle(&mut out, &cpp_demangle::DemangleOptions::default())
         .ok()?;
     if !tail.is_empty() {
-        // Suffixes of copies that the compiler made (.cold, .isra.0, .part.3) stay readable as they are.
+        // Suffixes of copies that the compiler made (.cold, .isra.0, .part.3) stay readable as they
+        // are.
         if tail[0] != b'.' {
             return None;
         }

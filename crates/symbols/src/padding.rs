@@ -2,7 +2,8 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
 
-/// The length of the padding instruction (or fill byte) at the start of `code`, 0 where there is none.
+/// The length of the padding instruction (or fill byte) at the start of `code`, 0 where there is
+/// none.
 pub(crate) fn padding_len(code: &[u8]) -> usize {
     match code.first() {
         Some(0x00 | 0xcc | 0x90) => return 1,
@@ -53,8 +54,9 @@ pub(crate) fn trim_both(code: &[u8], start: u64) -> Option<(u64, u64)> {
     Some((begin, trim_end(rest, begin)))
 }
 
-/// The end of the last instruction that is not padding. Where the bytes cannot be decoded from start to end (data among
-/// the code), nothing is cut off: the last bytes of an instruction look like padding all too easily.
+/// The end of the last instruction that is not padding. Where the bytes cannot be decoded from
+/// start to end (data among the code), nothing is cut off: the last bytes of an instruction look
+/// like padding all too easily.
 pub(crate) fn trim_end(code: &[u8], start: u64) -> u64 {
     let full = start + code.len() as u64;
     if !matches!(code.last(), Some(0x00 | 0xcc | 0x90)) {

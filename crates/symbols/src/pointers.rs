@@ -1,7 +1,7 @@
 //! Everything in a file that points into code without being an instruction.
 //!
-//! The patch planner must not move an instruction that somebody reaches through such a pointer, so a missed one is a
-//! crash and a false one only costs a little coverage.
+//! The patch planner must not move an instruction that somebody reaches through such a pointer, so
+//! a missed one is a crash and a false one only costs a little coverage.
 
 use crate::bytes::{slice, u32_at, u64_at};
 use crate::elf::{
@@ -247,7 +247,8 @@ fn may_hold_pointers(section: &str) -> bool {
     !TABLES.contains(&section) && !section.starts_with(".rela") && !section.starts_with(".note")
 }
 
-/// In a file that is always loaded at its own address, every word may be a pointer, and tables of 4-byte ones exist.
+/// In a file that is always loaded at its own address, every word may be a pointer, and tables of
+/// 4-byte ones exist.
 fn words(section: &Section, code: &CodeRanges, out: &mut Vec<u64>) {
     let skip = (section.vaddr.wrapping_neg() & 3) as usize;
     let mut at = skip;

@@ -1,11 +1,12 @@
-//! How far code reaches whose end nothing tells: as far as direct control flow leads from its start.
+//! How far code reaches whose end nothing tells: as far as direct control flow leads from its
+//! start.
 //!
 //! What lies behind may be a string or a table that somebody put among the code.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-/// Whether the `syscall` behind these instructions ends the thread or goes elsewhere (`mov $n,%eax` shortly before it):
-/// rt_sigreturn, exit, exit_group.
+/// Whether the `syscall` behind these instructions ends the thread or goes elsewhere (`mov $n,%eax`
+/// shortly before it): rt_sigreturn, exit, exit_group.
 pub fn syscall_never_returns(before: &[u8]) -> bool {
     const NUMBERS: [u8; 3] = [15, 60, 231];
     let near = &before[before.len().saturating_sub(24)..];
@@ -13,9 +14,9 @@ pub fn syscall_never_returns(before: &[u8]) -> bool {
     load.is_some_and(|load| NUMBERS.contains(&load[1]))
 }
 
-/// The end of the last instruction that is reached from the first byte of `code`, which stands at `start`. `None` where a
-/// way leads to what is no instruction, or runs out of a call to one of `labels` (sorted): if the call does not return,
-/// that may be data.
+/// The end of the last instruction that is reached from the first byte of `code`, which stands at
+/// `start`. `None` where a way leads to what is no instruction, or runs out of a call to one of
+/// `labels` (sorted): if the call does not return, that may be data.
 pub(crate) fn end(code: &[u8], start: u64, labels: &[u64]) -> Option<u64> {
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut seen = vec![false; code.len()];

@@ -1,8 +1,9 @@
 //! Files that a target, its debug information or a profile names: regular ones only.
 //!
-//! Such a name may lead to a FIFO, on which an `open` waits for ever, or to a device, which does something when it is
-//! opened; and it may come to lead there between a question and the `open`. So the place is opened first (O_PATH: nothing
-//! is woken, nothing waits), judged, and then read through that very place.
+//! Such a name may lead to a FIFO, on which an `open` waits for ever, or to a device, which does
+//! something when it is opened; and it may come to lead there between a question and the `open`. So
+//! the place is opened first (O_PATH: nothing is woken, nothing waits), judged, and then read
+//! through that very place.
 
 use std::fs::File;
 use std::io::{self, Read};

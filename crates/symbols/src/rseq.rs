@@ -10,9 +10,10 @@
 //! abort_ip ──> jmp retry
 //! ```
 //!
-//! An instruction of a sequence that runs elsewhere is not restarted, so nothing in one may be moved. Descriptors are found
-//! in `__rseq_cs`, and wherever else three words of a file are one: the signature before the handler makes that certain.
-//! A descriptor that the program makes while it runs is in no file; its handler is, and leads back into the function.
+//! An instruction of a sequence that runs elsewhere is not restarted, so nothing in one may be
+//! moved. Descriptors are found in `__rseq_cs`, and wherever else three words of a file are one:
+//! the signature before the handler makes that certain. A descriptor that the program makes while
+//! it runs is in no file; its handler is, and leads back into the function.
 
 use crate::Section;
 use crate::bytes::{u32_at, u64_at};
@@ -166,7 +167,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Handlers without a descriptor: those functions are left alone that they stand in and that they go back to.
+    /// Handlers without a descriptor: those functions are left alone that they stand in and that
+    /// they go back to.
     fn follow_handlers(&mut self) {
         self.described.sort_unstable();
         for index in 0..self.handlers.len() {

@@ -125,7 +125,8 @@ fn split_version(name: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// .dynsym of a file whose section headers are gone; the number of symbols has to come from the hash table.
+/// .dynsym of a file whose section headers are gone; the number of symbols has to come from the
+/// hash table.
 fn read_dynamic<'d>(
     elf: &Elf<'d>,
     dynamic: &[(u64, u64)],

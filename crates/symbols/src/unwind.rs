@@ -1,8 +1,9 @@
-//! The stack of a stopped thread, or a copy of one: which functions are active, and where each one's return address is.
+//! The stack of a stopped thread, or a copy of one: which functions are active, and where each
+//! one's return address is.
 //!
-//! The controller turns what is found here into the ancestors of everything the thread will call. It needs the slot of
-//! every return address exactly, so this follows the unwind information to the letter, expressions and signal frames
-//! included, and stops where there is none rather than guess.
+//! The controller turns what is found here into the ancestors of everything the thread will call.
+//! It needs the slot of every return address exactly, so this follows the unwind information to the
+//! letter, expressions and signal frames included, and stops where there is none rather than guess.
 
 use crate::Module;
 use crate::cfi::FrameEntry;
@@ -19,22 +20,26 @@ use std::sync::Arc;
 /// An active function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// An address inside the active instruction: the pc of the innermost frame and of one that a signal interrupted, else
-    /// the return address less one, so that a call at the very end of a function is still looked up in it.
+    /// An address inside the active instruction: the pc of the innermost frame and of one that a
+    /// signal interrupted, else the return address less one, so that a call at the very end of a
+    /// function is still looked up in it.
     pub ip: u64,
-    /// The value of rsp in the caller right after the return: the return address is in the eight bytes below. `None`
-    /// where it is unknown, or where nothing is returned to (outermost frame, signal restorer).
+    /// The value of rsp in the caller right after the return: the return address is in the eight
+    /// bytes below. `None` where it is unknown, or where nothing is returned to (outermost frame,
+    /// signal restorer).
     pub cfa: Option<u64>,
 }
 
 /// Reads eight bytes of the stopped thread's memory.
 pub type ReadWord<'a> = dyn FnMut(u64) -> Option<u64> + 'a;
 
-/// Where code that was moved elsewhere comes from: the address that stands for a program counter, and by how much the stack
-/// pointer has to be raised to be what it would be there. `None` where there is no such address.
+/// Where code that was moved elsewhere comes from: the address that stands for a program counter,
+/// and by how much the stack pointer has to be raised to be what it would be there. `None` where
+/// there is no such address.
 pub type HomeOf<'a> = dyn FnMut(u64) -> Option<(u64, u64)> + 'a;
 
-/// All registers of a thread, by their numbers in unwind information; the last one is the program counter.
+/// All registers of a thread, by their numbers in unwind information; the last one is the program
+/// counter.
 pub type AllRegisters = [u64; REGISTERS];
 
 const RSP: usize = X86_64::RSP.0 as usize;
@@ -49,6 +54,8 @@ pub struct Unwinder {
     modules: Vec<Loaded>,
     /// What to do at an address, once worked out: deep recursion has few distinct return addresses.
     rules: HashMap<u64, Option<Rule>>,
+    /// Code of the process's own making.
+    generated: Vec<(u64, u64)>,
 }
 
 /// Rules that are kept; a program that is looked at for hours is met at ever new addresses.
@@ -175,6 +182,12 @@ impl Unwinder {
         self.rules.clear();
     }
 
+    /// Where the process has code of its own making: from and to, in their order, apart from each
+    /// other.
+    pub fn set_generated(&mut self, ranges: Vec<(u64, u64)>) {
+        self.generated = ranges;
+    }
+
     /// The active functions, innermost first. Always at least the one at `rip`.
     pub fn unwind(
         &mut self,
@@ -193,8 +206,9 @@ impl Unwinder {
         frames
     }
 
-    /// The same with all registers known, into `frames`; says whether it came to the outermost frame. Nothing is added to
-    /// `frames` where the program counter is that of moved code without a home.
+    /// The same with all registers known, into `frames`; says whether it came to the outermost
+    /// frame. Nothing is added to `frames` where the program counter is that of moved code without
+    /// a home.
     pub fn walk(
         &mut self,
         registers: &AllRegisters,
@@ -228,8 +242,8 @@ impl Unwinder {
                     frames.push(Frame { ip, cfa: None });
                     return self.is_outermost_by_convention(ip, &registers, read);
                 };
-                // The innermost function may not have set up its own frame yet, so that the slot found through rbp is
-                // its caller's: it is not claimed.
+                // The innermost function may not have set up its own frame yet, so that the slot
+                // found through rbp is its caller's: it is not claimed.
                 let known = !frames.is_empty();
                 frames.push(Frame {
                     ip,
@@ -279,8 +293,8 @@ impl Unwinder {
         false
     }
 
-    /// Code without unwind information whose frame pointer is zero, as the outermost frame's has to be; and the loader's own
-    /// entry, which calls the constructors.
+    /// Code without unwind information whose frame pointer is zero, as the outermost frame's has to
+    /// be; and the loader's own entry, which calls the constructors.
     fn is_outermost_by_convention(
         &self,
         ip: u64,
@@ -349,8 +363,15 @@ impl Unwinder {
         })
     }
 
-    /// Code of a known module that has no unwind information (Go, hand-written assembler) usually keeps rbp; what it
-    /// points to is believed only if a return address after a call lies there.
+    fn is_generated(&self, address: u64) -> bool {
+        let next = self.generated.partition_point(|range| range.0 <= address);
+        let last = self.generated[..next].last();
+        last.is_some_and(|range| address < range.1)
+    }
+
+    /// Code of a known module that has no unwind information (Go, hand-written assembler), and code
+    /// that the process has made itself, usually keeps rbp; what it points to is believed only if a
+    /// return address after a call lies there.
     fn step_by_frame_pointer(
         &self,
         ip: u64,
@@ -358,15 +379,15 @@ impl Unwinder {
         read: &mut ReadWord<'_>,
     ) -> Option<(u64, Registers, u64)> {
         let is_code = |address| {
-            let module = self.module_of(address)?;
-            module
-                .code
-                .iter()
-                .any(|c| (c.0..c.1).contains(&address))
-                .then_some(())
+            let is_files = self.module_of(address).is_some_and(|module| {
+                let mut code = module.code.iter();
+                code.any(|c| (c.0..c.1).contains(&address))
+            });
+            (is_files || self.is_generated(address)).then_some(())
         };
         is_code(ip)?;
-        if self.module_of(ip)?.go_frame(ip).is_some() {
+        let module = self.module_of(ip);
+        if module.is_some_and(|module| module.go_frame(ip).is_some()) {
             return None;
         }
         let bp = value(registers, RBP, read)?;

@@ -1,4 +1,5 @@
-//! The CFA table against gimli's full unwind rows and, for libc, stripped discovery against its own debug file.
+//! The CFA table against gimli's full unwind rows and, for libc, stripped discovery against its own
+//! debug file.
 
 mod support;
 
@@ -82,7 +83,8 @@ fn a_function_begins_with_the_frame_that_a_call_makes() {
     }
 }
 
-/// Where the distribution's debug file is installed, it tells what the stripped libc really contains.
+/// Where the distribution's debug file is installed, it tells what the stripped libc really
+/// contains.
 #[test]
 fn nearly_all_functions_of_a_stripped_libc_are_found() {
     let path = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");

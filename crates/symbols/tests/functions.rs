@@ -161,7 +161,8 @@ fn in_stripped_files_each_frame_description_is_a_function_or_part_of_one() {
     }
 }
 
-/// What a stripped file cannot tell: start-up files without unwind information, and names that decide a kind.
+/// What a stripped file cannot tell: start-up files without unwind information, and names that
+/// decide a kind.
 fn lost_by_stripping(function: &Function) -> bool {
     const CRT: [&str; 6] = [
         "_init",

@@ -6,16 +6,26 @@
 mov rax, [rsp]
 mov eax, [rax + 3]
 .if \timed
-btr eax, {UNTIMED_BIT}
+and eax, {MODE_FUNCTION}
 .endif
+.endm
+# A call of a function of which one now and then is timed: to \rest if this is such a one. Clobbers rax
+.macro SKIP_SAMPLED rest
+mov rax, [rsp]
+test byte ptr [rax + {MODE_AT}], {SAMPLED_BYTE}
+jz 46f
+cmp qword ptr gs:[{COUNTDOWN}], 0
+je \rest
+dec qword ptr gs:[{COUNTDOWN}]
+46:
 .endm
 # The frame on top -> r11, how far its key lies above rsp -> r10; to \rest if that does not tell enough, to \tail if the callee is not deeper
 .macro TOP_FRAME loops, tail, rest
 mov [rsp - 16], r10
 mov [rsp - 24], r11
-mov r10, fs:[0]
 xor r11d, r11d
-cmp r10, gs:[{OWNER}]
+mov r10, fs:[r11]
+cmp r10, gs:[r11 + {OWNER}]
 jne \rest
 mov r11, gs:[r11 + {TOP}]
 mov r10, gs:[r11 + {KEY}]
@@ -51,27 +61,37 @@ mov r10, [rsp - 16]
 mov rax, [rsp - 8]
 ret
 .endm
-# The callee eax of the frame r11 in its second place or in the table of all, -> r10; or to \rest
+# The callee eax of the frame r11, which is not in its first place -> r10, to \found or \rest: in the table of all, where the node has one, else in
+# the second place. Many callees push one another out of their places.
 .macro OTHER_PLACES timed, found, rest
-mov r10, gs:[r11 + {FNODE}]
-shr eax, 3
-and eax, 7
-mov r10, [r10 + rax * 8 + {CHILDREN}]
-NUMBER \timed
-cmp [r10 + {FUNCTION}], eax
-je \found
 mov r10, gs:[r11 + {FNODE}]
 mov r10d, [r10 + {EXTENSION}]
 test r10d, r10d
-jz \rest
+jz 147f
 shl r10, 7
 add r10, gs:[{NODES}]
 movzx eax, al
 mov r10, [r10 + rax * 8 - 128]
 test r10b, 1
-jnz \rest
-test r10, r10
+jnz 148f
+149: test r10, r10
 jz \rest
+NUMBER \timed
+cmp [r10 + {FUNCTION}], eax
+je \found
+jmp \rest
+148: # one level deeper
+NUMBER \timed
+shr eax, 8
+movzx eax, al
+mov r10, [r10 + rax * 8 - 1]
+test r10b, 1
+jz 149b
+jmp \rest
+147: mov r10, gs:[r11 + {FNODE}]
+shr eax, 3
+and eax, 7
+mov r10, [r10 + rax * 8 + {CHILDREN}]
 NUMBER \timed
 cmp [r10 + {FUNCTION}], eax
 je \found
@@ -89,24 +109,15 @@ mov r10, [r10 + rax * 8 + {CHILDREN}]
 NUMBER \timed
 cmp [r10 + {FUNCTION}], eax
 jne \name\()_second
-47: lea rax, [rsp - 8 + 128 * \loops]
+44:
+.if \timed
+SKIP_SAMPLED \name\()_rest
+.endif
+lea rax, [rsp - 8 + 128 * \loops]
 48: PUSH_COUNTED \timed, \flags
 \name\()_second:
-.if \timed
-btr eax, {SAMPLED_BIT}
-jc 45f
-.endif
-OTHER_PLACES \timed, 47b, \name\()_rest
+OTHER_PLACES \timed, 44b, \name\()_rest
 jmp \name\()_rest
-.if \timed
-45: # one now and then is timed
-cmp [r10 + {FUNCTION}], eax
-jne \name\()_rest
-cmp qword ptr gs:[{COUNTDOWN}], 0
-je \name\()_rest
-dec qword ptr gs:[{COUNTDOWN}]
-jmp 47b
-.endif
 \name\()_jumped: # the frame on top has jumped here: it stays, no longer pending, and the new one returns for both
 cmp r10, -7
 je 43f
@@ -121,7 +132,11 @@ cmp [r10 + {FUNCTION}], eax
 je 42f
 OTHER_PLACES \timed, 42f, \name\()_rest
 jmp \name\()_rest
-42: and qword ptr gs:[r11 + {KEY}], -2
+42:
+.if \timed
+SKIP_SAMPLED \name\()_rest
+.endif
+and qword ptr gs:[r11 + {KEY}], -2
 lea rax, [rsp - 6 + 128 * \loops]
 jmp 48b
 \name\()_rest:
@@ -144,11 +159,10 @@ KEEP_FLAGS \flags, 40
 .if \clock
 mov rax, [rsp]
 cmp dword ptr [rax + 3], 0
-jl 40f
-.else
-COUNT \name, 0, \flags, \loops
+jge \name\()_timed
 .endif
-41:
+COUNT \name, \clock, \flags, \loops
+\name\()_timed:
 .endif
 mov [rsp - 16], rdx
 mov [rsp - 24], rcx
@@ -334,10 +348,6 @@ SLOW_CALL tw_slow_gap_entry
 .endif
 jmp 3b
 .endif
-.if \clock * (1 - \sites) * (1 - \go) * (1 - \rec) * (1 - \stopped) * (1 - \python)
-40: COUNT \name, 1, \flags, \loops
-jmp 41b
-.endif
 .if \clock * (1 - \rec)
 16: # a function whose calls are not timed, or one now and then; without a clock (`stopped`) every call
 btr rsi, {UNTIMED_BIT}
@@ -490,18 +500,38 @@ jmp 36b
 
 # ---- entries that are counted, a copy for each first place that a callee may have: the plain case alone, the rest is in \general. What a
 # function's branches do is told better by a place that fewer functions share.
-.macro ENTRY_AT name, place, loops, general
-PROBE \name
+.macro ENTRY_AT name, timed, place, loops, general, frozen=tw_base
+PROBE \name, \frozen
 .globl \name
 .balign 64
 \name:
 mov [rsp - 8], rax
+.if \timed
+mov rax, [rsp]
+mov eax, [rax + 3]
+btr eax, {UNTIMED_BIT}
+jnc \general\()_timed
+.endif
 TOP_FRAME \loops, \general\()_jumped, \general\()_rest
 mov r10, gs:[r11 + {FNODE}]
+.if \timed
+btr eax, {SAMPLED_BIT}
+jc 2f
+.else
 NUMBER 0
+.endif
 mov r10, [r10 + \place * 8 + {CHILDREN}]
 cmp [r10 + {FUNCTION}], eax
 jne \general\()_second
-lea rax, [rsp - 8 + 128 * \loops]
-PUSH_COUNTED 0, 0
+1: lea rax, [rsp - 8 + 128 * \loops]
+PUSH_COUNTED \timed, 0
+.if \timed
+2: mov r10, [r10 + \place * 8 + {CHILDREN}]
+cmp [r10 + {FUNCTION}], eax
+jne \general\()_second
+cmp qword ptr gs:[{COUNTDOWN}], 0
+je \general\()_rest
+dec qword ptr gs:[{COUNTDOWN}]
+jmp 1b
+.endif
 .endm

@@ -29,9 +29,12 @@ mov qword ptr gs:[rcx + 32 + {KEY}], 0
 # ---- the frame at gs:rcx, whose call was not timed, ends; leaves the one below it in rcx, clobbers rax and rdx
 .macro POP_UNTIMED
 mov rdx, gs:[rcx + {CHILD}]
+test rdx, rdx
+jz 25f
 mov rax, gs:[rcx + {FNODE}]
 add gs:[rcx - 32 + {CHILD}], rdx
 add [rax + {CUM}], rdx
+25:
 sub rcx, 32
 mov gs:[{TOP}], rcx
 mov qword ptr gs:[rcx + 32 + {KEY}], 0
@@ -67,6 +70,29 @@ PROBE \name, \frozen
 .globl \name
 .balign 64
 \name:
+.if \clock + \flags + \alloc + \go == 0
+# the plain case first, with one register: what is compared is where rsp would be
+mov [rsp - 24], rcx
+xor ecx, ecx
+mov rcx, gs:[rcx + {TOP}]
+lea rsp, [rsp + \bias]
+cmp gs:[rcx + {KEY}], rsp
+.if \bias == -16
+lea rsp, [rsp + 16]
+.else
+lea rsp, [rsp + 8]
+.endif
+jne 60f
+sub rcx, 32
+mov gs:[{TOP}], rcx
+mov qword ptr gs:[rcx + 32 + {KEY}], 0
+mov rcx, [rsp - 24]
+ret
+60: mov [rsp - 16], rdx
+mov rdx, gs:[rcx + {KEY}]
+sub rdx, rsp
+jmp 7f
+.else
 .if \clock + \flags + \alloc
 mov [rsp - 8], rax
 .endif
@@ -112,6 +138,7 @@ cmp rdx, gs:[{GAP}]
 jg 14f
 .endif
 2:  POP_FRAME \clock
+.endif
 3:  GIVE_FLAGS \flags, 40
 mov rcx, [rsp - 24]
 mov rdx, [rsp - 16]
@@ -130,7 +157,19 @@ cmp rdx, \bias + 2
 jne 9f
 .if \clock
 .if \rec == 0
-NOW \stopped
+58: # the frame below returns with it, and so on: the first that is timed needs the clock
+cmp qword ptr gs:[rcx + {START}], 0
+jne 59f
+POP_UNTIMED
+mov rdx, gs:[rcx + {KEY}]
+sub rdx, rsp
+cmp rdx, \bias + 2
+je 58b
+cmp rdx, \bias
+jne 3b
+mov rax, [rsp - 8]
+jmp 52b
+59: NOW \stopped
 .endif
 mov rdx, rax
 sub rdx, gs:[{LAST}]

@@ -13,6 +13,26 @@ jmp \fn
 METHOD tw_java_entry, tw_java_enters
 METHOD tw_java_exit, tw_java_leaves
 
+# At the entry of a function of the compiler that puts the calls of both into its code: rdi, rsi and rdx as the function has them, rsp == sp - 8.
+# Where the answer is not 0 the function returns at once. A call like any other to its caller, so that registers may change that calls change.
+PROBE tw_java_compile
+.globl tw_java_compile
+.balign 64
+tw_java_compile:
+push rdi
+push rsi
+push rdx
+push rcx
+call tw_java_compiles
+pop rcx
+pop rdx
+pop rsi
+pop rdi
+test rax, rax
+jz 1f
+add rsp, 8
+1: ret
+
 .section .rodata.tw_probes,"a",@progbits
 .quad 0                         # the end of the table
 .text

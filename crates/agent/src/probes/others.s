@@ -22,7 +22,8 @@ mov eax, 0
 mov [rsp - 24], rcx
 mov [rsp - 32], rdx
 mov [rsp - 40], rsi
-mov rcx, gs:[{TOP}]
+xor ecx, ecx
+mov rcx, gs:[rcx + {TOP}]
 mov rdx, gs:[rcx + {KEY}]
 sub rdx, rsp
 cmp rdx, -8
@@ -127,6 +128,24 @@ lea rsi, [rsp + 8]
 SLOW_CALL tw_slow_leaf
 jmp 13b
 .endm
+
+# ---- code that counts blocks has found another's slot at its GS base: rsp == sp - 8. Keeps all registers; flags are kept by the caller,
+# where they mean anything, and so is the red zone.
+PROBE tw_blocks_claim
+.globl tw_blocks_claim
+.balign 64
+tw_blocks_claim:
+mov [rsp - 8], rax
+mov [rsp - 16], rdx
+mov [rsp - 24], rcx
+mov [rsp - 32], rsi
+lea rsi, [rsp + 8]
+SLOW_CALL tw_slow_claim
+mov rsi, [rsp - 32]
+mov rcx, [rsp - 24]
+mov rdx, [rsp - 16]
+mov rax, [rsp - 8]
+ret
 
 # ---- a goroutine is about to leave its thread: rsp == sp - 8. \own: r14 is that goroutine, else the scheduler's; and rax is the
 # closure that the scheduler will call (runtime.mcall).
@@ -418,8 +437,10 @@ TAIL tw_tail_unknown_\clock\()fs, 1, 1, 1, \exit_f
 COUNTED_TAILS t, tw_exit_t, tw_exit_tf
 COUNTED_TAILS c, tw_exit_c, tw_exit_cf
 .irp place, 0, 1, 2, 3, 4, 5, 6, 7
-ENTRY_AT tw_entry_c\place, \place, 0, tw_entry_c
-ENTRY_AT tw_entry_cl\place, \place, 1, tw_entry_cl
+ENTRY_AT tw_entry_c\place, 0, \place, 0, tw_entry_c
+ENTRY_AT tw_entry_cl\place, 0, \place, 1, tw_entry_cl
+ENTRY_AT tw_entry_t\place, 1, \place, 0, tw_entry_t, tw_entry_x
+ENTRY_AT tw_entry_tl\place, 1, \place, 1, tw_entry_tl, tw_entry_xl
 .endr
 # Without a clock: what the timed ones become when it may not be read any more.
 ENTRY tw_python_x, 1, 1, 0, stopped=1, python=1

@@ -11,7 +11,7 @@
 
 use crate::dynamic;
 use crate::limits;
-use crate::memory::{Slot, atomic32, atomic64, gs_base, header, is_readable, thread_pointer};
+use crate::memory::{Slot, atomic32, atomic64, gs_base, is_readable, thread_pointer};
 use core::sync::atomic::Ordering::Relaxed;
 use thalweg_abi as shm;
 use thalweg_abi::dynamic::Python;
@@ -136,11 +136,8 @@ pub unsafe fn leaves(slot: Slot, sp: u64) {
         }
         (*stack).deep = 0;
         let evaluator = (&raw const (*dynamic::head()).python.evaluator).read_volatile();
-        let is_on = (&raw const (*header()).leaving).read_volatile() == 0
-            && (&raw const (*header()).state).read_volatile() == shm::STATE_ATTACHED;
-        if own() == Some(slot) && evaluator != 0 && is_on {
-            let word = atomic64((*stack).word as *mut u64);
-            let _ = word.compare_exchange(0, evaluator, Relaxed, Relaxed);
+        if own() == Some(slot) && evaluator != 0 {
+            super::claim_word(evaluator, (*stack).word as *mut u64);
         }
     }
 }

@@ -39,8 +39,8 @@ fn no_call_is_lost_where_contexts_are_pruned_and_active_ones_stay() {
             )
         });
         let prune = &target.header().prune;
-        assert!(prune.sweeps > 0, "nothing was pruned of {all} contexts");
-        assert!(prune.cut_calls > 0);
+        assert!(prune.passes > 0, "nothing was pruned of {all} contexts");
+        assert!(prune.pruned_calls > 0);
         let folded: u64 = (0..4096)
             .map(|function| target.folded_calls(function))
             .sum();
@@ -61,6 +61,6 @@ fn nothing_is_pruned_while_somebody_reads() {
         }
         thread.leave();
     });
-    assert_eq!(target.header().prune.sweeps, 0);
-    assert_eq!(target.header().prune.cut_calls, 0);
+    assert_eq!(target.header().prune.passes, 0);
+    assert_eq!(target.header().prune.pruned_calls, 0);
 }

@@ -1,30 +1,30 @@
 //! Stacks that nobody runs on.
 
-use thalweg_abi::{self as shm, ParkedFrame};
+use thalweg_abi::{self as shm, SuspendedFrame};
 
 use super::target::{Target, entry, exit};
-use crate::parked::{Parking, take};
 use crate::stacks::tw_slow_switch;
+use crate::suspended_stacks::{StackWriter, take};
 
 const ROOM: u64 = 64 << 20;
 const PID: u32 = 7;
 
-fn frame(function: u32) -> ParkedFrame {
+fn frame(function: u32) -> SuspendedFrame {
     // SAFETY: integers, for which zero is a value.
-    let empty: ParkedFrame = unsafe { std::mem::zeroed() };
-    ParkedFrame {
+    let empty: SuspendedFrame = unsafe { std::mem::zeroed() };
+    SuspendedFrame {
         function,
         own: u64::from(function),
         ..empty
     }
 }
 
-fn park(sp: u64, functions: impl Iterator<Item = u32>) {
-    let mut parking = Parking::new(sp, PID);
+fn suspend(sp: u64, functions: impl Iterator<Item = u32>) {
+    let mut writer = StackWriter::new(sp, PID);
     for function in functions {
-        parking.add(frame(function), None);
+        writer.add(frame(function), None);
     }
-    parking.finish();
+    writer.finish();
 }
 
 fn taken(sp: u64) -> Option<Vec<u32>> {
@@ -38,8 +38,8 @@ fn taken(sp: u64) -> Option<Vec<u32>> {
 fn a_suspended_stack_comes_back_whole_and_once() {
     let _target = Target::new(0, ROOM, u64::MAX);
     // Innermost first; more than a block holds.
-    park(0x7000_0000, (0..100).rev());
-    park(0x7100_0000, 5..6);
+    suspend(0x7000_0000, (0..100).rev());
+    suspend(0x7100_0000, 5..6);
     assert_eq!(taken(0x7000_0000), Some((0..100).collect()));
     assert_eq!(taken(0x7000_0000), None, "it is taken once");
     assert_eq!(taken(0x7100_0000), Some(vec![5]));
@@ -49,8 +49,8 @@ fn a_suspended_stack_comes_back_whole_and_once() {
 #[test]
 fn a_stack_left_at_the_same_place_takes_the_place_of_the_older_one() {
     let _target = Target::new(0, ROOM, u64::MAX);
-    park(0x7000_0000, 1..2);
-    park(0x7000_0000, 2..3);
+    suspend(0x7000_0000, 1..2);
+    suspend(0x7000_0000, 2..3);
     assert_eq!(taken(0x7000_0000), Some(vec![2]));
     assert_eq!(taken(0x7000_0000), None);
 }
@@ -58,9 +58,9 @@ fn a_stack_left_at_the_same_place_takes_the_place_of_the_older_one() {
 #[test]
 fn of_more_stacks_than_there_is_room_for_the_latest_are_known_and_no_block_is_lost() {
     let _target = Target::new(0, ROOM, u64::MAX);
-    let all = shm::PARKED_BLOCKS * 2;
+    let all = shm::SUSPENDED_BLOCKS * 2;
     for number in 0..all {
-        park(0x7000_0000_0000 + number * 64, 3..4);
+        suspend(0x7000_0000_0000 + number * 64, 3..4);
     }
     let known = |from: u64, to: u64| {
         (from..to)
@@ -71,8 +71,8 @@ fn of_more_stacks_than_there_is_room_for_the_latest_are_known_and_no_block_is_lo
     assert!(late > 900, "{late} of the last thousand are known");
     known(0, all - 1000);
     // All blocks are free again: as many stacks as there are blocks in one chain find room.
-    let frames = (shm::PARKED_BLOCKS - 1) * shm::PARKED_FRAMES;
-    park(0x7000_0000, (0..frames).map(|_| 1));
+    let frames = (shm::SUSPENDED_BLOCKS - 1) * shm::SUSPENDED_FRAMES;
+    suspend(0x7000_0000, (0..frames).map(|_| 1));
     let long = taken(0x7000_0000).expect("there is room");
     assert_eq!(long.len() as u64, frames);
 }

@@ -74,11 +74,11 @@ impl Target {
             header.ticks_per_ns = 2 << 32;
             // Slot 0 is that of a thread which makes all others.
             header.next_slot = 1;
-            let maker = Slot::number(0);
-            (*maker.private()).owner = 1;
-            (*maker.private()).top = maker.sentinel() as u64 - maker.0;
-            (*maker.shared()).pid = header.pid;
-            (*maker.shared()).tid = 1;
+            let creator = Slot::number(0);
+            (*creator.private()).owner = 1;
+            (*creator.private()).top = creator.sentinel() as u64 - creator.0;
+            (*creator.shared()).pid = header.pid;
+            (*creator.shared()).tid = 1;
         }
         Target {
             size,

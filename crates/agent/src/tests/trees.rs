@@ -159,6 +159,25 @@ fn calls_that_find_no_room_are_counted_by_function() {
     assert!(counted < 2000, "more contexts than room");
     assert_eq!(counted + folded, 2000);
     assert_eq!(target.header().folded_calls, folded);
+    assert_eq!(target.header().folded_outermost, folded);
+}
+
+#[test]
+fn a_context_knows_that_it_has_lost_callees() {
+    let target = Target::new(0, 2 * shm::PAGE, u64::MAX);
+    target.thread(|thread| {
+        thread.enter(0);
+        for function in 1..2000 {
+            thread.enter(function);
+            thread.leave();
+        }
+        // SAFETY: the slot is this thread's own, and so is the node of its frame on top.
+        let flags = unsafe { (*((*thread.slot().top()).node as *const shm::Node)).flags };
+        assert_ne!(flags & shm::NODE_LOST_CALLEES, 0);
+        thread.leave();
+    });
+    assert_ne!(target.header().folded_calls, 0);
+    assert_eq!(target.header().folded_outermost, 0);
 }
 
 #[test]

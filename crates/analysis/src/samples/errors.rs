@@ -3,21 +3,22 @@
 //! ```text
 //!   chance    two standard deviations of what samples and clock say together
 //!   apart     what the figure differs from the samples by beyond chance, where they are what it is known by
-//!   probes    what part of the samples at a function the probes may have moved: as uncertain as what they cost beside its code
+//!   probes    what part of the samples at a function the probes may have moved: as uncertain as what they cost beside its code; all that they
+//!             cost there, in a program that waits at some instruction
 //!   whole     the figure's part of what the thread's time may be off by
 //! ```
 
 use std::collections::BTreeMap;
 
-use thalweg_model::{Looked, Node, NodeFlags};
+use thalweg_model::{FuncId, Node, NodeFlags, ProbeCosts, SampledFunction};
 
 use super::Scale;
 use super::fit::Fitted;
 use super::fuse::Fused;
 use crate::compensate::beside;
-use crate::doubts::Doubts;
 use crate::tunables::TUNABLES;
-use crate::{is_outermost, outermost_cum};
+use crate::uncertainty::Uncertainty;
+use crate::{is_outermost, outermost_total};
 
 /// Of one function over all threads; times in nanoseconds.
 #[derive(Default)]
@@ -31,8 +32,8 @@ pub(super) struct Sums {
     untimed: bool,
     /// Time that was counted below its callers, and is its total's.
     through: f64,
-    base: Figure,
-    cum: Figure,
+    self_ns: Figure,
+    total_ns: Figure,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -49,14 +50,14 @@ struct Figure {
 
 impl Sums {
     /// `switched`: the clock does not know all its calls.
-    pub fn finish(&self, function: u32, switched: bool) -> Looked {
+    pub fn finish(&self, function: FuncId, switched: bool) -> SampledFunction {
         let by_samples = switched || self.untimed || self.on_stack > 0.0;
-        Looked {
+        SampledFunction {
             function,
             own: self.own.round() as u64,
             on_stack: self.on_stack.max(self.own).round() as u64,
-            error_ns: self.base.error(by_samples).round() as u64,
-            cum_error_ns: self.cum.error(by_samples).round() as u64,
+            error_ns: self.self_ns.error(by_samples).round() as u64,
+            total_error_ns: self.total_ns.error(by_samples).round() as u64,
             through_ns: self.through.round() as u64,
         }
     }
@@ -81,32 +82,40 @@ impl Figure {
 /// What the clock may be off by, and what probes may have moved, of one thread's contexts.
 pub(super) fn add_errors(
     nodes: &[Node],
-    doubts: &Doubts,
+    uncertainty: &Uncertainty,
     fitted: &Fitted,
     scale: &Scale,
-    sums: &mut BTreeMap<u32, Sums>,
+    sums: &mut BTreeMap<FuncId, Sums>,
 ) {
-    let moved = match &scale.costs {
-        Some(known) => beside(nodes, known),
-        None => vec![0.0; nodes.len()],
-    };
-    let moved: Vec<f64> = moved
-        .iter()
-        .zip(&doubts.hidden)
-        .map(|(a, b)| a.max(*b))
+    let none = || vec![0.0; nodes.len()];
+    let moved = scale.costs.map_or_else(none, |known| beside(nodes, &known));
+    // On either side, of which `beside` gives each a half.
+    let all = scale.costs.map_or_else(none, |known| {
+        let unsure = ProbeCosts {
+            error: 1.0,
+            counted_error: 1.0,
+            ..known
+        };
+        beside(nodes, &unsure)
+    });
+    let moved: Vec<f64> = (0..nodes.len())
+        .map(|index| match scale.waits {
+            true => 2.0 * all[index],
+            false => moved[index].max(uncertainty.hidden[index]),
+        })
         .collect();
     let below = sums_below(nodes, &moved);
-    let hidden_below = sums_below(nodes, &doubts.hidden);
+    let hidden_below = sums_below(nodes, &uncertainty.hidden);
     for (index, node) in nodes.iter().enumerate() {
         let sum = sums.entry(node.function).or_default();
         sum.untimed |= node.untimed as f64 > TUNABLES.nearly_all_timed * node.calls as f64;
-        sum.base.clock += doubts.probes[index] + doubts.untimed[index];
-        sum.base.probes += moved[index];
-        sum.base.seen += doubts.hidden[index];
+        sum.self_ns.clock += uncertainty.probes[index] + uncertainty.untimed[index];
+        sum.self_ns.probes += moved[index];
+        sum.self_ns.seen += uncertainty.hidden[index];
         if is_outermost(node) {
-            sum.cum.clock += doubts.cums[index];
-            sum.cum.probes += below[index];
-            sum.cum.seen += hidden_below[index];
+            sum.total_ns.clock += uncertainty.totals[index];
+            sum.total_ns.probes += below[index];
+            sum.total_ns.seen += hidden_below[index];
         }
     }
     for (function, (own, on_stack)) in &fitted.uncounted {
@@ -133,22 +142,22 @@ pub(super) fn add_figures(
     places: &[Option<u32>],
     fitted: &Fitted,
     fused: &Fused,
-    doubts: &Doubts,
+    uncertainty: &Uncertainty,
     scale: &Scale,
-    sums: &mut BTreeMap<u32, Sums>,
+    sums: &mut BTreeMap<FuncId, Sums>,
 ) {
     for node in nodes {
         let sum = sums.entry(node.function).or_default();
-        sum.used |= scale.costs.is_some() || node.flags.contains(NodeFlags::LOOKED);
-        let cum = outermost_cum(node) as f64;
-        sum.base.time += node.base as f64;
-        sum.base.whole += doubts.whole * node.base as f64;
-        sum.cum.time += cum;
-        sum.cum.whole += doubts.whole * cum;
+        sum.used |= scale.costs.is_some() || node.flags.contains(NodeFlags::SAMPLED);
+        let total_ns = outermost_total(node) as f64;
+        sum.self_ns.time += node.self_ns as f64;
+        sum.self_ns.whole += uncertainty.whole * node.self_ns as f64;
+        sum.total_ns.time += total_ns;
+        sum.total_ns.whole += uncertainty.whole * total_ns;
     }
     let own = |place: &super::fit::Place| place.own + place.outside;
     let mut on_stack: Vec<f64> = fitted.places.iter().map(own).collect();
-    let mut seen: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    let mut seen: BTreeMap<FuncId, (f64, f64)> = BTreeMap::new();
     for (index, place) in fitted.places.iter().enumerate().rev() {
         if let Some(parent) = place.parent {
             on_stack[parent as usize] += on_stack[index];
@@ -166,11 +175,11 @@ pub(super) fn add_figures(
         let time = fused.own[place] * samples / fitted.places[place].own;
         let sum = sums.entry(function).or_default();
         sum.through += time;
-        sum.cum.time += time;
-        sum.cum.whole += doubts.whole * time;
+        sum.total_ns.time += time;
+        sum.total_ns.whole += uncertainty.whole * time;
     }
     seen.insert(
-        scale.functions as u32,
+        FuncId::from_index(scale.functions),
         (fitted.not_attributed, fitted.not_attributed),
     );
     let outside = fitted.places.iter().map(|place| place.outside);
@@ -179,7 +188,7 @@ pub(super) fn add_figures(
         let Some(sum) = sums.get_mut(&function) else {
             continue;
         };
-        for (figure, seen) in [(&mut sum.base, own), (&mut sum.cum, on_stack)] {
+        for (figure, seen) in [(&mut sum.self_ns, own), (&mut sum.total_ns, on_stack)] {
             figure.seen += seen * fused.each;
             figure.variance += fused.each * fused.each * variance(seen, all);
         }

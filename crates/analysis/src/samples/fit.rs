@@ -13,24 +13,35 @@
 //! callers, and of several the one with most calls. A counted function that has no context at all says that the stack was misread: such samples
 //! are attributed to nobody. So no sample makes an edge between two counted functions, and none moves a call.
 //!
+//! Several contexts may fit a frame: call sites tell them apart, or the frame is an evaluator's and the contexts are those of the Python functions
+//! that it runs. Each of them has a share then, by how much of its caller's time or calls it has, until a frame further in fits only some of them.
+//!
 //! Functions that were not counted then hang below the frame above them. One that has a context there, from before or after, is that context.
 //! What such a function calls is counted below its caller. So its own contexts do not have that time; samples tell which part of it came through
 //! the function (`through`), and its total has it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use thalweg_model::{Node, NodeFlags, SampleNode};
+use thalweg_model::{FuncId, Function, Language, Node, NodeFlags, Profile, SampleNode};
 
 /// How many functions in a row may have jumped on and left the stack.
-const MOST_GONE: usize = 4;
+const MAX_GONE: usize = 4;
 /// Contexts of one function that are compared with a stack that fits nowhere else: those with most calls.
-const MOST_COMPARED: usize = 1024;
+const MAX_COMPARED: usize = 1024;
 /// Callers that are compared, from the innermost out.
-const MOST_CALLERS: usize = 256;
-/// From so many on, samples are no longer divided among contexts that differ in nothing but call sites.
-const MOST_STATES: usize = 1 << 20;
+const MAX_CALLERS: usize = 256;
+/// Contexts that fit one frame below one context: those with most calls.
+const MAX_FITTING: usize = 1024;
+/// The same below functions that have left the stack.
+const MAX_FURTHER: usize = 8;
+/// Of the contexts that fit a frame, those with the largest shares are kept, unless that is less than this part of the largest.
+const MAX_SHARES: usize = 16;
+const MIN_SHARE: f64 = 0.01;
+/// From so many on, samples are no longer divided among contexts: the likeliest has all.
+const MAX_STATES: usize = 1 << 22;
 /// Frames that are met to tell through whom samples came.
-const MOST_STEPS: u64 = 1 << 27;
+const MAX_STEPS: u64 = 1 << 27;
 
 /// Where samples have landed. The first places are the contexts, in their order; the others are functions that were not counted.
 pub struct Fitted {
@@ -40,17 +51,17 @@ pub struct Fitted {
     /// Samples whose stacks no path of the tree has.
     pub not_attributed: f64,
     /// By function: samples that found it while it was not counted, as the innermost and anywhere on the stack.
-    pub uncounted: BTreeMap<u32, (f64, f64)>,
+    pub uncounted: BTreeMap<FuncId, (f64, f64)>,
     /// (function, place) -> samples in that place on whose stacks the function was, not counted, though no path of the tree to that place has
     /// it: what it called was counted below its caller.
-    pub through: BTreeMap<(u32, u32), f64>,
+    pub through: BTreeMap<(FuncId, u32), f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
     /// Before it in the list.
     pub parent: Option<u32>,
-    pub function: u32,
+    pub function: FuncId,
     /// Samples at which it was the innermost, in time that contexts have. Fractions come of contexts that call sites tell apart.
     pub own: f64,
     /// The same in time that no context has: nothing on those stacks was counted.
@@ -74,25 +85,59 @@ struct State {
 struct Fitter<'a> {
     nodes: &'a [Node],
     samples: &'a [SampleNode],
-    /// (caller, function) -> contexts; several where call sites tell them apart.
-    callees: HashMap<(Option<u32>, u32), Vec<u32>>,
-    /// The same with one to some contexts in between; the one with most calls.
-    further: HashMap<(Option<u32>, u32), u32>,
-    folded: HashMap<u32, u32>,
+    runtime: &'a Runtime,
+    /// (caller, function as a stack has it) -> contexts, most calls first.
+    callees: HashMap<(Option<u32>, FuncId), Vec<u32>>,
+    /// The same with one to some contexts in between.
+    further: HashMap<(Option<u32>, FuncId), Vec<u32>>,
+    folded: HashMap<FuncId, u32>,
     /// Of a function, most calls first.
-    of_function: HashMap<u32, Vec<u32>>,
+    of_function: HashMap<FuncId, Vec<u32>>,
     places: Vec<Place>,
-    known: HashMap<(Option<u32>, u32), u32>,
+    known: HashMap<(Option<u32>, FuncId), u32>,
     states: usize,
     /// Lists of functions that were not counted, innermost first: (function, the next one out).
-    uncounted: Vec<(u32, Option<u32>)>,
+    uncounted: Vec<(FuncId, Option<u32>)>,
     /// By function, for `throughs`: the last time that it was met.
     met: Vec<u64>,
     steps: u64,
 }
 
-pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
-    let mut fitter = Fitter::new(nodes, samples);
+/// What stacks have in place of functions that a runtime's own function runs.
+#[derive(Default)]
+pub struct Runtime {
+    /// CPython's evaluator, and by function whether it runs that.
+    evaluator: FuncId,
+    run: Vec<bool>,
+}
+
+impl Runtime {
+    pub fn from_profile(profile: &Profile) -> Runtime {
+        let functions = &profile.functions;
+        let is_evaluator = |f: &Function| f.name == EVALUATOR && f.language == Language::Native;
+        let Some(evaluator) = functions.iter().position(is_evaluator) else {
+            return Runtime::default();
+        };
+        let run = functions.iter().map(|f| f.language == Language::Python);
+        Runtime {
+            evaluator: FuncId::from_index(evaluator),
+            run: run.collect(),
+        }
+    }
+
+    /// The function whose frame a call of this one has on a stack.
+    fn on_stack(&self, function: FuncId) -> FuncId {
+        match self.run.get(function.index()) {
+            Some(true) => self.evaluator,
+            _ => function,
+        }
+    }
+}
+
+const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
+pub fn fit(nodes: &[Node], samples: &[SampleNode], runtime: &Runtime) -> Fitted {
+    let mut fitter = Fitter::new(nodes, samples, runtime);
     let mut fitted = Fitted {
         places: Vec::new(),
         landed: BTreeMap::new(),
@@ -115,13 +160,13 @@ pub fn fit(nodes: &[Node], samples: &[SampleNode]) -> Fitted {
             Some(parent) => &states[parent as usize],
             None => &outermost,
         };
-        let mut here = Vec::with_capacity(above.len());
-        for state in above {
-            match frame.counted {
-                true => fitter.descend(index, *state, &mut here),
-                false => here.push(fitter.hang(frame.function, *state)),
-            }
-        }
+        let here: Vec<State> = match frame.counted {
+            true => fitter.descend(index, above),
+            false => above
+                .iter()
+                .map(|s| fitter.hang(frame.function, *s))
+                .collect(),
+        };
         fitter.states += here.len();
         for state in &here {
             let own = frame.own as f64 * state.share;
@@ -171,7 +216,7 @@ fn below_themselves(samples: &[SampleNode]) -> Vec<bool> {
             None => to_visit.push((index, true)),
         }
     }
-    let mut active: HashMap<u32, u32> = HashMap::new();
+    let mut active: HashMap<FuncId, u32> = HashMap::new();
     let mut below = vec![false; samples.len()];
     while let Some((index, entering)) = to_visit.pop() {
         let frame = &samples[index as usize];
@@ -194,38 +239,45 @@ fn below_themselves(samples: &[SampleNode]) -> Vec<bool> {
 }
 
 impl<'a> Fitter<'a> {
-    fn new(nodes: &'a [Node], samples: &'a [SampleNode]) -> Fitter<'a> {
-        let seen: HashSet<u32> = samples.iter().map(|frame| frame.function).collect();
+    fn new(nodes: &'a [Node], samples: &'a [SampleNode], runtime: &'a Runtime) -> Fitter<'a> {
+        let seen: HashSet<FuncId> = samples.iter().map(|frame| frame.function).collect();
         let mut callees: HashMap<_, Vec<u32>> = HashMap::new();
-        let mut further: HashMap<(Option<u32>, u32), u32> = HashMap::new();
-        let mut of_function: HashMap<u32, Vec<u32>> = HashMap::new();
+        let mut further: HashMap<_, Vec<u32>> = HashMap::new();
+        let mut of_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
         let mut folded = HashMap::new();
-        let calls = |context: u32| nodes[context as usize].calls;
         for (index, node) in (0..).zip(nodes) {
+            let function = runtime.on_stack(node.function);
             if node.flags.contains(NodeFlags::FOLDED) {
-                folded.entry(node.function).or_insert(index);
+                folded.entry(function).or_insert(index);
                 continue;
             }
-            if !seen.contains(&node.function) {
+            if !seen.contains(&function) {
                 continue;
             }
-            let key = (node.parent, node.function);
-            callees.entry(key).or_default().push(index);
-            of_function.entry(node.function).or_default().push(index);
+            let all = callees.entry((node.parent, function)).or_default();
+            all.push(index);
+            of_function.entry(function).or_default().push(index);
             let mut between = node.parent;
-            for _ in 0..MOST_GONE {
+            for _ in 0..MAX_GONE {
                 let Some(gone) = between else { break };
                 between = nodes[gone as usize].parent;
-                let kept = further.entry((between, node.function)).or_insert(index);
-                if calls(index) > calls(*kept) {
-                    *kept = index;
-                }
+                further.entry((between, function)).or_default().push(index);
             }
         }
-        for contexts in of_function.values_mut() {
-            contexts.sort_by_key(|&context| (std::cmp::Reverse(calls(context)), context));
-            contexts.truncate(MOST_COMPARED);
-        }
+        let most_called = |contexts: &mut Vec<u32>, most: usize| {
+            let calls = |context: u32| nodes[context as usize].calls;
+            contexts.sort_by_key(|&context| (Reverse(calls(context)), context));
+            contexts.truncate(most);
+        };
+        callees
+            .values_mut()
+            .for_each(|c| most_called(c, MAX_FITTING));
+        further
+            .values_mut()
+            .for_each(|c| most_called(c, MAX_FURTHER));
+        of_function
+            .values_mut()
+            .for_each(|c| most_called(c, MAX_COMPARED));
         let place = |node: &Node| Place {
             parent: node.parent,
             function: node.function,
@@ -235,6 +287,7 @@ impl<'a> Fitter<'a> {
         Fitter {
             nodes,
             samples,
+            runtime,
             callees,
             further,
             folded,
@@ -249,8 +302,8 @@ impl<'a> Fitter<'a> {
     }
 
     /// Of these functions, each once, those that no place on the path to `place` is of. None of a file that is made to take long.
-    fn throughs(&mut self, uncounted: Option<u32>, place: u32) -> Vec<u32> {
-        if uncounted.is_none() || self.steps > MOST_STEPS {
+    fn throughs(&mut self, uncounted: Option<u32>, place: u32) -> Vec<FuncId> {
+        if uncounted.is_none() || self.steps > MAX_STEPS {
             return Vec::new();
         }
         self.steps += 1;
@@ -278,8 +331,8 @@ impl<'a> Fitter<'a> {
     }
 
     /// Whether it is the first time since `now`.
-    fn meet(&mut self, function: u32, now: u64) -> bool {
-        let index = function as usize;
+    fn meet(&mut self, function: FuncId, now: u64) -> bool {
+        let index = function.index();
         if self.met.len() <= index {
             self.met.resize(index + 1, 0);
         }
@@ -287,61 +340,102 @@ impl<'a> Fitter<'a> {
     }
 
     /// The frame's function was counted: it is a context.
-    fn descend(&self, sample: usize, state: State, here: &mut Vec<State>) {
-        let frame = &self.samples[sample];
-        let none = Vec::new();
-        let near = |of: Option<u32>| self.callees.get(&(of, frame.function)).unwrap_or(&none);
-        let mut found = near(state.of);
-        // The function above went off while it ran: that call goes on to be a context.
-        if let Some(place) = state.place.filter(|place| self.is_context(*place)) {
-            let lasting = near(Some(place));
-            if self.cum(lasting) > self.cum(found) || found.is_empty() {
-                found = lasting;
-            }
+    fn descend(&self, sample: usize, above: &[State]) -> Vec<State> {
+        let function = self.samples[sample].function;
+        let mut found: Vec<(u32, &State)> = Vec::new();
+        for state in above {
+            let contexts = self.below(state, function).iter();
+            found.extend(contexts.map(|&context| (context, state)));
         }
-        let enter = |context: u32, share: f64| State {
+        let enter = |context: u32, share: f64, state: &State| State {
             of: Some(context),
             place: Some(context),
             share,
             lost: false,
             uncounted: state.uncounted,
         };
-        if let [context] = found[..] {
-            here.push(enter(context, state.share));
-            return;
+        let share: f64 = above.iter().map(|state| state.share).sum();
+        match found[..] {
+            [(context, state)] => return vec![enter(context, share, state)],
+            [] => {}
+            _ => {
+                let likely = self.shares(&found, share);
+                let all = likely.iter().map(|&(at, share)| {
+                    let (context, state) = found[at];
+                    enter(context, share, state)
+                });
+                return all.collect();
+            }
         }
-        let cum = self.cum(found);
-        if found.len() > 1 && cum > 0.0 && self.states < MOST_STATES {
-            let part = |context: u32| self.nodes[context as usize].cum as f64 / cum;
-            let parts = found.iter().map(|&context| (context, part(context)));
-            let parts = parts.filter(|(_, part)| *part > 0.0);
-            here.extend(parts.map(|(context, part)| enter(context, state.share * part)));
-            return;
+        let Some(likeliest) = above.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else {
+            return Vec::new();
+        };
+        let folded = || self.folded.get(&function).copied();
+        match folded().or_else(|| self.most_alike(sample)) {
+            Some(context) => vec![enter(context, share, likeliest)],
+            None => above.iter().map(|s| State { lost: true, ..*s }).collect(),
         }
-        let further = || self.further.get(&(state.of, frame.function)).copied();
-        let folded = || self.folded.get(&frame.function).copied();
-        let calls = |context: &&u32| self.nodes[**context as usize].calls;
-        let most = found.iter().rev().max_by_key(calls).copied();
-        let context = most
-            .or_else(further)
-            .or_else(folded)
-            .or_else(|| self.most_alike(sample));
-        here.push(match context {
-            Some(context) => enter(context, state.share),
-            None => State {
-                lost: true,
-                ..state
-            },
-        });
+    }
+
+    /// Contexts of a function, as stacks have it, that its frame may be below this one.
+    fn below(&self, state: &State, function: FuncId) -> &[u32] {
+        let near = |of: Option<u32>| self.callees.get(&(of, function)).map_or(&[][..], |c| c);
+        let mut found = near(state.of);
+        // The function above went off while it ran: that call goes on to be a context.
+        if let Some(place) = state.place.filter(|place| self.is_context(*place)) {
+            let lasting = near(Some(place));
+            if self.total_ns(lasting) > self.total_ns(found) || found.is_empty() {
+                found = lasting;
+            }
+        }
+        match found {
+            [] => self.further.get(&(state.of, function)).map_or(&[], |c| c),
+            found => found,
+        }
+    }
+
+    /// Of contexts, each with what it was found below, the likely ones: their places in the list, and their parts of `share`. A context is as likely as
+    /// the one above it, times what part of that one's time it has; where the clock does not know all of them, how often it is called there.
+    fn shares(&self, found: &[(u32, &State)], share: f64) -> Vec<(usize, f64)> {
+        let node = |context: u32| &self.nodes[context as usize];
+        let is_timed = |context: u32| {
+            let node = node(context);
+            node.total_ns > 0 && node.untimed < node.calls
+        };
+        let by_time = found.iter().all(|(context, _)| is_timed(*context))
+            || found.iter().all(|(context, _)| node(*context).calls == 0);
+        let likely = |&(context, state): &(u32, &State)| {
+            let figure = |context: u32| match by_time {
+                true => node(context).total_ns as f64,
+                false => node(context).calls as f64,
+            };
+            let above = state.of.map_or(1.0, |of| figure(of).max(1.0));
+            state.share * figure(context) / above
+        };
+        let mut shares: Vec<(usize, f64)> = found.iter().map(likely).enumerate().collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let most = match self.states < MAX_STATES {
+            true => MAX_SHARES,
+            false => 1,
+        };
+        shares.truncate(most);
+        let least = shares.first().map_or(0.0, |(_, most)| most * MIN_SHARE);
+        shares.retain(|(_, part)| *part > 0.0 && *part >= least);
+        let all: f64 = shares.iter().map(|(_, part)| part).sum();
+        if shares.is_empty() || !all.is_finite() {
+            return vec![(0, share)];
+        }
+        shares.iter_mut().for_each(|(_, part)| *part *= share / all);
+        shares
     }
 
     fn is_context(&self, place: u32) -> bool {
         (place as usize) < self.nodes.len()
     }
 
-    fn cum(&self, contexts: &[u32]) -> f64 {
-        let cum = |&context: &u32| self.nodes[context as usize].cum as f64;
-        contexts.iter().map(cum).sum()
+    fn total_ns(&self, contexts: &[u32]) -> f64 {
+        let total_ns = |&context: &u32| self.nodes[context as usize].total_ns as f64;
+        contexts.iter().map(total_ns).sum()
     }
 
     /// The context of the frame's function that has most of the callers of this stack above it, in their order.
@@ -361,12 +455,12 @@ impl<'a> Fitter<'a> {
         let mut above = self.nodes[context as usize].parent;
         let mut caller = self.samples[sample].parent;
         let mut alike = 0;
-        for _ in 0..MOST_CALLERS {
+        for _ in 0..MAX_CALLERS {
             let (Some(node), Some(frame)) = (above, caller) else {
                 break;
             };
             let (node, frame) = (&self.nodes[node as usize], &self.samples[frame as usize]);
-            if node.function == frame.function {
+            if self.runtime.on_stack(node.function) == frame.function {
                 alike += 1;
                 above = node.parent;
             }
@@ -376,13 +470,15 @@ impl<'a> Fitter<'a> {
     }
 
     /// The frame's function was not counted: a place below the frame above it.
-    fn hang(&mut self, function: u32, mut state: State) -> State {
+    fn hang(&mut self, function: FuncId, mut state: State) -> State {
         self.uncounted.push((function, state.uncounted));
         state.uncounted = Some(self.uncounted.len() as u32 - 1);
         let key = (state.place, function);
         let is_context = state.place.is_none_or(|place| self.is_context(place));
-        let context = self.callees.get(&key).filter(|_| is_context);
-        if let Some(&context) = context.and_then(|contexts| contexts.first()) {
+        let contexts = self.callees.get(&key).filter(|_| is_context);
+        // An evaluator that was off ran several Python functions, none of which its frame tells.
+        let is_it = |&&context: &&u32| self.nodes[context as usize].function == function;
+        if let Some(&context) = contexts.and_then(|contexts| contexts.iter().find(is_it)) {
             return State {
                 place: Some(context),
                 ..state

@@ -13,11 +13,11 @@
 
 use std::collections::BTreeMap;
 
-use thalweg_model::Node;
+use thalweg_model::{FuncId, Node};
 
 use super::fit::Fitted;
-use crate::doubts::Doubts;
 use crate::tunables::TUNABLES;
+use crate::uncertainty::Uncertainty;
 
 /// What came of it, in nanoseconds.
 pub struct Fused {
@@ -64,15 +64,15 @@ fn fuse(one: Known, other: Known) -> Known {
     }
 }
 
-pub fn divide(nodes: &[Node], doubts: &Doubts, fitted: &Fitted, period_ns: f64) -> Fused {
+pub fn divide(nodes: &[Node], uncertainty: &Uncertainty, fitted: &Fitted, period_ns: f64) -> Fused {
     let heads = heads(nodes);
     let mut units = vec![Unit::default(); nodes.len()];
     for (index, node) in nodes.iter().enumerate() {
         let unit = &mut units[heads[index] as usize];
-        unit.clock += node.base as f64;
-        unit.probes += doubts.probes[index];
-        unit.untimed += doubts.untimed[index];
-        unit.hidden += doubts.hidden[index];
+        unit.clock += node.self_ns as f64;
+        unit.probes += uncertainty.probes[index];
+        unit.untimed += uncertainty.untimed[index];
+        unit.hidden += uncertainty.hidden[index];
     }
     for (&(of, _), samples) in &fitted.landed {
         units[heads[of as usize] as usize].samples += samples;
@@ -87,8 +87,8 @@ pub fn divide(nodes: &[Node], doubts: &Doubts, fitted: &Fitted, period_ns: f64) 
     };
     let mut not_attributed = fitted.not_attributed * each;
     if samples > 0.0 && whole > 0.0 {
-        fuse_functions(nodes, &heads, &mut units, each, doubts.repeatability);
-        fuse_groups(nodes, &heads, &mut units, doubts.repeatability);
+        fuse_functions(nodes, &heads, &mut units, each, uncertainty.repeatability);
+        fuse_groups(nodes, &heads, &mut units, uncertainty.repeatability);
         let unknown = each * each * fitted.not_attributed;
         not_attributed = hand_out_rest(&mut units, whole, (not_attributed, unknown));
     } else {
@@ -97,7 +97,7 @@ pub fn divide(nodes: &[Node], doubts: &Doubts, fitted: &Fitted, period_ns: f64) 
     in_units(
         &heads,
         &units,
-        &doubts.hidden,
+        &uncertainty.hidden,
         fitted,
         Fused {
             own: vec![0.0; fitted.places.len()],
@@ -113,7 +113,7 @@ pub fn divide(nodes: &[Node], doubts: &Doubts, fitted: &Fitted, period_ns: f64) 
 fn heads(nodes: &[Node]) -> Vec<u32> {
     let mut heads: Vec<u32> = Vec::with_capacity(nodes.len());
     for (index, node) in (0..).zip(nodes) {
-        let is_timed = node.base > 0 || node.untimed < node.calls || node.calls == 0;
+        let is_timed = node.self_ns > 0 || node.untimed < node.calls || node.calls == 0;
         heads.push(match node.parent.filter(|_| !is_timed) {
             Some(parent) => heads[parent as usize],
             None => index,
@@ -141,7 +141,7 @@ fn fuse_functions(
         (unit.samples * each + unit.hidden, variance)
     };
     let is_head = |index: usize| heads[index] as usize == index;
-    let mut functions: BTreeMap<u32, Unit> = BTreeMap::new();
+    let mut functions: BTreeMap<FuncId, Unit> = BTreeMap::new();
     for (index, node) in nodes
         .iter()
         .enumerate()
@@ -158,7 +158,7 @@ fn fuse_functions(
     for sum in functions.values_mut() {
         (sum.time, sum.variance) = fuse((sum.clock, by_clock(sum)), seen(sum));
     }
-    let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut sums: BTreeMap<FuncId, f64> = BTreeMap::new();
     for (index, node) in nodes
         .iter()
         .enumerate()

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use thalweg_model::{Metric, ProbeCosts, ProbeState, Sampling, Site, SiteId, Switched};
+use thalweg_model::{Language, Metric, ProbeCosts, ProbeState, Sampling, Site, SiteId, Switched};
 
 use super::*;
 use crate::fixture::{self, A, B, MAIN};
@@ -10,13 +10,13 @@ use crate::{arbitrary, flat};
 
 const PERIOD: u64 = 10;
 
-/// (parent, function, counted, looks)
-type Seen = (Option<u32>, u32, bool, u64);
+/// (parent, function, counted, samples)
+type Seen = (Option<u32>, FuncId, bool, u64);
 
-fn look(profile: &mut Profile, seen: &[Seen]) {
+fn sample(profile: &mut Profile, seen: &[Seen]) {
     profile.meta.sampling = Some(Sampling {
         period_ns: PERIOD,
-        looks: seen.iter().map(|(.., own)| own).sum(),
+        samples: seen.iter().map(|(.., own)| own).sum(),
         ..Sampling::default()
     });
     profile.processes[0].threads[0].samples = frames(seen);
@@ -32,28 +32,28 @@ fn frames(seen: &[Seen]) -> Vec<SampleNode> {
     seen.iter().map(frame).collect()
 }
 
-/// Each context as its path: calls, base, cum, and whether looks had a part in it.
-fn contexts(thread: &Thread) -> Vec<(Vec<u32>, u64, u64, u64, bool)> {
+/// Each context as its path: calls, self, total, and whether samples had a part in it.
+fn contexts(thread: &Thread) -> Vec<(Vec<FuncId>, u64, u64, u64, bool)> {
     let mut all: Vec<_> = arbitrary::paths(thread)
         .into_iter()
         .zip(&thread.nodes)
         .map(|(path, node)| {
-            let looked = node.flags.contains(NodeFlags::LOOKED);
-            (path, node.calls, node.base, node.cum, looked)
+            let sampled = node.flags.contains(NodeFlags::SAMPLED);
+            (path, node.calls, node.self_ns, node.total_ns, sampled)
         })
         .collect();
     all.sort();
     all
 }
 
-const G: u32 = 2;
+const G: FuncId = FuncId(2);
 
 #[test]
 fn what_is_not_counted_has_its_time_and_the_counted_tree_stays() {
     // main 0 -> a 100 -> b 20, 5 calls; a calls g, which is off, and g calls b as well.
     let mut profile = fixture::chain(&[(MAIN, 0), (A, 100), (B, 20)]);
     profile.processes[0].threads[0].nodes[2].calls = 5;
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -63,7 +63,7 @@ fn what_is_not_counted_has_its_time_and_the_counted_tree_stays() {
             (Some(1), B, true, 3),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -74,19 +74,23 @@ fn what_is_not_counted_has_its_time_and_the_counted_tree_stays() {
         ]
     );
     profile.validate().unwrap();
-    let g = profile.looked.iter().find(|one| one.function == G).unwrap();
+    let g = profile
+        .sampled
+        .iter()
+        .find(|one| one.function == G)
+        .unwrap();
     assert_eq!((g.own, g.on_stack), (75, 84));
     // Nine of the twelve samples at b came through g, though b is counted below a.
     assert_eq!(g.through_ns, 15);
     let g_row = flat(&profile).into_iter().find(|row| row.function == G);
     assert_eq!(
-        g_row.map(|row| (row.base, row.cum, row.through)),
+        g_row.map(|row| (row.self_ns, row.total_ns, row.through)),
         Some((75, 90, 15))
     );
     // 112 samples of about a nanosecond, of which 75: twice five by chance.
     assert!((10..=14).contains(&g.error_ns), "{g:?}");
     let before = profile.clone();
-    assert!(!fill(&mut profile), "once is enough");
+    assert!(!attribute_samples(&mut profile), "once is enough");
     assert_eq!(profile, before);
 }
 
@@ -106,7 +110,7 @@ fn where_the_probes_cost_hides_whose_time_it_was_samples_tell() {
         taken_out: true,
         ..ProbeCosts::default()
     });
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -114,14 +118,14 @@ fn where_the_probes_cost_hides_whose_time_it_was_samples_tell() {
             (Some(1), B, true, 5000),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     let rows = flat(&profile);
     let row = |function| *rows.iter().find(|row| row.function == function).unwrap();
     let (a, b) = (row(A), row(B));
-    assert!(a.base.abs_diff(500 * MS) < 50 * MS, "{a:?}");
+    assert!(a.self_ns.abs_diff(500 * MS) < 50 * MS, "{a:?}");
     // Probes took most of the time, and may have slowed one of them down more than the other.
     assert!(a.error > 100 * MS, "{a:?}");
-    assert_eq!(row(MAIN).base + a.base + b.base, 1000 * MS);
+    assert_eq!(row(MAIN).self_ns + a.self_ns + b.self_ns, 1000 * MS);
 }
 
 /// main is timed; it has 900 ms, in which a (10 calls of 100 were timed) and b (none) are called.
@@ -133,7 +137,7 @@ fn what_is_only_counted_has_its_time_by_samples_and_the_clock_has_their_sum() {
     (nodes[1].calls, nodes[1].untimed) = (100, 90);
     (nodes[1].min, nodes[1].max) = (MS, 60 * MS);
     (nodes[2].calls, nodes[2].untimed, nodes[2].max) = (1000, 1000, 0);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 300),
@@ -141,13 +145,13 @@ fn what_is_only_counted_has_its_time_by_samples_and_the_clock_has_their_sum() {
             (Some(1), B, true, 300),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     let nodes = &profile.processes[0].threads[0].nodes;
-    let bases: Vec<u64> = nodes.iter().map(|node| node.base / MS).collect();
-    assert_eq!(nodes[0].cum, 900 * MS);
-    assert!(bases[2].abs_diff(300) < 40, "{bases:?}");
-    assert!(bases[1].abs_diff(300) < 40, "{bases:?}");
-    assert!(nodes[2].flags.contains(NodeFlags::LOOKED));
+    let self_times: Vec<u64> = nodes.iter().map(|node| node.self_ns / MS).collect();
+    assert_eq!(nodes[0].total_ns, 900 * MS);
+    assert!(self_times[2].abs_diff(300) < 40, "{self_times:?}");
+    assert!(self_times[1].abs_diff(300) < 40, "{self_times:?}");
+    assert!(nodes[2].flags.contains(NodeFlags::SAMPLED));
     assert_eq!(nodes[2].calls, 1000);
 }
 
@@ -156,7 +160,7 @@ fn what_is_only_counted_has_its_time_by_samples_and_the_clock_has_their_sum() {
 fn what_a_call_called_that_lasts_from_before_its_function_went_off_stays_below_it() {
     let second = 1_000_000_000;
     let mut profile = fixture::chain(&[(MAIN, 0), (A, 4 * second), (B, second)]);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -166,7 +170,7 @@ fn what_a_call_called_that_lasts_from_before_its_function_went_off_stays_below_i
             (Some(3), B, true, 20),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -188,8 +192,8 @@ fn who_jumped_is_not_on_the_stack_and_is_found_all_the_same() {
         (Some(0), B, true, 10),
         (Some(1), G, false, 20),
     ];
-    look(&mut profile, &seen);
-    assert!(fill(&mut profile));
+    sample(&mut profile, &seen);
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -208,15 +212,57 @@ fn a_stack_that_was_cut_short_lands_on_the_path_that_is_most_like_it() {
     let nodes = &mut profile.processes[0].threads[0].nodes;
     nodes[3].calls = 1000;
     let seen = [(None, A, true, 0), (Some(0), B, true, 4)];
-    let fitted = fit::fit(nodes, &frames(&seen));
+    let fitted = fit::fit(nodes, &frames(&seen), &Runtime::default());
     let own: Vec<f64> = fitted.places.iter().map(|place| place.own).collect();
     assert_eq!(own, [0.0, 0.0, 4.0, 0.0]);
-    // With nothing but b, it is the one with most calls.
+    // With nothing but b, it is either of them, by their time.
     let fitted = fit::fit(
         nodes,
         &frames(&[(None, G, false, 0), (Some(0), B, true, 4)]),
+        &Runtime::default(),
     );
-    assert_eq!(fitted.places[3].own, 4.0);
+    let own = [2, 3].map(|place| fitted.places[place].own * 70.0);
+    assert_eq!(own, [4.0 * 20.0, 4.0 * 50.0]);
+}
+
+/// main -> a -> b, main -> g -> main: a and g are Python functions, for which stacks have the evaluator.
+#[test]
+fn an_evaluators_frame_is_that_of_a_python_function_that_fits_what_it_calls() {
+    const EVALUATOR: FuncId = FuncId(4);
+    let mut profile = fixture::chain(&[(MAIN, 100), (A, 30), (B, 20)]);
+    profile.functions.push(Function {
+        name: "_PyEval_EvalFrameDefault".into(),
+        ..profile.functions[0].clone()
+    });
+    for function in [A, G] {
+        profile.functions[function].language = Language::Python;
+    }
+    let nodes = &mut profile.processes[0].threads[0].nodes;
+    let node = |parent, function, base| Node {
+        parent: Some(parent),
+        function,
+        self_ns: base,
+        total_ns: base,
+        ..nodes[2]
+    };
+    let more = [node(0, G, 100), node(3, MAIN, 50)];
+    nodes.extend(more);
+    nodes[3].total_ns = 150;
+    nodes[0].total_ns = 300;
+    let seen = [
+        (None, MAIN, true, 0),
+        (Some(0), EVALUATOR, true, 40),
+        (Some(1), B, true, 3),
+        (Some(1), MAIN, true, 5),
+        (Some(1), A, false, 8),
+    ];
+    let runtime = Runtime::from_profile(&profile);
+    let nodes = &profile.processes[0].threads[0].nodes;
+    let fitted = fit::fit(nodes, &frames(&seen), &runtime);
+    let own: Vec<f64> = fitted.places.iter().map(|place| place.own).collect();
+    // 50 and 150 ns of main's, so a quarter is a's; where nothing tells, of what they call too.
+    assert_eq!(own, [0.0, 10.0, 3.0, 30.0, 5.0, 6.0, 2.0]);
+    assert_eq!(fitted.not_attributed, 0.0);
 }
 
 /// The clock knows half of a's time to be doubtful; a tenth of the samples are at b, which was counted and never called.
@@ -232,7 +278,7 @@ fn what_fits_nowhere_is_nobodys() {
         taken_out: true,
         ..ProbeCosts::default()
     });
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -242,16 +288,16 @@ fn what_fits_nowhere_is_nobodys() {
         ],
     );
     let functions = profile.functions.len();
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     profile.validate().unwrap();
     assert_eq!(profile.functions[functions].name, NOT_ATTRIBUTED);
     let nodes = &profile.processes[0].threads[0].nodes;
     let nobodys = nodes.last().unwrap();
     assert_eq!(
-        (nobodys.function as usize, nobodys.calls, nobodys.parent),
+        (nobodys.function.index(), nobodys.calls, nobodys.parent),
         (functions, 0, None)
     );
-    assert!(nobodys.base.abs_diff(100 * MS) < 20 * MS, "{nobodys:?}");
+    assert!(nobodys.self_ns.abs_diff(100 * MS) < 20 * MS, "{nobodys:?}");
     assert!(
         !nodes.iter().any(|node| node.function == B),
         "no edge from a to b"
@@ -261,7 +307,7 @@ fn what_fits_nowhere_is_nobodys() {
 #[test]
 fn stacks_on_which_nothing_is_counted_are_time_that_no_context_had() {
     let mut profile = fixture::chain(&[(A, 100)]);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, false, 2),
@@ -274,7 +320,7 @@ fn stacks_on_which_nothing_is_counted_are_time_that_no_context_had() {
         state: ProbeState::Off,
         ..Switched::default()
     });
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -288,29 +334,29 @@ fn stacks_on_which_nothing_is_counted_are_time_that_no_context_had() {
 #[test]
 fn what_was_not_looked_at_stays_as_it_was() {
     let mut profile = fixture::branching();
-    assert!(!fill(&mut profile));
-    look(
+    assert!(!attribute_samples(&mut profile));
+    sample(
         &mut profile,
         &[(None, MAIN, true, 1), (Some(0), A, true, 4)],
     );
     let before = profile.clone();
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         contexts(&before.processes[0].threads[0])
     );
-    assert!(profile.looked.is_empty());
+    assert!(profile.sampled.is_empty());
 
     // Without a clock there is nothing to divide.
     profile = before;
     profile.meta.timed = false;
-    assert!(!fill(&mut profile));
+    assert!(!attribute_samples(&mut profile));
 }
 
 #[test]
 fn what_looks_cost_is_taken_out_of_everything_alike() {
     let mut profile = fixture::chain(&[(MAIN, 0), (A, 300_000), (B, 700_000)]);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -319,15 +365,15 @@ fn what_looks_cost_is_taken_out_of_everything_alike() {
         ],
     );
     profile.meta.costs = Some(ProbeCosts {
-        look_ns: 500.0,
+        sample_ns: 500.0,
         taken_out: true,
         ..ProbeCosts::default()
     });
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     let nodes = &profile.processes[0].threads[0].nodes;
-    assert!(nodes[1].base.abs_diff(285_000) < 100, "{nodes:?}");
-    assert!(nodes[2].base.abs_diff(665_000) < 100, "{nodes:?}");
-    assert_eq!(nodes[0].cum, 950_000);
+    assert!(nodes[1].self_ns.abs_diff(285_000) < 100, "{nodes:?}");
+    assert!(nodes[2].self_ns.abs_diff(665_000) < 100, "{nodes:?}");
+    assert_eq!(nodes[0].total_ns, 950_000);
 }
 
 #[test]
@@ -335,7 +381,7 @@ fn what_is_off_for_a_while_is_one_context() {
     let mut profile = fixture::chain(&[(MAIN, 100), (A, 50), (B, 10)]);
     let nodes = &mut profile.processes[0].threads[0].nodes;
     (nodes[1].calls, nodes[2].calls) = (1000, 1000);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 2),
@@ -345,7 +391,7 @@ fn what_is_off_for_a_while_is_one_context() {
             (Some(3), B, false, 2),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -360,7 +406,7 @@ fn what_is_off_for_a_while_is_one_context() {
 fn contexts_without_room_are_looked_at_where_their_figures_are() {
     let mut profile = fixture::chain(&[(MAIN, 10)]);
     fixture::fold(&mut profile, A, 7, 40);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 1),
@@ -368,7 +414,7 @@ fn contexts_without_room_are_looked_at_where_their_figures_are() {
             (Some(1), G, false, 3),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -388,12 +434,12 @@ fn contexts_that_call_sites_tell_apart_share_the_looks() {
     nodes[1].site = SiteId::from_index(0);
     nodes.push(Node {
         site: SiteId::from_index(1),
-        base: 10,
-        cum: 10,
+        self_ns: 10,
+        total_ns: 10,
         ..nodes[1]
     });
-    nodes[0].cum = 40;
-    look(
+    nodes[0].total_ns = 40;
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 0),
@@ -401,7 +447,7 @@ fn contexts_that_call_sites_tell_apart_share_the_looks() {
             (Some(1), G, false, 1),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     assert_eq!(
         contexts(&profile.processes[0].threads[0]),
         [
@@ -418,7 +464,7 @@ fn contexts_that_call_sites_tell_apart_share_the_looks() {
 #[test]
 fn looks_at_one_below_itself_count_once() {
     let mut profile = fixture::chain(&[(MAIN, 100)]);
-    look(
+    sample(
         &mut profile,
         &[
             (None, MAIN, true, 2),
@@ -426,26 +472,30 @@ fn looks_at_one_below_itself_count_once() {
             (Some(1), G, false, 5),
         ],
     );
-    assert!(fill(&mut profile));
+    assert!(attribute_samples(&mut profile));
     let thread = &profile.processes[0].threads[0];
     let levels: Vec<u32> = thread.nodes.iter().map(|node| node.recursion).collect();
     assert_eq!(levels, [0, 0, 1]);
-    let looked = profile.looked.iter().find(|one| one.function == G);
-    let looked = looked.expect("it was seen");
-    assert_eq!((looked.own, looked.on_stack), (8, 8));
+    let sampled = profile.sampled.iter().find(|one| one.function == G);
+    let sampled = sampled.expect("it was seen");
+    assert_eq!((sampled.own, sampled.on_stack), (8, 8));
     let rows = flat(&profile);
     let row = rows.iter().find(|row| row.function == G);
-    let times = row.map(|row| (row.base, row.cum));
+    let times = row.map(|row| (row.self_ns, row.total_ns));
     assert_eq!(times, Some((80, 80)));
 }
 
-/// What a program really does: parent, function, own time in looks.
-type Truth = Vec<(Option<u32>, u32, u64)>;
+/// What a program really does: parent, function, own time in samples.
+type Truth = Vec<(Option<u32>, FuncId, u64)>;
+
+fn function(numbers: std::ops::Range<u32>) -> impl Strategy<Value = FuncId> {
+    numbers.prop_map(FuncId)
+}
 
 fn truth() -> impl Strategy<Value = Truth> {
     let parent = prop_oneof![1 => Just(None), 7 => any::<u32>().prop_map(Some)];
-    vec((parent, 0..6u32, 0..9u64), 1..40).prop_map(|raw| {
-        let mut truth: Truth = vec![(None, 0, 1)];
+    vec((parent, function(0..6), 0..9u64), 1..40).prop_map(|raw| {
+        let mut truth: Truth = vec![(None, FuncId(0), 1)];
         for (parent, function, own) in raw {
             let parent = Some(parent.unwrap_or(0) % truth.len() as u32);
             if !truth.iter().any(|t| (t.0, t.1) == (parent, function)) {
@@ -456,8 +506,8 @@ fn truth() -> impl Strategy<Value = Truth> {
     })
 }
 
-/// Adds to a thread what events and looks tell of one run of the program with some functions off.
-fn run(truth: &Truth, off: &HashSet<u32>, thread: &mut Thread) {
+/// Adds to a thread what events and samples tell of one run of the program with some functions off.
+fn run(truth: &Truth, off: &HashSet<FuncId>, thread: &mut Thread) {
     let mut contexts: Vec<Option<u32>> = Vec::new();
     let mut frames: Vec<SampleNode> = Vec::new();
     for (index, &(parent, function, own)) in truth.iter().enumerate() {
@@ -486,17 +536,17 @@ fn run(truth: &Truth, off: &HashSet<u32>, thread: &mut Thread) {
         };
         contexts.push(context);
         let node = &mut thread.nodes[context.unwrap() as usize];
-        node.base += own * PERIOD;
+        node.self_ns += own * PERIOD;
     }
     thread.add_samples(&frames);
 }
 
 fn add_up(nodes: &mut [Node]) {
     for index in (0..nodes.len()).rev() {
-        nodes[index].cum += nodes[index].base;
-        nodes[index].elapsed = nodes[index].cum;
+        nodes[index].total_ns += nodes[index].self_ns;
+        nodes[index].wall_ns = nodes[index].total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += nodes[index].cum;
+            nodes[parent as usize].total_ns += nodes[index].total_ns;
         }
     }
 }
@@ -509,14 +559,14 @@ proptest! {
     #[test]
     fn perfect_samples_bring_back_what_is_not_counted(
         truth in truth(),
-        offs in vec(vec(1..6u32, 0..5), 2),
+        offs in vec(vec(function(1..6), 0..5), 2),
     ) {
         let mut profile = fixture::chain(&[(MAIN, 0)]);
         profile.functions = vec![profile.functions[0].clone(); 6];
-        look(&mut profile, &[]);
+        sample(&mut profile, &[]);
         let thread = &mut profile.processes[0].threads[0];
         thread.nodes.clear();
-        let runs: Vec<HashSet<u32>> = std::iter::once(HashSet::new())
+        let runs: Vec<HashSet<FuncId>> = std::iter::once(HashSet::new())
             .chain(offs.into_iter().map(HashSet::from_iter))
             .collect();
         for off in &runs {
@@ -524,10 +574,10 @@ proptest! {
         }
         add_up(&mut thread.nodes);
         let before = profile.clone();
-        fill(&mut profile);
+        attribute_samples(&mut profile);
         prop_assert_eq!(edges(&profile), edges(&before));
 
-        let mut wanted: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut wanted: BTreeMap<FuncId, u64> = BTreeMap::new();
         for (_, function, own) in &truth {
             *wanted.entry(*function).or_default() += own * runs.len() as u64 * PERIOD;
         }
@@ -535,9 +585,9 @@ proptest! {
             let wanted = wanted[&row.function];
             // A sample may have two paths to land on, and then takes the time of one of them along.
             let whole: u64 = truth.iter().map(|(.., own)| own * runs.len() as u64 * PERIOD).sum();
-            prop_assert!(row.base <= whole);
+            prop_assert!(row.self_ns <= whole);
             if offs_nothing(&runs) {
-                prop_assert_eq!(row.base, wanted);
+                prop_assert_eq!(row.self_ns, wanted);
             }
         }
     }
@@ -546,31 +596,31 @@ proptest! {
     #[test]
     fn totals_of_what_is_off_have_what_was_called_through_it(
         truth in truth(),
-        off in vec(1..6u32, 0..5),
+        off in vec(function(1..6), 0..5),
     ) {
         let mut profile = fixture::chain(&[(MAIN, 0)]);
         profile.functions = vec![profile.functions[0].clone(); 6];
-        look(&mut profile, &[]);
+        sample(&mut profile, &[]);
         let thread = &mut profile.processes[0].threads[0];
         thread.nodes.clear();
         run(&truth, &HashSet::from_iter(off), thread);
         add_up(&mut thread.nodes);
-        fill(&mut profile);
+        attribute_samples(&mut profile);
 
         let mut wanted = [(0, 0); 6];
         for (index, &(_, function, own)) in truth.iter().enumerate() {
-            wanted[function as usize].0 += own * PERIOD;
+            wanted[function.index()].0 += own * PERIOD;
             let above = |at: &usize| truth[*at].0.map(|parent| parent as usize);
             let path = std::iter::successors(Some(index), above);
-            let on_stack: HashSet<u32> = path.map(|at| truth[at].1).collect();
-            on_stack.iter().for_each(|&f| wanted[f as usize].1 += own * PERIOD);
+            let on_stack: HashSet<FuncId> = path.map(|at| truth[at].1).collect();
+            on_stack.iter().for_each(|&f| wanted[f.index()].1 += own * PERIOD);
         }
         for row in flat(&profile) {
-            let (base, cum) = wanted[row.function as usize];
+            let (self_ns, total_ns) = wanted[row.function.index()];
             // Whole nanoseconds, in each place.
             let is_near = |is: u64, wanted: u64| is.abs_diff(wanted) <= truth.len() as u64;
-            prop_assert!(is_near(row.base, base), "{:?} {}", row, base);
-            prop_assert!(is_near(row.cum, cum), "{:?} {}", row, cum);
+            prop_assert!(is_near(row.self_ns, self_ns), "{:?} {}", row, self_ns);
+            prop_assert!(is_near(row.total_ns, total_ns), "{:?} {}", row, total_ns);
         }
     }
 
@@ -579,7 +629,7 @@ proptest! {
     #[test]
     fn the_counted_tree_stays_and_no_time_is_added_or_lost(
         mut profile in arbitrary::program(),
-        seen in vec((any::<u32>(), 0..8u32, any::<bool>(), 0..20u64), 0..60),
+        seen in vec((any::<u32>(), function(0..8), any::<bool>(), 0..20u64), 0..60),
         untimed in vec(0..4u64, 25),
         switched in any::<bool>(),
         calibrated in any::<bool>(),
@@ -593,33 +643,33 @@ proptest! {
             .zip(seen)
             .map(|(index, (parent, function, counted, own))| {
                 let parent = (index > 0 && parent % 8 > 0).then(|| parent % index);
-                let counted = function < 6 && (counted || !switched);
+                let counted = function < FuncId(6) && (counted || !switched);
                 (parent, function, counted, own)
             })
             .collect();
-        look(&mut profile, &seen);
+        sample(&mut profile, &seen);
         for (node, untimed) in profile.processes[0].threads[0].nodes.iter_mut().zip(untimed) {
             node.untimed = untimed.min(node.calls);
         }
         if switched {
-            profile.switched = (0..6).map(|function| Switched { function, off_ns: 1, ..Switched::default() }).collect();
+            profile.switched = (0..6).map(|function| Switched { function: FuncId(function), off_ns: 1, ..Switched::default() }).collect();
         }
         if calibrated {
             profile.meta.costs = Some(ProbeCosts { inner_ns: 3.0, outer_ns: 4.0, error: 0.2, spread: 0.1, taken_out: true, ..ProbeCosts::default() });
         }
         let before = profile.clone();
-        fill(&mut profile);
+        attribute_samples(&mut profile);
         prop_assert_eq!(profile.validate(), Ok(()));
         prop_assert_eq!(edges(&profile), edges(&before));
 
         let (was, is) = (&before.processes[0].threads[0], &profile.processes[0].threads[0]);
         for node in &is.nodes {
-            prop_assert!(node.calls > 0 || switched || node.function >= 6, "{:?}", node);
+            prop_assert!(node.calls > 0 || switched || node.function >= FuncId(6), "{:?}", node);
         }
-        let base = |thread: &Thread| thread.nodes.iter().map(|node| node.base).sum::<u64>();
+        let self_ns = |thread: &Thread| thread.nodes.iter().map(|node| node.self_ns).sum::<u64>();
         let roots = |thread: &Thread| -> u64 {
             let roots = thread.nodes.iter().filter(|node| node.parent.is_none());
-            roots.map(|node| node.cum).sum()
+            roots.map(|node| node.total_ns).sum()
         };
         // Stacks of which nothing is counted are new.
         let mut uncounted = Vec::new();
@@ -628,12 +678,12 @@ proptest! {
             uncounted.push(above && !counted);
         }
         let new: u64 = seen.iter().zip(&uncounted).filter(|(_, new)| **new).map(|((.., own), _)| own * PERIOD).sum();
-        prop_assert!((base(was)..=base(was) + new + 1).contains(&base(is)), "{} {} {}", base(was), new, base(is));
-        prop_assert_eq!(i128::from(base(is)) - i128::from(base(was)), i128::from(roots(is)) - i128::from(roots(was)));
+        prop_assert!((self_ns(was)..=self_ns(was) + new + 1).contains(&self_ns(is)), "{} {} {}", self_ns(was), new, self_ns(is));
+        prop_assert_eq!(i128::from(self_ns(is)) - i128::from(self_ns(was)), i128::from(roots(is)) - i128::from(roots(was)));
         prop_assert_eq!(is.metrics.total(), was.metrics.total());
         for node in &is.nodes {
             let folded = node.flags.contains(NodeFlags::FOLDED);
-            prop_assert!(node.cum >= node.base && (folded || node.elapsed >= node.cum));
+            prop_assert!(node.total_ns >= node.self_ns && (folded || node.wall_ns >= node.total_ns));
         }
         let rows = flat(&profile);
         for before in flat(&before) {
@@ -647,7 +697,7 @@ proptest! {
 }
 
 /// Calls of each caller and callee, where there are any; and those of each context.
-fn edges(profile: &Profile) -> BTreeMap<(Vec<u32>, bool), u64> {
+fn edges(profile: &Profile) -> BTreeMap<(Vec<FuncId>, bool), u64> {
     let mut edges = BTreeMap::new();
     for (_, thread) in crate::threads(profile) {
         for (path, node) in arbitrary::paths(thread).into_iter().zip(&thread.nodes) {
@@ -660,6 +710,6 @@ fn edges(profile: &Profile) -> BTreeMap<(Vec<u32>, bool), u64> {
     edges
 }
 
-fn offs_nothing(runs: &[HashSet<u32>]) -> bool {
+fn offs_nothing(runs: &[HashSet<FuncId>]) -> bool {
     runs.iter().all(HashSet::is_empty)
 }

@@ -3,14 +3,14 @@
 
 use std::process::ExitCode;
 
-use thalweg_instrument::attach;
 use thalweg_instrument::call_rules;
 use thalweg_ptrace::proc::Pid;
 
-use crate::args::{FilterArgs, MeasureArgs};
-use crate::live::{self, AnalysisBar, Interrupts};
+use crate::live::Interrupts;
 use crate::recording::{Drop, RecordingArgs};
-use crate::sidecar::{SampleArgs, Sidecar};
+use crate::report::printable;
+use crate::session::{SetupArgs, Wanted};
+use crate::sidecar::Sidecar;
 
 /// Begin to count in a running process and leave it so
 ///
@@ -33,13 +33,7 @@ pub struct Args {
     pub quiet: bool,
 
     #[command(flatten)]
-    pub filter: FilterArgs,
-
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-
-    #[command(flatten)]
-    pub samples: SampleArgs,
+    pub setup: SetupArgs,
 
     #[command(flatten)]
     pub recording: RecordingArgs,
@@ -51,44 +45,32 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
-    let sidecar = |mode, samples| Sidecar {
-        filter: &args.filter,
-        measure: &args.measure,
-        mode,
-        samples,
-    };
-    let mut mode = args.measure.mode(true)?;
     if args.stay {
-        sidecar(mode, args.samples.told(mode)).stay(pid)?;
+        Sidecar::stay(pid, &args.setup)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let recording = args
-        .recording
-        .build(Drop::Oldest, &args.measure, &mut mode)?;
-    let sidecar = sidecar(mode, args.samples.wanted(mode)?);
-    let mut options = live::plan(
-        &args.filter,
-        &args.measure,
-        &args.threads,
-        args.follow,
-        mode,
-    )?
-    .attach;
-    options.recording = recording;
+    let setup = args.setup.check(Wanted {
+        is_live: true,
+        threads: &args.threads,
+        follow: args.follow,
+        quiet: args.quiet,
+        recording: Some((&args.recording, Drop::Oldest)),
+        ..Wanted::default()
+    })?;
     let _interrupts = Interrupts::catch()?;
-    let bar = AnalysisBar::new(args.quiet);
-    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
-    drop(bar);
-    sidecar.start(&attached)?;
+    let attached = setup.attach_with_sidecar(pid)?;
     if !args.quiet {
-        eprintln!(
+        tell!(
             "attached to process {pid}: {} functions are counted, {} are left alone (see `thalweg probe -p {pid} --skipped`); it stood still for {:.1} ms at most\n`thalweg checkpoint {pid} -o FILE` saves what was counted, `thalweg detach {pid}` ends it",
             attached.functions,
             attached.skipped,
             attached.longest_stop_ns as f64 / 1e6,
         );
+        for note in &attached.notes {
+            tell!("{}", printable(note));
+        }
         for note in call_rules::notes(&attached.shared, &attached.shared.header()?)? {
-            eprintln!("{note}");
+            tell!("{}", printable(&note));
         }
     }
     Ok(ExitCode::SUCCESS)

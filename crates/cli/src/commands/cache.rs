@@ -91,7 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn described(directory: &Directory, entry: cache::Entry) -> Entry {
-    let head = directory.read_head(&entry.name, HEAD);
+    let head = directory.read_head(&entry.name, HEAD_BYTES);
     let used = entry.used.duration_since(UNIX_EPOCH);
     Entry {
         file: head
@@ -103,7 +103,7 @@ fn described(directory: &Directory, entry: cache::Entry) -> Entry {
 }
 
 /// Enough for the path of the file.
-const HEAD: u64 = 8192;
+const HEAD_BYTES: u64 = 8192;
 
 fn shown(place: PathBuf, directory: Option<&Directory>) -> Shown {
     let entries: Vec<Entry> = directory.map_or_else(Vec::new, |directory| {

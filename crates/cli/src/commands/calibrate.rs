@@ -57,7 +57,7 @@ fn describe(calibration: &Calibration) -> Vec<String> {
         spread,
         first_ns,
         far,
-        look_ns,
+        sample_ns,
         counted_ns,
         leaf_ns,
         counted_error,
@@ -96,10 +96,20 @@ fn describe(calibration: &Calibration) -> Vec<String> {
             "  {ns:.1} ns more for a call after {others:.0} others"
         ));
     }
-    if *look_ns > 0.0 {
+    for cost in &calibration.system_calls {
+        let each = match cost.each_ns > 0.0 {
+            true => format!(", {:.1} ns more for 1,000 bytes", cost.each_ns * 1e3),
+            false => String::new(),
+        };
         lines.push(format!(
-            "  {:.1} us a look at a thread's stack",
-            look_ns / 1e3
+            "  {:.0} ns the system call {}{each}",
+            cost.base_ns, cost.name
+        ));
+    }
+    if *sample_ns > 0.0 {
+        lines.push(format!(
+            "  {:.1} us a sample of a thread's stack",
+            sample_ns / 1e3
         ));
     }
     lines

@@ -8,6 +8,7 @@ use thalweg_ptrace::proc::Pid;
 
 use crate::args::DEFAULT_FILE;
 use crate::live;
+use crate::session;
 
 /// Save what an attached process has counted so far, and let it go on
 #[derive(clap::Args, Debug)]
@@ -27,7 +28,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pid = Pid(args.pid as i32);
     let output = OutputFile::create(&args.output)?;
-    let profile = live::read(pid)?;
+    let profile = session::read(pid)?;
     live::save(profile, output, !args.quiet)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,11 +11,12 @@ use thalweg_model::{OutputFile, Profile};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::{clock, memory};
 use thalweg_session::sidecar::{self, Left};
-use thalweg_snapshot::harvest::{self, Witness};
 use thalweg_snapshot::lines;
+use thalweg_snapshot::snapshot::{self, ThreadRegistry};
 
 use crate::args::StopArgs;
 use crate::live::{self, Interrupts};
+use crate::session::completed;
 use crate::sidecar::hold;
 
 /// Restore an attached process to what it was before
@@ -50,42 +51,42 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         take(pid, left, output, args.quiet)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut witness = Witness::default();
+    let mut registry = ThreadRegistry::default();
     if let Some((_, shared, header)) = carried
         && header.magic == thalweg_abi::MAGIC
     {
-        witness.look(&shared)?;
+        registry.update(&shared)?;
     }
     if detach::tidy(pid)? {
         if !args.quiet {
-            eprintln!("removed what an interrupted attach had left in process {pid}");
+            tell!("removed what an interrupted attach had left in process {pid}");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let detached = detach::detach(pid)?;
     let ended = clock::ticks();
-    let harvested = output
+    let snapshot = output
         .is_some()
-        .then(|| harvest::harvest(&detached.shared, &witness, Some(ended)));
+        .then(|| snapshot::take(&detached.shared, &registry, Some(ended)));
     if !args.quiet {
-        eprintln!(
+        tell!(
             "detached from process {pid}: its code is what it was; it stood still for {:.1} ms at most",
             detached.longest_stop_ns as f64 / 1e6
         );
         for address in &detached.foreign {
-            eprintln!(
+            tell!(
                 "the code at {address:#x} was changed by somebody else meanwhile and was left so"
             );
         }
     }
     // Its memory is there until what it counted is safe.
-    let saved = match (output, harvested) {
+    let saved = match (output, snapshot) {
         (Some(output), Some(Ok(profile))) => save(pid, profile, output, args.quiet),
         (_, Some(Err(error))) => Err(error.into()),
         _ => Ok(()),
     };
     if !detached.unmap()? && !args.quiet {
-        eprintln!(
+        tell!(
             "the memory of the probes stays: a signal handler that is running will return into one (then run `thalweg detach {pid}` again), or a seccomp filter forbids to unmap it"
         );
     }
@@ -93,20 +94,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn save(pid: Pid, mut profile: Profile, output: OutputFile, quiet: bool) -> anyhow::Result<()> {
-    lines::complete(&mut profile, &mut lines::Lookup::default());
+fn save(pid: Pid, profile: Profile, output: OutputFile, quiet: bool) -> anyhow::Result<()> {
+    let profile = completed(profile, &mut lines::Lookup::default());
     live::save_or(profile, output, !quiet, |profile| hold(pid, profile))
 }
 
 /// Of a process that has ended.
 fn take(pid: Pid, left: Left, output: Option<OutputFile>, quiet: bool) -> anyhow::Result<()> {
     if !quiet {
-        eprintln!("process {pid} has ended since it was attached: there is nothing to restore");
+        tell!("process {pid} has ended since it was attached: there is nothing to restore");
     }
     let keeper = left.sidecar;
     if let Some(output) = output {
-        let mut profile = left.profile()?;
-        lines::complete(&mut profile, &mut lines::Lookup::default());
+        let profile = completed(left.profile()?, &mut lines::Lookup::default());
         live::save_or(profile, output, !quiet, |_| {
             Some(format!(
                 "process {keeper} still keeps what was counted: `thalweg detach {pid} -o FILE` saves it elsewhere"

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use thalweg_analysis::{diff, rolled_up};
+use thalweg_analysis::{Pipeline, diff};
 use thalweg_model::{Metric, Profile, read_file};
+use thalweg_views::diff::Sides;
+use thalweg_views::write_json;
 
-use crate::args::{FilterArgs, as_shown};
+use crate::args::FilterArgs;
 use crate::metric;
-use crate::report::{self, OutputArgs, Sides};
+use crate::report::{self, OutputArgs, Weights};
 
 /// Compare two profiles, or several runs before and after, per function or per calling context
 #[derive(clap::Args, Debug)]
@@ -35,7 +37,7 @@ pub struct Args {
     pub all: bool,
 
     /// Show at most this many rows [default: 30 for text]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "DEFAULT_ROWS")]
     pub limit: Option<usize>,
 
     /// Compare this metric in the place of time: alloc.bytes, live.bytes, ... of profiles recorded with --metric alloc
@@ -53,7 +55,7 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-const ROWS: usize = 30;
+const DEFAULT_ROWS: usize = 30;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
@@ -66,10 +68,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "name two profiles: 'thalweg diff BEFORE AFTER', or --before A1 A2 ... --after B1 B2 ..."
         );
     }
+    let pipeline = Pipeline {
+        by: args.by,
+        raw: args.raw,
+        ..Pipeline::new()
+    };
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
-        files
-            .iter()
-            .map(|file| as_shown(read_file(file)?, args.by, args.raw).map(rolled_up))
+        let each = files.iter();
+        each.map(|file| Ok(pipeline.run(read_file(file)?)?))
             .collect()
     };
     let (before, after) = (read(&before)?, read(&after)?);
@@ -83,7 +89,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         filter.keeps_function(&name.function, None) && filter.keeps_module(&name.module)
     };
     let sides = Sides {
-        weighed_by: args.by,
         timed,
         before: before.len(),
         after: after.len(),
@@ -91,14 +96,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         all: args.all,
         limit: match args.output.json {
             true => args.limit,
-            false => Some(args.limit.unwrap_or(ROWS)),
+            false => Some(args.limit.unwrap_or(DEFAULT_ROWS)),
         },
         keeps: diff.names.iter().map(keeps).collect(),
         diff: &diff,
     };
+    let changes = sides.changes();
     let printed = args.output.print(|out, style| match args.output.json {
-        true => report::print_diff_json(&sides, out),
-        false => report::print_diff(&sides, out, style),
+        true => write_json(args.by, &changes, out),
+        false => report::print_diff(&changes, Weights::by(args.by), out, style),
     });
     printed.context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

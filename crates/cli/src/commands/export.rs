@@ -8,12 +8,15 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use thalweg_analysis::prune;
 use thalweg_formats::{
-    callgrind, csv, firefox, folded, json, otlp, parquet, pprof, speedscope, stacks,
+    callgrind, callgrind_blocks, csv, firefox, folded, gcov, json, lcov, otlp, parquet, pprof,
+    speedscope, stacks,
 };
 use thalweg_model::{OutputFile, Profile};
 
 use super::graph;
-use crate::args::{InputArgs, PruneArgs, named};
+use crate::annotate;
+use crate::args::{InputArgs, PruneArgs, Whether, named};
+use crate::report::printable;
 
 /// Write a profile in a format that other tools read
 #[derive(clap::Args, Debug)]
@@ -37,7 +40,7 @@ pub struct Args {
 }
 
 /// Formats that write whole stacks out would be hundreds of megabytes of what nobody can see.
-const USUAL_COVERAGE: f64 = 1e-4;
+const DEFAULT_COVERAGE: f64 = 1e-4;
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -59,13 +62,19 @@ pub enum Format {
     Parquet,
     /// OpenTelemetry profiles, one ProfilesData message
     Otlp,
+    /// lcov's tracefile: genhtml makes pages of it; of profiles with blocks
+    Lcov,
+    /// gcov's JSON; of profiles with blocks
+    Gcov,
     /// The call graph as a picture; 'thalweg graph' has more to choose from
     Svg,
     /// The call graph for graphviz
     Dot,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
+    // What was recorded, unless told otherwise.
+    args.input.refine.fold_runtime.get_or_insert(Whether::Off);
     let profile = match args.format.knows_sites() {
         true => args.input.read_with_sites()?,
         false => args.input.read()?,
@@ -75,15 +84,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let before = contexts(&profile);
     let usual = thresholds.is_nothing() && !args.all && args.format.has_whole_stacks();
     if usual && profile.meta.timed {
-        thresholds.coverage = USUAL_COVERAGE;
+        thresholds.coverage = DEFAULT_COVERAGE;
     }
     let profile = prune(profile, &thresholds);
     if usual && contexts(&profile) < before {
-        eprintln!(
+        tell!(
             "contexts with less than 0.01 % of all time are left out, as [pruned] of their callers: --all has them"
         );
     }
     check(args.format, &profile)?;
+    if args.format == Format::Folded
+        && let Some(note) = stacks::unmarked_bounds(&profile)
+    {
+        tell!("{}", printable(&note));
+    }
     match named(args.output) {
         Some(path) => {
             OutputFile::create(path)?.save_with(|file| write(args.format, &profile, file))?
@@ -133,6 +147,10 @@ fn refuse_by(format: Format, profile: &Profile) -> anyhow::Result<()> {
 /// Refuses, before anything is written, what the format cannot hold.
 fn check(format: Format, profile: &Profile) -> anyhow::Result<()> {
     match format {
+        Format::Lcov | Format::Gcov if profile.blocks.is_empty() => {
+            bail!("this format holds lines: record the profile with `thalweg record --blocks`")
+        }
+        Format::Lcov | Format::Gcov => {}
         Format::Pprof | Format::Folded | Format::Speedscope | Format::Otlp => {
             stacks::check_depth(profile)?
         }
@@ -152,7 +170,12 @@ fn write(format: Format, profile: &Profile, out: impl Write) -> io::Result<()> {
     match format {
         Format::Json => json::write(profile, out),
         Format::Pprof => pprof::write(profile, out),
+        Format::Callgrind if !profile.blocks.is_empty() => {
+            callgrind_blocks::write(profile, &annotate::read_all(profile), out)
+        }
         Format::Callgrind => callgrind::write(profile, out),
+        Format::Lcov => lcov::write(profile, &annotate::read_all(profile), out),
+        Format::Gcov => gcov::write(profile, &annotate::read_all(profile), out),
         Format::Folded => folded::write(profile, out),
         Format::Speedscope => speedscope::write(profile, out),
         Format::Firefox => firefox::write(profile, out),

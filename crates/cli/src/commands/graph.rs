@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use thalweg_formats::graph::{self, Choice, Look, Width};
-use thalweg_model::{OutputFile, Profile};
+use thalweg_analysis::{Choice, flow_graph};
+use thalweg_formats::graph::{self, Style, Width};
+use thalweg_model::{FuncId, OutputFile, Profile};
 
 use crate::args::{InputArgs, PruneArgs, named, parse_percent};
 use crate::report;
@@ -98,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             root,
             ..Choice::default()
         },
-        &Look {
+        &Style {
             width: args.width,
             unit: args.unit,
             name_length: args.name_length.max(4),
@@ -122,11 +123,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// With everything as it is without options: what `export` writes.
 pub fn write_default(profile: &Profile, format: Format, out: impl Write) -> io::Result<()> {
-    let look = Look {
+    let style = Style {
         title: title(profile, None),
-        ..Look::default()
+        ..Style::default()
     };
-    let picture = picture(profile, format, &Choice::default(), &look, 2.0);
+    let picture = picture(profile, format, &Choice::default(), &style, 2.0);
     BufWriter::new(out).write_all(&picture.map_err(io::Error::other)?)
 }
 
@@ -134,36 +135,36 @@ fn picture(
     profile: &Profile,
     format: Format,
     choice: &Choice,
-    look: &Look,
+    style: &Style,
     scale: f64,
 ) -> anyhow::Result<Vec<u8>> {
-    let river = graph::river(profile, choice);
+    let river = flow_graph(profile, choice);
     let mut picture = Vec::new();
     match format {
-        Format::Dot => graph::dot::write(profile, &river, look, &mut picture)?,
-        Format::Svg => graph::svg::write(&graph::draw(profile, &river, look), &mut picture)?,
+        Format::Dot => graph::dot::write(profile, &river, style, &mut picture)?,
+        Format::Svg => graph::svg::write(&graph::draw(profile, &river, style), &mut picture)?,
         Format::Png => {
-            graph::png::write(&graph::draw(profile, &river, look), scale, &mut picture)?;
+            graph::png::write(&graph::draw(profile, &river, style), scale, &mut picture)?;
         }
     }
     Ok(picture)
 }
 
-fn title(profile: &Profile, root: Option<u32>) -> String {
+fn title(profile: &Profile, root: Option<FuncId>) -> String {
     let command = report::command_line(&profile.meta.command);
     match root {
-        Some(root) => format!("{} in {command}", profile.functions[root as usize].name),
+        Some(root) => format!("{} in {command}", profile.functions[root.index()].name),
         None => command,
     }
 }
 
-/// Of the functions that are meant, the one that took most time.
-fn find(profile: &Profile, name: &str) -> anyhow::Result<u32> {
-    let meant = report::meant(profile, "--root", name)?;
+/// Of the functions that match, the one that took most time.
+fn find(profile: &Profile, name: &str) -> anyhow::Result<FuncId> {
+    let matching = report::functions_matching(profile, "--root", name)?;
     let rows = thalweg_analysis::flat(profile);
-    let rows = rows.iter().filter(|row| meant.contains(&row.function));
-    let heaviest = rows.max_by_key(|row| (row.cum, row.calls));
-    Ok(heaviest.map_or(meant[0], |row| row.function))
+    let rows = rows.iter().filter(|row| matching.contains(&row.function));
+    let heaviest = rows.max_by_key(|row| (row.total_ns, row.calls));
+    Ok(heaviest.map_or(matching[0], |row| row.function))
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

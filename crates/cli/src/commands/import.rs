@@ -10,6 +10,7 @@ use thalweg_formats::import;
 use thalweg_model::OutputFile;
 
 use crate::args::DEFAULT_FILE;
+use crate::report::printable;
 
 /// Make a profile from another tool's data: pprof, callgrind, folded stacks, perf script
 #[derive(clap::Args, Debug)]
@@ -84,12 +85,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .flat_map(|process| &process.threads)
             .map(|thread| thread.nodes.len())
             .sum();
-        eprintln!(
+        tell!(
             "{format:?}: {} functions, {contexts} contexts, {threads} threads, saved as {path}",
             profile.functions.len()
         );
         for note in &profile.notes {
-            eprintln!("{note}");
+            tell!("{}", printable(note));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use thalweg_analysis::{combine, merge, prune, summary};
+use thalweg_analysis::{Pipeline, combine, merge, prune, summary};
 use thalweg_model::{OutputFile, read_file};
 
-use crate::args::{PruneArgs, as_shown};
+use crate::args::PruneArgs;
 use crate::report::count;
 
 /// Put several profiles into one; combine threads that came about in the same way; prune what does not matter
@@ -45,13 +45,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thresholds = args.prune.thresholds();
     if !thresholds.is_nothing() {
         // What is told by costs and samples is told of whole trees.
-        profile = as_shown(profile, None, false)?;
+        profile = Pipeline::with_sites().run(profile)?;
     }
     profile = prune(profile, &thresholds);
     output.save(&profile)?;
     if !args.quiet {
         let figures = summary(&profile);
-        eprintln!(
+        tell!(
             "{}: {} calls in {} contexts of {} threads",
             args.output.display(),
             count(figures.calls),

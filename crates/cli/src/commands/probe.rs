@@ -13,6 +13,7 @@ use thalweg_ptrace::proc::{self, Pid};
 
 use crate::args::FilterArgs;
 use crate::live::AnalysisBar;
+use crate::report::printable;
 
 /// Say what would be patched in a file or a running process, how, and what would be skipped and why
 #[derive(clap::Args, Debug)]
@@ -146,7 +147,7 @@ fn print(
             row.functions,
             row.patched,
             row.exits,
-            row.module,
+            printable(&row.module),
             how.join(", ")
         )?;
     }
@@ -164,7 +165,7 @@ fn print(
         )?;
     }
     for (reason, count) in reasons {
-        writeln!(out, "{count:>9} {reason}")?;
+        writeln!(out, "{count:>9} {}", printable(&reason))?;
     }
     if list {
         writeln!(out)?;
@@ -172,7 +173,10 @@ fn print(
             writeln!(
                 out,
                 "{:<24} {:#10x} {}: {}",
-                skip.module, skip.address, skip.name, skip.reason
+                printable(&skip.module),
+                skip.address,
+                printable(&skip.name),
+                printable(&skip.reason)
             )?;
         }
     }

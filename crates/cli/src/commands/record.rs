@@ -9,20 +9,22 @@ use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
 use jiff::Timestamp;
-use thalweg_instrument::attach::{self, Attached, Options};
-use thalweg_model::OutputFile;
+use thalweg_instrument::attach::Attached;
+use thalweg_instrument::filter::Python;
+use thalweg_model::{OutputFile, Profile};
 use thalweg_ptrace::launch::Launched;
 use thalweg_ptrace::proc::Pid;
-use thalweg_session::family::{Closed, Family, Plan};
 use thalweg_session::heap;
+use thalweg_session::process_tree::{Closed, ProcessTree};
 use thalweg_snapshot::lines;
 
-use crate::args::{DEFAULT_FILE, FilterArgs, MeasureArgs, Mode, parse_duration};
-use crate::calibration::Calibration;
+use crate::args::{DEFAULT_FILE, Mode, parse_duration};
 use crate::checkpoints::{self, CheckpointArgs, Checkpoints, parse_time};
-use crate::live::{self, AnalysisBar, Interrupts, Watch};
+use crate::live::{self, Interrupts, Watch};
 use crate::recording::{Drop, RecordingArgs};
-use crate::sidecar::{SampleArgs, hold};
+use crate::report::printable;
+use crate::session::{Setup, SetupArgs, Wanted, completed};
+use crate::sidecar::hold;
 
 use super::serve;
 
@@ -61,6 +63,14 @@ pub struct Args {
     #[arg(long)]
     pub no_follow: bool,
 
+    /// Count how often every basic block ran, instead of calls and times: exact executions of every line and
+    /// instruction, for `thalweg annotate`
+    #[arg(long, conflicts_with_all = [
+        "budget", "time", "restless", "call_sites", "metrics", "python", "java", "samples", "threads",
+        "rules", "files", "recordable", "checkpoint_on", "prune_at",
+    ])]
+    pub blocks: bool,
+
     /// Where to write the profile
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
@@ -82,13 +92,7 @@ pub struct Args {
     pub no_calibrate: bool,
 
     #[command(flatten)]
-    pub filter: FilterArgs,
-
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-
-    #[command(flatten)]
-    pub samples: SampleArgs,
+    pub setup: SetupArgs,
 
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
@@ -105,35 +109,67 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
+/// Somebody who reads what the first process records, meanwhile.
+pub trait Beside {
+    /// Before the process runs, or goes on.
+    fn begin(&mut self, attached: &Attached) -> anyhow::Result<()>;
+    /// Often. `false`: it is enough.
+    fn tick(&mut self) -> bool;
+    fn end(&mut self, profile: &Profile);
+}
+
+struct Nobody;
+
+impl Beside for Nobody {
+    fn begin(&mut self, _: &Attached) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn tick(&mut self) -> bool {
+        true
+    }
+
+    fn end(&mut self, _: &Profile) {}
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    run_beside(args, &mut Nobody)
+}
+
+pub fn run_beside(mut args: Args, beside: &mut dyn Beside) -> anyhow::Result<ExitCode> {
     heap::keep_freed_memory();
+    // Counters know no time.
+    args.setup.measure.no_clock |= args.blocks;
     let follow = match args.pid {
         Some(_) => args.follow,
         None => !args.no_follow,
     };
-    let mut mode = args.measure.mode(args.pid.is_some())?;
-    let recording = args
-        .recording
-        .build(Drop::Newest, &args.measure, &mut mode)?;
-    Calibration::ensure(args.no_calibrate || mode == Mode::NoClock, args.quiet);
-    let mut plan = live::plan(&args.filter, &args.measure, &args.threads, follow, mode)?;
-    plan.attach.gates_suffice = args.follow;
-    plan.attach.recording = recording;
-    plan.attach.filter = plan
-        .attach
-        .filter
-        .with_checkpoints(&args.checkpoints.checkpoint_on)?;
+    let mut setup = args.setup.check(Wanted {
+        is_live: args.pid.is_some(),
+        threads: &args.threads,
+        follow,
+        calibrate: !args.no_calibrate,
+        quiet: args.quiet,
+        recording: Some((&args.recording, Drop::Newest)),
+    })?;
+    let options = &mut setup.plan.attach;
+    options.gates_suffice = args.follow;
+    options.filter =
+        std::mem::take(&mut options.filter).with_checkpoints(&args.checkpoints.checkpoint_on)?;
+    if args.blocks {
+        let filter = std::mem::take(&mut options.filter);
+        options.filter = filter.with_blocks(true).with_python(Python::Off);
+    }
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
-    plan.looking.samples = args.samples.wanted(mode)?;
     // Before the target is touched: a recording that cannot be saved is not begun.
     let output = OutputFile::create(&args.output)?;
     let interrupts = Interrupts::catch()?;
     let status = match args.pid {
         Some(pid) => {
             let pid = Pid(pid as i32);
-            record_process(pid, &args, &plan, output, &interrupts, checkpoints)
+            record_process(pid, &args, &setup, output, &interrupts, checkpoints, beside)
         }
-        None => record_command(&args, &plan, output, &interrupts, checkpoints),
+        None => record_command(&args, &setup, output, &interrupts, checkpoints, beside),
     }?;
     if args.serve {
         serve::show_file(&args.output)?;
@@ -144,26 +180,27 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn record_process(
     pid: Pid,
     args: &Args,
-    plan: &Plan,
+    setup: &Setup,
     output: OutputFile,
     interrupts: &Interrupts,
     mut checkpoints: Checkpoints,
+    beside: &mut dyn Beside,
 ) -> anyhow::Result<ExitCode> {
-    let bar = AnalysisBar::new(args.quiet);
-    let attached = attach::attach(pid, &plan.attach, &|done, all, name| {
-        bar.show(done, all, name)
-    })?;
-    drop(bar);
+    let attached = setup.attach(pid)?;
     for note in &attached.notes {
-        eprintln!("thalweg: {note}");
+        tell!("thalweg: {}", printable(note));
     }
     let mut lines = lines::Lookup::begin(attached.pid);
-    let mut family = Family::begin(attached, plan)?;
-    watch(&mut family, args, interrupts, |family, watch| {
-        checkpoints.tick(family, &mut lines, interrupts, watch);
+    beside.begin(&attached)?;
+    let mut tree = ProcessTree::begin(attached, &setup.plan)?;
+    watch(&mut tree, args, setup.mode, interrupts, |tree, watch| {
+        checkpoints.tick(tree, &mut lines, interrupts, watch);
+        if !beside.tick() {
+            interrupts.ask();
+        }
         Ok(checkpoints.pause())
     })?;
-    match finish(family, args, output, lines)? {
+    match finish(tree, args, output, lines, checkpoints, beside)? {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::from(2)),
     }
@@ -171,13 +208,14 @@ fn record_process(
 
 fn record_command(
     args: &Args,
-    plan: &Plan,
+    setup: &Setup,
     output: OutputFile,
     interrupts: &Interrupts,
     mut checkpoints: Checkpoints,
+    beside: &mut dyn Beside,
 ) -> anyhow::Result<ExitCode> {
     let mut launched = Launched::start(&args.command)?;
-    let attached = match prepare(&mut launched, args, &plan.attach) {
+    let attached = match prepare(&mut launched, args, setup) {
         Ok(attached) => attached,
         Err(error) => {
             launched.abandon();
@@ -185,26 +223,30 @@ fn record_command(
         }
     };
     let mut lines = lines::Lookup::begin(attached.pid);
-    let mut family = Family::begin(attached, plan)?;
+    beside.begin(&attached)?;
+    let mut tree = ProcessTree::begin(attached, &setup.plan)?;
     launched.release()?;
     let mut status = None;
-    let reason = watch(&mut family, args, interrupts, |family, watch| {
-        checkpoints.tick(family, &mut lines, interrupts, watch);
+    let reason = watch(&mut tree, args, setup.mode, interrupts, |tree, watch| {
+        checkpoints.tick(tree, &mut lines, interrupts, watch);
+        if !beside.tick() {
+            interrupts.ask();
+        }
         if status.is_some() {
             return Ok(checkpoints.pause());
         }
         status = launched.try_wait()?;
         if let Some(status) = status {
-            family.first_ended(status);
-            // Its region is harvested at this moment, if it was the last.
+            tree.first_ended(status);
+            // The snapshot of its region is taken at this moment, if it was the last.
             let patience = Instant::now() + Duration::from_millis(300);
-            while !family.is_over() && Instant::now() < patience {
+            while !tree.is_over() && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if family.living() > 0 {
+            if tree.living() > 0 {
                 watch.say(&format!(
                     "the command has ended; {} that it started go on and are recorded until they end, or until Ctrl-C",
-                    processes(family.living())
+                    processes(tree.living())
                 ));
             }
         }
@@ -213,14 +255,14 @@ fn record_command(
     if reason == Reason::Interrupted {
         // Ctrl-C went to the target too, which as a rule ends now by itself.
         let patience = Instant::now() + Duration::from_millis(500);
-        while !family.is_over() && Instant::now() < patience {
+        while !tree.is_over() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
             if status.is_none() {
                 status = launched.try_wait()?;
             }
         }
     }
-    finish(family, args, output, lines)?;
+    finish(tree, args, output, lines, checkpoints, beside)?;
     let status = match status {
         Some(status) => status,
         None => launched.wait()?,
@@ -239,24 +281,15 @@ fn processes(number: usize) -> String {
     }
 }
 
-fn prepare(launched: &mut Launched, args: &Args, options: &Options) -> anyhow::Result<Attached> {
+fn prepare(launched: &mut Launched, args: &Args, setup: &Setup) -> anyhow::Result<Attached> {
     launched.run_to_ready()?;
-    let command = args
-        .command
-        .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
-    let bar = AnalysisBar::new(args.quiet);
-    Ok(attach::instrument(
-        launched,
-        options,
-        command,
-        &|done, all, name| bar.show(done, all, name),
-    )?)
+    let words = args.command.iter();
+    let command = words.map(|part| part.to_string_lossy().into_owned());
+    setup.instrument(launched, command.collect())
 }
 
 /// A recording that goes on for so long does not keep the memory that it was prepared in.
-const LONG: Duration = Duration::from_secs(2);
+const KEEP_MEMORY_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
@@ -268,19 +301,19 @@ enum Reason {
 /// Waits until all processes have ended, the time is up, or somebody asks us to stop. `each_time` says when it has something
 /// to do next.
 fn watch(
-    family: &mut Family,
+    tree: &mut ProcessTree,
     args: &Args,
+    mode: Mode,
     interrupts: &Interrupts,
-    mut each_time: impl FnMut(&mut Family, &Watch) -> anyhow::Result<Option<Duration>>,
+    mut each_time: impl FnMut(&mut ProcessTree, &Watch) -> anyhow::Result<Option<Duration>>,
 ) -> anyhow::Result<Reason> {
     let started = Instant::now();
-    let mode = args.measure.mode(args.pid.is_some())?;
     let shared = !args.command.is_empty() && std::io::stdout().is_terminal();
     let mut watch = Watch::new(args.quiet, mode == Mode::All, shared);
     let mut holds_memory = true;
     loop {
-        let pause = each_time(family, &watch)?;
-        if family.is_over() {
+        let pause = each_time(tree, &watch)?;
+        if tree.is_over() {
             return Ok(Reason::AllEnded);
         }
         if interrupts.any() {
@@ -295,8 +328,8 @@ fn watch(
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Reason::TimeIsUp);
         }
-        watch.tick(family);
-        if holds_memory && started.elapsed() > LONG {
+        watch.tick(tree);
+        if holds_memory && started.elapsed() > KEEP_MEMORY_FOR {
             heap::give_back();
             holds_memory = false;
         }
@@ -310,22 +343,26 @@ fn watch(
 
 /// Detaches from whatever still lives, then saves and reports. `false`: a process still has its probes.
 fn finish(
-    family: Family,
+    tree: ProcessTree,
     args: &Args,
     output: OutputFile,
     mut lines: lines::Lookup,
+    checkpoints: Checkpoints,
+    beside: &mut dyn Beside,
 ) -> anyhow::Result<bool> {
     let Closed {
         mut profile,
         unfinished,
-    } = family.close()?;
-    lines::complete(&mut profile, &mut lines);
+    } = tree.close()?;
+    beside.end(&profile);
+    profile.marks = checkpoints.into_marks();
+    let profile = completed(profile, &mut lines);
     let saved = live::save_or(profile, output, !args.quiet && !args.no_report, |profile| {
         let first = profile.processes.first()?.pid;
         hold(Pid(first as i32), profile)
     });
     for one in &unfinished {
-        eprintln!("thalweg: {}", one.note());
+        tell!("thalweg: {}", printable(&one.note()));
     }
     saved?;
     Ok(unfinished.iter().all(|one| one.probed.is_none()))

@@ -6,13 +6,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use thalweg_analysis::{Graph, Thresholds, prune};
-use thalweg_model::{OutputFile, Profile};
+use thalweg_analysis::{Graph, Lanes, Thresholds, prune};
+use thalweg_model::{FuncId, OutputFile, Profile};
+use thalweg_views::arcs::Stanzas;
+use thalweg_views::callers_callees::{Around, Direction, Surroundings};
+use thalweg_views::context::{Contexts, Wanted};
+use thalweg_views::flat::{Callers, Flat};
+use thalweg_views::graph::CallGraph;
+use thalweg_views::summary::Summary;
+use thalweg_views::tree::Tree;
+use thalweg_views::{Selection, SortKey, write_json};
 
 use crate::args::{FilterArgs, InputArgs, PruneArgs, parse_duration, parse_percent};
 use crate::metric;
-use crate::page::{self, Subject};
-use crate::report::{self, Direction, Field, OutputArgs, Selection, SortKey, Wanted};
+use crate::page::{self, ProfileView};
+use crate::report::{self, Columns, Field, OutputArgs};
 
 /// Show a profile: a summary, every function (--flat), every calling context (--tree), or one function's surroundings
 #[derive(clap::Args, Debug)]
@@ -92,6 +100,10 @@ pub struct ViewArgs {
     #[arg(long)]
     pub arcs: bool,
 
+    /// The same of functions that match: a name, or a regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub peek: Option<String>,
+
     /// The call graph of all threads: functions, and calls between them
     #[arg(long)]
     pub graph: bool,
@@ -114,41 +126,56 @@ pub struct ViewArgs {
 }
 
 /// How many functions a pattern may mean when each of them gets a tree of its own.
-const MOST_TREES: usize = 20;
+const MAX_TREES: usize = 20;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
     let view = &args.view;
+    let mut lanes = Lanes::default();
     let profile = match args.sites {
         true => with_sites(&args)?,
         // A graph is pruned by itself.
         false if view.graph => args.input.read()?,
         // The page shows call sites beside what they add up to.
         false if view.html.is_some() => {
-            prune(args.input.read_with_sites()?, &args.prune.thresholds())
+            let (profile, seen) = args.input.read_with_lanes()?;
+            lanes = seen;
+            prune(profile, &args.prune.thresholds())
         }
         false => prune(args.input.read()?, &args.prune.thresholds()),
     };
     if let Some(path) = &view.html {
         metric::refuse_on_page(args.input.by)?;
         let output = OutputFile::create(path)?;
-        let subject = Subject::new(profile, args.input.origin());
+        let shown = ProfileView::new(profile, args.input.origin())
+            .with_lanes(lanes)
+            .with_runtime_frames(args.input.refine.runtime_frames());
         if io::stderr().is_terminal() {
-            eprintln!("computing the answers that the page may ask for");
+            tell!("computing the answers that the page may ask for");
         }
-        output.save_with(|file| page::write_html(&subject, &mut BufWriter::new(file)))?;
+        output.save_with(|file| page::write_html(&shown, &mut BufWriter::new(file)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let by_cum = view.tree || view.callers.is_some() || view.callees.is_some();
-    let default = if by_cum { SortKey::Cum } else { SortKey::Base };
+    let by_total = view.tree || view.callers.is_some() || view.callees.is_some();
+    let default = if by_total {
+        SortKey::Total
+    } else {
+        SortKey::SelfTime
+    };
     let mut selection = Selection::new(&profile, args.sort, default)?;
-    selection.filter = filter;
+    selection.functions = report::kept_functions(&profile, &filter);
     selection.limit = args.limit;
     selection.min_percent = args.min_percent;
     selection.depth = args.depth;
-    selection.fields.clone_from(&args.fields);
-    selection.wide = args.wide;
-    let chosen = View::of(&profile, view)?;
+    if let Some(pattern) = &view.peek {
+        let wanted = report::functions_matching(&profile, "--peek", pattern)?;
+        let known = selection.functions.take();
+        let known = known.unwrap_or_else(|| vec![true; profile.functions.len()]);
+        let kept = (0..).map(FuncId).zip(known);
+        let kept = kept.map(|(function, kept)| kept && wanted.contains(&function));
+        selection.functions = Some(kept.collect());
+    }
+    let chosen = View::new(&profile, view)?;
 
     print(&args, &profile, &chosen, selection).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
@@ -156,7 +183,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn with_sites(args: &Args) -> anyhow::Result<Profile> {
     let view = &args.view;
-    if !(view.tree || view.arcs || view.callers.is_some() || view.callees.is_some()) {
+    if !(view.tree
+        || view.arcs
+        || view.peek.is_some()
+        || view.callers.is_some()
+        || view.callees.is_some())
+    {
         bail!("--sites goes with --tree, --arcs, --callers and --callees");
     }
     if !args.prune.thresholds().is_nothing() {
@@ -178,24 +210,24 @@ enum View {
     Tree,
     Arcs,
     Graph,
-    Around(Direction, Vec<u32>),
+    CallersCallees(Direction, Vec<FuncId>),
     Context(Vec<Wanted>),
 }
 
 impl View {
-    fn of(profile: &Profile, args: &ViewArgs) -> anyhow::Result<View> {
-        let around = |direction, option, pattern| {
-            let mut functions = report::meant(profile, option, pattern)?;
-            functions.truncate(MOST_TREES);
-            Ok(View::Around(direction, functions))
+    fn new(profile: &Profile, args: &ViewArgs) -> anyhow::Result<View> {
+        let of_function = |direction, option, pattern| {
+            let mut functions = report::functions_matching(profile, option, pattern)?;
+            functions.truncate(MAX_TREES);
+            Ok(View::CallersCallees(direction, functions))
         };
         match (&args.callers, &args.callees, &args.context) {
-            (Some(pattern), ..) => around(Direction::Callers, "--callers", pattern),
-            (_, Some(pattern), _) => around(Direction::Callees, "--callees", pattern),
-            (_, _, Some(text)) => Ok(View::Context(Wanted::parse(profile, text)?)),
+            (Some(pattern), ..) => of_function(Direction::Callers, "--callers", pattern),
+            (_, Some(pattern), _) => of_function(Direction::Callees, "--callees", pattern),
+            (_, _, Some(text)) => Ok(View::Context(report::wanted(profile, text)?)),
             _ if args.flat => Ok(View::Flat),
             _ if args.tree => Ok(View::Tree),
-            _ if args.arcs => Ok(View::Arcs),
+            _ if args.arcs || args.peek.is_some() => Ok(View::Arcs),
             _ if args.graph => Ok(View::Graph),
             _ => Ok(View::Summary),
         }
@@ -208,37 +240,49 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         View::Summary => {
             selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
         }
-        View::Tree | View::Around(..) if !json => selection.prune_for_reading(),
+        View::Tree | View::CallersCallees(..) if !json => report::prune_for_reading(&mut selection),
         View::Arcs if !json => {
             selection
                 .min_percent
-                .get_or_insert(report::LEAST_ARC_PERCENT);
+                .get_or_insert(report::DEFAULT_MIN_ARC_PERCENT);
         }
         _ => {}
     }
-    let graph = match view {
-        View::Graph => Graph::pruned(profile, &args.prune.thresholds(), &edge_thresholds(args)),
-        _ => Graph::default(),
-    };
     let selection = &selection;
+    let columns = &Columns {
+        fields: args.fields.clone(),
+        wide: args.wide,
+    };
+    let graph = || {
+        let graph = Graph::pruned(profile, &args.prune.thresholds(), &edge_thresholds(args));
+        CallGraph::new(profile, &graph, selection.limit)
+    };
+    let by = profile.meta.weighed_by;
     args.output.print(|out, style| match view {
-        View::Summary if json => report::print_summary_json(profile, selection, out),
-        View::Summary => report::print_summary_of(profile, selection, out, style),
-        View::Flat if json => report::print_flat_json(profile, selection, out),
-        View::Flat => report::print_flat(profile, selection, out, style),
-        View::Tree if json => report::print_tree_json(profile, selection, out),
+        View::Summary if json => {
+            write_json(by, &Summary::new(profile, selection, Callers::Listed), out)
+        }
+        View::Summary => report::print_summary_of(profile, selection, columns, out, style),
+        View::Flat if json => write_json(by, &Flat::new(profile, selection, Callers::Listed), out),
+        View::Flat => report::print_flat(profile, selection, columns, out, style),
+        View::Tree if json => write_json(by, &Tree::new(profile, selection), out),
         View::Tree => report::print_tree(profile, selection, out, style),
-        View::Arcs if json => report::print_arcs_json(profile, selection, out),
+        View::Arcs if json => write_json(by, &Stanzas::new(profile, selection), out),
         View::Arcs => report::print_arcs(profile, selection, out, style),
-        View::Graph if json => report::print_graph_json(profile, &graph, selection, out),
-        View::Graph => report::print_graph(profile, &graph, selection, out, style),
-        View::Around(direction, functions) if json => {
-            report::print_around_json(profile, functions, *direction, selection, out)
+        View::Graph if json => write_json(by, &graph(), out),
+        View::Graph => report::print_graph(profile, &graph(), out, style),
+        View::CallersCallees(direction, functions) if json => {
+            let around = |&function: &FuncId| {
+                Surroundings::new(profile, function, *direction, selection.depth)
+            };
+            let all: Vec<Surroundings> = functions.iter().map(around).collect();
+            let timed = profile.meta.timed;
+            write_json(by, &Around::new(timed, &all, *direction, selection), out)
         }
-        View::Around(direction, functions) => {
-            report::print_around(profile, functions, *direction, selection, out, style)
+        View::CallersCallees(direction, functions) => {
+            report::print_callers_callees(profile, functions, *direction, selection, out, style)
         }
-        View::Context(wanted) if json => report::print_context_json(profile, wanted, out),
+        View::Context(wanted) if json => write_json(by, &Contexts::new(profile, wanted), out),
         View::Context(wanted) => report::print_context(profile, wanted, out, style),
     })
 }

@@ -1,5 +1,6 @@
 //! `thalweg rules`: which calls an attached process records, and other rules while it runs.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +9,8 @@ use thalweg_instrument::call_rules::{Change, bring_back, change};
 use thalweg_instrument::detach;
 use thalweg_ptrace::proc::Pid;
 use thalweg_rules::{Rule, RulesFile};
+
+use crate::report::printable;
 
 /// List, add and remove the rules of a process whose calls are recorded
 ///
@@ -51,13 +54,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !wanted.add.is_empty() {
         bring_back(pid, &shared)?;
     }
+    let mut out = std::io::stdout().lock();
     for (index, rule) in about.rules.iter().enumerate() {
         if !rule.removed {
-            println!("{:>4}  {}", index + 1, rule.text);
+            writeln!(out, "{:>4}  {}", index + 1, printable(&rule.text))?;
         }
     }
     for note in &about.notes {
-        eprintln!("note: {note}");
+        tell!("note: {}", printable(note));
     }
     Ok(ExitCode::SUCCESS)
 }

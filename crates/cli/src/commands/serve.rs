@@ -4,17 +4,16 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use thalweg_analysis::rolled_up;
-use thalweg_instrument::{attach, detach};
+use thalweg_analysis::{Lanes, Pipeline, Sites};
 use thalweg_ptrace::proc::Pid;
 
-use crate::args::{FilterArgs, InputArgs, MeasureArgs, as_shown};
-use crate::live::{self, AnalysisBar, Interrupts};
+use crate::args::{InputArgs, Whether};
+use crate::live::Interrupts;
 use crate::metric;
-use crate::page::Subject;
+use crate::page::ProfileView;
 use crate::recording::{Drop, RecordingArgs};
 use crate::serve::{self, Redirect, Watched};
-use crate::sidecar::{SampleArgs, Sidecar};
+use crate::session::{Session, SetupArgs, Wanted};
 
 /// Show a profile, or a process while it runs, in a browser
 ///
@@ -38,13 +37,7 @@ pub struct Args {
     pub no_open: bool,
 
     #[command(flatten)]
-    pub filter: FilterArgs,
-
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-
-    #[command(flatten)]
-    pub samples: SampleArgs,
+    pub setup: SetupArgs,
 
     #[command(flatten)]
     pub recording: RecordingArgs,
@@ -55,9 +48,7 @@ fn open_browser(address: &str) -> Option<Redirect> {
     let redirect = match Redirect::to(address) {
         Ok(redirect) => redirect,
         Err(error) => {
-            eprintln!(
-                "no browser is opened: the address cannot be handed to it in private: {error}"
-            );
+            tell!("no browser is opened: the address cannot be handed to it in private: {error}");
             return None;
         }
     };
@@ -68,7 +59,7 @@ fn open_browser(address: &str) -> Option<Redirect> {
         .stderr(Stdio::null())
         .spawn();
     if browser.is_err() {
-        eprintln!("no browser was found to open it (xdg-open)");
+        tell!("no browser was found to open it (xdg-open)");
         return None;
     }
     Some(redirect)
@@ -87,7 +78,7 @@ fn announce(address: &str, may_open: bool) -> Option<Redirect> {
 /// For people only.
 fn say(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{text}");
+        tell!("{text}");
     }
 }
 
@@ -95,60 +86,53 @@ fn say(text: &str) {
 pub fn show_file(path: &Path) -> anyhow::Result<()> {
     // A Ctrl-C that ended the recording does not end this as well.
     let interrupts = Interrupts::catch()?;
-    let profile = as_shown(thalweg_model::read_file(path)?, None, false)?;
-    let subject = Subject::new(profile, path.display().to_string()).with_sources();
-    serve::run(subject, None, 0, &interrupts, |address| {
+    let recorded = thalweg_model::read_file(path)?;
+    let lanes = Lanes::from_recorded(&recorded);
+    let profile = Pipeline::with_sites().run(recorded)?;
+    let view = ProfileView::new(profile, path.display().to_string())
+        .with_lanes(lanes)
+        .with_sources();
+    serve::run(view, None, 0, &interrupts, |address| {
         announce(address, true)
     })
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
+    // The page folds by itself, so that it can show both.
+    let runtime_frames = args.input.refine.runtime_frames();
+    args.input.refine.fold_runtime = Some(Whether::Off);
     metric::refuse_on_page(args.input.by)?;
     let interrupts = Interrupts::catch()?;
     let announce = |address: &str| announce(address, !args.no_open);
     let Some(pid) = args.input.pid.map(|pid| Pid(pid as i32)) else {
         say(&format!("reading {}", args.input.origin()));
-        let mut subject =
-            Subject::new(args.input.read_with_sites()?, args.input.origin()).with_sources();
+        let (profile, lanes) = args.input.read_with_lanes()?;
+        let mut view = ProfileView::new(profile, args.input.origin())
+            .with_lanes(lanes)
+            .with_sources()
+            .with_runtime_frames(runtime_frames);
         if let Some(before) = &args.before {
-            let before = as_shown(thalweg_model::read_file(before)?, None, args.input.raw)?;
-            subject = subject.compared_with(rolled_up(before));
+            let pipeline = Pipeline {
+                raw: args.input.raw,
+                sites: Sites::RolledUp,
+                ..Pipeline::with_sites()
+            };
+            view = view.compared_with(pipeline.run(thalweg_model::read_file(before)?)?);
         }
-        serve::run(subject, None, args.port, &interrupts, announce)?;
+        serve::run(view, None, args.port, &interrupts, announce)?;
         return Ok(ExitCode::SUCCESS);
     };
-    if let Ok((shared, _)) = detach::attached(pid) {
-        let watched = Watched::new(pid, shared, args.input.raw)?;
-        let first = watched.first()?;
-        serve::run(first, Some(watched), args.port, &interrupts, announce)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut mode = args.measure.mode(true)?;
-    let recording = args
-        .recording
-        .build(Drop::Oldest, &args.measure, &mut mode)?;
-    let mut options = live::plan(&args.filter, &args.measure, &[], false, mode)?.attach;
-    options.recording = recording;
-    let sidecar = Sidecar {
-        filter: &args.filter,
-        measure: &args.measure,
-        mode,
-        samples: args.samples.wanted(mode)?,
-    };
-    let bar = AnalysisBar::new(false);
-    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
-    drop(bar);
-    sidecar.start(&attached)?;
-    let identity = attached.identity;
-    let served = Watched::new(pid, attached.shared, args.input.raw).and_then(|watched| {
-        let first = watched.first()?;
-        serve::run(first, Some(watched), args.port, &interrupts, announce)
-    });
-    // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
-    if detach::attached(pid).is_ok() {
-        detach::detach(pid)?.unmap()?;
-    }
-    detach::detach_orphans(identity);
+    let setup = args.setup.check(Wanted {
+        is_live: true,
+        recording: Some((&args.recording, Drop::Oldest)),
+        ..Wanted::default()
+    })?;
+    let (session, reader) = Session::begin(pid, &setup)?;
+    let watched = Watched::new(pid, reader, args.input.raw);
+    let served = watched
+        .first()
+        .and_then(|first| serve::run(first, Some(watched), args.port, &interrupts, announce));
+    session.end()?;
     served?;
     Ok(ExitCode::SUCCESS)
 }

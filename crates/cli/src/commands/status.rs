@@ -9,9 +9,9 @@ use thalweg_model::End;
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::{attendants, clock};
 use thalweg_session::sidecar::{self, Left};
-use thalweg_snapshot::harvest;
+use thalweg_snapshot::snapshot;
 
-use crate::report::{bytes, count};
+use crate::report::{bytes, count, printable};
 
 /// Say whether a process is attached, since when, and what it has counted so far
 #[derive(clap::Args, Debug)]
@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => return Err(error.into()),
         },
     };
-    let totals = harvest::totals(&shared)?;
+    let totals = snapshot::totals(&shared)?;
     let seconds = (clock::unix_ns().saturating_sub(header.attach_unix_ns)) as f64 / 1e9;
     let status = Status {
         pid: args.pid,
@@ -121,7 +121,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             } else {
                 " while no `record` was there to instrument it"
             },
-            status.uncounted_modules.join(", ")
+            printable(&status.uncounted_modules.join(", "))
         )?;
     }
     Ok(ExitCode::SUCCESS)
@@ -235,7 +235,7 @@ struct Status {
     sidecar: Option<i32>,
     /// The process that keeps a budget beside it.
     budget_kept_by: Option<i32>,
-    /// The process that looks at stacks.
+    /// The process that samples at stacks.
     looked_at_by: Option<i32>,
     uncounted_modules: Vec<String>,
 }

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use thalweg_analysis::{rolled_up, site_calls};
+use thalweg_views::overview::Overview;
+use thalweg_views::{Selection, SortKey, write_json};
 
 use crate::args::{FilterArgs, InputArgs};
-use crate::report::{self, OutputArgs, Selection, SortKey};
+use crate::report::{self, OutputArgs};
 
 /// Show what a program is like: its call graph, hottest functions, calls and path, cycles, threads, libraries, waiting
 #[derive(clap::Args, Debug)]
@@ -34,12 +36,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let profile = args.input.read_with_sites()?;
     let made = site_calls(&profile);
     let profile = rolled_up(profile);
-    let mut selection = Selection::new(&profile, args.sort, SortKey::Base)?;
-    selection.filter = filter;
+    let mut selection = Selection::new(&profile, args.sort, SortKey::SelfTime)?;
+    selection.functions = report::kept_functions(&profile, &filter);
     selection.limit = Some(args.limit);
+    let overview = Overview::new(&profile, made, &selection);
     let printed = args.output.print(|out, style| match args.output.json {
-        true => report::print_overview_json(&profile, made, &selection, out),
-        false => report::print_overview(&profile, made, &selection, out, style),
+        true => write_json(profile.meta.weighed_by, &overview, out),
+        false => report::print_overview(&profile, &overview, selection.limit, out, style),
     });
     printed.context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

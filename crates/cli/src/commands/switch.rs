@@ -12,10 +12,10 @@ use thalweg_instrument::detach;
 use thalweg_instrument::switch::{Refusal, State, Switcher};
 use thalweg_model::Profile;
 use thalweg_ptrace::proc::Pid;
-use thalweg_snapshot::harvest;
+use thalweg_snapshot::snapshot;
 
 use crate::args::StopArgs;
-use crate::report::count;
+use crate::report::{count, printable};
 
 /// Switch the probes of functions of an attached process: off, counting, timing one call in some, or all
 ///
@@ -134,7 +134,7 @@ pub type Order<'a> = (Which<'a>, State);
 /// Carries out the orders, the later ones winning.
 pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
     let (shared, _) = detach::attached(pid)?;
-    let catalog = harvest::catalog(&shared)?;
+    let catalog = snapshot::catalog(&shared)?;
     let mut wanted: BTreeMap<u32, State> = BTreeMap::new();
     for (which, state) in orders {
         match which {
@@ -175,7 +175,7 @@ pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
     Ok(Report {
         is_refusal,
         functions: changed
-            .map(|(function, state)| Line::of(&catalog, function, state))
+            .map(|(function, state)| Line::new(&catalog, function, state))
             .collect(),
         refused: refused
             .map(|(function, refusal)| Refused {
@@ -196,13 +196,13 @@ fn named(catalog: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
 
 fn not_timed(pid: Pid) -> anyhow::Result<Report> {
     let (shared, header) = detach::attached(pid)?;
-    let catalog = harvest::catalog(&shared)?;
+    let catalog = snapshot::catalog(&shared)?;
     let states = thalweg_instrument::states::of_all(&shared, &header)?;
     let states = states.iter().map(|state| State::of(state.state));
     let not_timed = (0..).zip(states).filter(|(_, s)| *s != State::Timed);
     Ok(Report {
         functions: not_timed
-            .map(|(function, state)| Line::of(&catalog, function, state))
+            .map(|(function, state)| Line::new(&catalog, function, state))
             .collect(),
         ..Report::default()
     })
@@ -214,7 +214,7 @@ fn name(catalog: &Profile, function: u32) -> String {
 }
 
 impl Line {
-    fn of(catalog: &Profile, function: u32, state: State) -> Line {
+    fn new(catalog: &Profile, function: u32, state: State) -> Line {
         let known = catalog.functions.get(function as usize);
         let module = known.and_then(|known| catalog.modules.get(known.module as usize));
         Line {
@@ -226,7 +226,7 @@ impl Line {
 }
 
 /// More functions than this are told by their number only.
-const LISTED: usize = 40;
+const MAX_LISTED: usize = 40;
 
 impl Report {
     /// As text.
@@ -240,22 +240,23 @@ impl Report {
             true => "nothing was switched".to_owned(),
             false => format!("{} functions {verb}{stop}", count(number as u64)),
         }];
-        let shown = self.functions.iter().take(LISTED);
+        let shown = self.functions.iter().take(MAX_LISTED);
         lines.extend(
             shown.map(|line| format!("  {:8} {}  {}", line.state, line.function, line.module)),
         );
-        if number > LISTED {
-            let more = number - LISTED;
+        if number > MAX_LISTED {
+            let more = number - MAX_LISTED;
             lines.push(format!("  and {more} more (--json lists them all)"));
         }
-        let refused = self.refused.iter().take(LISTED);
+        let refused = self.refused.iter().take(MAX_LISTED);
         lines.extend(
             refused.map(|one| format!("  stays as it is: {}: {}", one.function, one.reason)),
         );
-        if self.refused.len() > LISTED {
-            let more = self.refused.len() - LISTED;
+        if self.refused.len() > MAX_LISTED {
+            let more = self.refused.len() - MAX_LISTED;
             lines.push(format!("  and {more} more that stay as they are"));
         }
+        let lines: Vec<_> = lines.iter().map(|line| printable(line)).collect();
         lines.join("\n")
     }
 }

@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use thalweg_views::threads::{ThreadOrder, Threads};
+use thalweg_views::write_json;
 
 use crate::args::InputArgs;
-use crate::report::{self, OutputArgs, ThreadOrder};
+use crate::report::{self, OutputArgs};
 
 /// List the threads: which made which, from when to when they lived, what they did
 #[derive(clap::Args, Debug)]
@@ -27,9 +29,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let profile = args.input.read()?;
+    let threads = Threads::new(&profile, args.sort, args.limit);
     let printed = args.output.print(|out, style| match args.output.json {
-        true => report::print_threads_json(&profile, args.sort, args.limit, out),
-        false => report::print_threads(&profile, args.sort, args.limit, out, style),
+        true => write_json(profile.meta.weighed_by, &threads, out),
+        false => report::print_threads(&profile, &threads, out, style),
     });
     printed.context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

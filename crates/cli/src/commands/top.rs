@@ -6,18 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use thalweg_analysis::rolled_up;
-use thalweg_instrument::{attach, detach, switch};
-use thalweg_model::Profile;
+use thalweg_analysis::Pipeline;
+use thalweg_instrument::switch;
+use thalweg_model::{FuncId, Profile};
 use thalweg_ptrace::proc::{self, Pid};
-use thalweg_region::memory::Shared;
-use thalweg_snapshot::harvest::{self, Witness};
 
-use crate::args::{FilterArgs, MeasureArgs, as_shown, parse_duration};
-use crate::calibration;
-use crate::live::{self, AnalysisBar, Interrupts};
+use crate::args::parse_duration;
+use crate::live::Interrupts;
 use crate::report;
-use crate::sidecar::{SampleArgs, Sidecar};
+use crate::session::{Reader, Session, SetupArgs, Wanted};
 use crate::top::{Probes, State, Wish, draw};
 
 use super::switch::Which;
@@ -41,61 +38,34 @@ pub struct Args {
     pub interval: Duration,
 
     #[command(flatten)]
-    pub filter: FilterArgs,
-
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-
-    #[command(flatten)]
-    pub samples: SampleArgs,
+    pub setup: SetupArgs,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("top needs a terminal: use 'thalweg status' or 'thalweg checkpoint' in scripts");
     }
-    let mode = args.measure.mode(true)?;
-    let options = live::plan(&args.filter, &args.measure, &args.threads, false, mode)?.attach;
-    let samples = args.samples.wanted(mode)?;
+    let setup = args.setup.check(Wanted {
+        is_live: true,
+        threads: &args.threads,
+        ..Wanted::default()
+    })?;
     let interrupts = Interrupts::catch()?;
     let pid = Pid(args.pid as i32);
-    if let Ok((shared, _)) = detach::attached(pid) {
-        watch(pid, &shared, args.interval, &interrupts)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let bar = AnalysisBar::new(false);
-    let attached = attach::attach(pid, &options, &|done, all, name| bar.show(done, all, name))?;
-    drop(bar);
-    let sidecar = Sidecar {
-        filter: &args.filter,
-        measure: &args.measure,
-        mode,
-        samples,
-    };
-    sidecar.start(&attached)?;
-    let watched = watch(pid, &attached.shared, args.interval, &interrupts);
-    // Whatever came of it, the target is not left patched; one that has ended has nothing to restore.
-    if detach::attached(pid).is_ok() {
-        detach::detach(pid)?.unmap()?;
-    }
-    detach::detach_orphans(attached.identity);
+    let (session, reader) = Session::begin(pid, &setup)?;
+    let watched = watch(pid, reader, args.interval, &interrupts);
+    session.end()?;
     watched?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn watch(
     pid: Pid,
-    shared: &Shared,
+    mut reader: Reader,
     interval: Duration,
     interrupts: &Interrupts,
 ) -> anyhow::Result<()> {
-    let mut witness = Witness::default();
-    let mut read = || -> anyhow::Result<Profile> {
-        witness.look(shared)?;
-        let mut profile = harvest::harvest(shared, &witness, None)?;
-        calibration::stamp(&mut profile);
-        Ok(rolled_up(as_shown(profile, None, false)?))
-    };
+    let mut read = || -> anyhow::Result<Profile> { Ok(Pipeline::new().run(reader.read()?)?) };
     let first = read()?;
     let title = format!(
         "process {pid}: {}",
@@ -106,7 +76,7 @@ fn watch(
     let mut alive = || target.as_ref().is_ok_and(|target| target.is_alive());
 
     let mut terminal = ratatui::try_init()?;
-    let ended = session(
+    let ended = show(
         pid,
         &mut terminal,
         &mut state,
@@ -119,17 +89,17 @@ fn watch(
     ended
 }
 
-fn switched(pid: Pid, function: u32, probes: Probes) -> anyhow::Result<String> {
+fn switched(pid: Pid, function: FuncId, probes: Probes) -> anyhow::Result<String> {
     let state = match probes {
         Probes::Timed => switch::State::Timed,
         Probes::Counted => switch::State::Counted,
         Probes::Off => switch::State::Off,
     };
-    let order = (Which::Numbered(&[function]), state);
+    let order = (Which::Numbered(&[function.0]), state);
     Ok(super::switch::switch(pid, &[order])?.text("switched"))
 }
 
-fn session(
+fn show(
     pid: Pid,
     terminal: &mut ratatui::DefaultTerminal,
     state: &mut State,

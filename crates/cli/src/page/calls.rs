@@ -15,23 +15,24 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use thalweg_analysis::Part;
 use thalweg_formats::calls::Calls;
-use thalweg_model::{Call, CallEnd, Profile};
+use thalweg_model::{Call, CallEnd, FuncId, Profile};
 
-use super::{Question, Refusal};
+use super::river::shortened;
+use super::{ApiError, Query};
 use crate::commands::calls::Where;
 
 /// Rows of one page of the list.
-const PAGE: usize = 200;
+const ROWS_PER_PAGE: usize = 200;
 /// Lists that were looked at lately.
-const KEPT: usize = 4;
+const CACHED_LISTS: usize = 4;
 /// Rows of one tree.
-const MOST_ROWS: usize = 20_000;
+const MAX_ROWS: usize = 20_000;
 /// Wider than any screen.
-const MOST_PIXELS: u32 = 8192;
+const MAX_PIXELS: u32 = 8192;
 /// Spans of the time line that are wider than a pixel.
-const MOST_SPANS: usize = 20_000;
+const MAX_SPANS: usize = 20_000;
 /// Letters of a call's values in the list.
-const VALUES: usize = 300;
+const MAX_VALUES_LENGTH: usize = 300;
 
 /// What recording there is, for the page's head.
 #[derive(Serialize)]
@@ -101,15 +102,15 @@ impl Lists {
         &self,
         profile: &Profile,
         part: &Part,
-        question: &Question,
-    ) -> Result<Arc<List>, Refusal> {
+        query: &Query,
+    ) -> Result<Arc<List>, ApiError> {
         // The time line has its own use for what is looked at of the time.
-        let window = match question.what.as_str() {
+        let window = match query.what.as_str() {
             "callline" => None,
-            _ => Some((question.number("t0")?.unwrap_or(0), question.number("t1")?)),
+            _ => Some((query.number("t0")?.unwrap_or(0), query.number("t1")?)),
         };
         let given = ["list", "where", "q", "f", "sort"];
-        let given = (given.map(|name| question.text(name).unwrap_or("")), window);
+        let given = (given.map(|name| query.text(name).unwrap_or("")), window);
         let key = format!("{given:?} {part:?}");
         let lock = || {
             let recent = self.recent.lock();
@@ -118,41 +119,41 @@ impl Lists {
         if let Some((_, list)) = lock().iter().find(|(known, _)| *known == key) {
             return Ok(list.clone());
         }
-        let list = Arc::new(List::of(profile, part, question, window)?);
+        let list = Arc::new(List::new(profile, part, query, window)?);
         let mut recent = lock();
         recent.push_front((key, list.clone()));
-        recent.truncate(KEPT);
+        recent.truncate(CACHED_LISTS);
         Ok(list)
     }
 }
 
 impl List {
-    fn of(
+    fn new(
         profile: &Profile,
         part: &Part,
-        question: &Question,
+        query: &Query,
         window: Option<Window>,
-    ) -> Result<List, Refusal> {
+    ) -> Result<List, ApiError> {
         let calls = Calls::new(profile);
         let all = calls.all();
-        let of_roots = match question.text("list") {
+        let of_roots = match query.text("list") {
             None => has_requests(all),
             Some("roots") => true,
             Some("chosen") => false,
-            Some(_) => return Err(Refusal::question("'list' is roots or chosen")),
+            Some(_) => return Err(ApiError::bad_query("'list' is roots or chosen")),
         };
-        let wanted = match question.text("where") {
+        let wanted = match query.text("where") {
             None => Where::default(),
-            Some(text) => Where::parse(text).map_err(|e| Refusal::question(format!("{e:#}")))?,
+            Some(text) => Where::parse(text).map_err(|e| ApiError::bad_query(format!("{e:#}")))?,
         };
-        let name = match question.text("q") {
+        let name = match query.text("q") {
             None => None,
-            Some(text) => Some(Regex::new(text).map_err(|e| Refusal::question(e.to_string()))?),
+            Some(text) => Some(Regex::new(text).map_err(|e| ApiError::bad_query(e.to_string()))?),
         };
-        let function = question.function_if_any(profile, "f")?;
+        let function = query.function_if_any(profile, "f")?;
         let threads = threads_of(profile, part);
         let below_root = below(all, part.root);
-        let mut names: HashMap<u32, bool> = HashMap::new();
+        let mut names: HashMap<FuncId, bool> = HashMap::new();
         let mut passes = vec![false; all.len()];
         for (index, call) in all.iter().enumerate() {
             let by_name = name.as_ref().is_none_or(|name| {
@@ -191,11 +192,11 @@ impl List {
                 .collect(),
             within,
         };
-        list.sort(&calls, question.text("sort").unwrap_or("at"))?;
+        list.sort(&calls, query.text("sort").unwrap_or("at"))?;
         Ok(list)
     }
 
-    fn sort(&mut self, calls: &Calls, by: &str) -> Result<(), Refusal> {
+    fn sort(&mut self, calls: &Calls, by: &str) -> Result<(), ApiError> {
         let (column, down) = match by.strip_prefix('-') {
             Some(column) => (column, true),
             None => (by, false),
@@ -217,7 +218,7 @@ impl List {
                 let rank = ranks(calls);
                 Box::new(move |i| rank[&at(i).function])
             }
-            _ => return Err(Refusal::question("'sort' names no column")),
+            _ => return Err(ApiError::bad_query("'sort' names no column")),
         };
         match down {
             true => self.calls.sort_by_cached_key(|&i| (Reverse(number(i)), i)),
@@ -237,8 +238,8 @@ pub struct Placed {
     place: Option<usize>,
 }
 
-pub fn place(profile: &Profile, list: &List, question: &Question) -> Result<Placed, Refusal> {
-    let id: Option<u64> = question.number("id")?;
+pub fn place(profile: &Profile, list: &List, query: &Query) -> Result<Placed, ApiError> {
+    let id: Option<u64> = query.number("id")?;
     let calls = &profile.recorded.calls;
     let is_it = |index: &u32| Some(calls[*index as usize].id) == id;
     Ok(Placed {
@@ -247,8 +248,8 @@ pub fn place(profile: &Profile, list: &List, question: &Question) -> Result<Plac
 }
 
 /// Functions in the order of their names.
-fn ranks(calls: &Calls) -> HashMap<u32, u64> {
-    let mut named: Vec<(&str, u32)> = Vec::new();
+fn ranks(calls: &Calls) -> HashMap<FuncId, u64> {
+    let mut named: Vec<(&str, FuncId)> = Vec::new();
     for call in calls.all() {
         named.push((calls.function(call), call.function));
     }
@@ -269,7 +270,7 @@ fn threads_of(profile: &Profile, part: &Part) -> Option<Vec<(u32, u32)>> {
 }
 
 /// Which calls are the root's or were made below it.
-fn below(calls: &[Call], root: Option<u32>) -> Vec<bool> {
+fn below(calls: &[Call], root: Option<FuncId>) -> Vec<bool> {
     let mut below = vec![root.is_none(); calls.len()];
     for (index, call) in calls.iter().enumerate() {
         let above = call.parent.is_some_and(|parent| below[parent as usize]);
@@ -292,7 +293,7 @@ pub struct Page<'a> {
 #[derive(Serialize)]
 struct Row<'a> {
     id: u64,
-    function: u32,
+    function: FuncId,
     name: &'a str,
     thread: &'a str,
     pid: u32,
@@ -310,20 +311,16 @@ struct Row<'a> {
     values: String,
 }
 
-pub fn page<'a>(
-    profile: &'a Profile,
-    list: &List,
-    question: &Question,
-) -> Result<Page<'a>, Refusal> {
+pub fn page<'a>(profile: &'a Profile, list: &List, query: &Query) -> Result<Page<'a>, ApiError> {
     let calls = Calls::new(profile);
-    let from: usize = question.number("from")?.unwrap_or(0);
-    let rows = list.calls.iter().skip(from).take(PAGE);
+    let from: usize = query.number("from")?.unwrap_or(0);
+    let rows = list.calls.iter().skip(from).take(ROWS_PER_PAGE);
     Ok(Page {
         whole: list.whole,
         count: list.calls.len(),
         from,
-        roots: question.text("list") == Some("roots")
-            || question.text("list").is_none() && has_requests(calls.all()),
+        roots: query.text("list") == Some("roots")
+            || query.text("list").is_none() && has_requests(calls.all()),
         rows: rows.map(|&index| row(&calls, index, list)).collect(),
     })
 }
@@ -335,8 +332,8 @@ fn row<'a>(calls: &Calls<'a>, index: u32, list: &List) -> Row<'a> {
         let gap = if values.is_empty() { "" } else { "  " };
         let arrow = if at_entry { "" } else { "-> " };
         values.push_str(&format!("{gap}{arrow}{name}={json}"));
-        if values.len() > VALUES {
-            values = crate::report::cut(&values, VALUES).into_owned();
+        if values.len() > MAX_VALUES_LENGTH {
+            values = shortened(&values, MAX_VALUES_LENGTH);
             break;
         }
     }
@@ -386,22 +383,15 @@ struct Lane<'a> {
     name: &'a str,
 }
 
-pub fn line<'a>(
-    profile: &'a Profile,
-    list: &List,
-    question: &Question,
-) -> Result<Line<'a>, Refusal> {
+pub fn line<'a>(profile: &'a Profile, list: &List, query: &Query) -> Result<Line<'a>, ApiError> {
     let calls = Calls::new(profile);
     let all = calls.all();
     let listed = || list.calls.iter().map(|&index| &all[index as usize]);
     let begin = listed().map(|call| call.entry_ns).min().unwrap_or(0);
     let end = listed().map(|call| call.exit_ns).max().unwrap_or(begin);
-    let t0 = question.number("t0")?.unwrap_or(begin);
-    let t1 = question
-        .number("t1")?
-        .unwrap_or(end)
-        .max(t0.saturating_add(1));
-    let pixels = question.number("px")?.unwrap_or(1200).clamp(1, MOST_PIXELS);
+    let t0 = query.number("t0")?.unwrap_or(begin);
+    let t1 = query.number("t1")?.unwrap_or(end).max(t0.saturating_add(1));
+    let pixels = query.number("px")?.unwrap_or(1200).clamp(1, MAX_PIXELS);
     let pixel = (t1 - t0) as f64 / f64::from(pixels);
     let mut line = Line {
         begin,
@@ -439,7 +429,7 @@ pub fn line<'a>(
                 }
                 continue;
             }
-        } else if line.at.len() >= MOST_SPANS {
+        } else if line.at.len() >= MAX_SPANS {
             line.left_out += 1;
             continue;
         }
@@ -469,7 +459,7 @@ struct Branch<'a> {
     /// Row; null for the first.
     parent: Option<usize>,
     level: u32,
-    function: u32,
+    function: FuncId,
     name: &'a str,
     module: &'a str,
     thread: &'a str,
@@ -494,15 +484,15 @@ struct Value<'a> {
     value: Option<&'a RawValue>,
 }
 
-pub fn tree<'a>(profile: &'a Profile, question: &Question) -> Result<Tree<'a>, Refusal> {
+pub fn tree<'a>(profile: &'a Profile, query: &Query) -> Result<Tree<'a>, ApiError> {
     let calls = Calls::new(profile);
     let all = calls.all();
-    let id: u64 = question
+    let id: u64 = query
         .number("id")?
-        .ok_or_else(|| Refusal::question("'id' names no call"))?;
+        .ok_or_else(|| ApiError::bad_query("'id' names no call"))?;
     let found = all.iter().position(|call| call.id == id);
     let chosen =
-        found.ok_or_else(|| Refusal::missing("this call is not among those that are kept"))?;
+        found.ok_or_else(|| ApiError::missing("this call is not among those that are kept"))?;
     let mut way = Vec::new();
     let mut above = all[chosen].parent;
     while let Some(parent) = above {
@@ -533,7 +523,7 @@ pub fn tree<'a>(profile: &'a Profile, question: &Question) -> Result<Tree<'a>, R
     }
     let mut pending = vec![(chosen, way.len().checked_sub(1), way.len() as u32)];
     while let Some((index, parent, level)) = pending.pop() {
-        if tree.rows.len() > MOST_ROWS {
+        if tree.rows.len() > MAX_ROWS {
             break;
         }
         let row = tree.rows.len();

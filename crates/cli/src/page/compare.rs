@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use thalweg_analysis::{Delta, Diff};
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 #[derive(Serialize)]
 pub struct Changes<'a> {
@@ -17,7 +17,7 @@ pub struct Changes<'a> {
 #[derive(Serialize)]
 struct Row<'a> {
     /// `null` when only the earlier profile has it.
-    function: Option<u32>,
+    function: Option<FuncId>,
     name: &'a str,
     module: &'a str,
     /// Before and after.
@@ -37,18 +37,18 @@ struct Row<'a> {
     calls_at_least: Option<[bool; 2]>,
 }
 
-pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
-    let numbers: HashMap<(&str, &str), u32> = (0..)
+pub fn response<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
+    let numbers: HashMap<(&str, &str), FuncId> = (0..)
         .zip(&profile.functions)
         .map(|(number, function)| {
             let module = profile.modules[function.module as usize].name.as_str();
-            ((module, function.name.as_str()), number)
+            ((module, function.name.as_str()), FuncId(number))
         })
         .collect();
     let both = |delta: &Delta| [delta.before, delta.after];
     Changes {
         calls: both(&diff.whole.calls),
-        own: both(&diff.whole.base),
+        own: both(&diff.whole.self_ns),
         rows: diff
             .functions
             .iter()
@@ -60,13 +60,13 @@ pub fn answer<'a>(profile: &'a Profile, diff: &'a Diff) -> Changes<'a> {
                     name: &name.function,
                     module: &name.module,
                     calls: both(&row.change.calls),
-                    own: both(&row.change.base),
-                    total: both(&row.change.cum),
-                    self_error: row.change.base.limit(),
-                    total_error: row.change.cum.limit(),
+                    own: both(&row.change.self_ns),
+                    total: both(&row.change.total_ns),
+                    self_error: row.change.self_ns.limit(),
+                    total_error: row.change.total_ns.limit(),
                     calls_changed: row.change.calls.is_real(),
-                    self_changed: row.change.base.is_real(),
-                    total_changed: row.change.cum.is_real(),
+                    self_changed: row.change.self_ns.is_real(),
+                    total_changed: row.change.total_ns.is_real(),
                     calls_at_least: Some(row.change.calls.at_least)
                         .filter(|bounds| bounds.contains(&true)),
                 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use thalweg_analysis::{
-    Arc, Bounds, Caller, Lineage, ThreadNumber, of_function, waited_by_context,
+    Arc, Bounds, Caller, Lineage, ThreadNumber, function_by_thread, waited_by_context,
 };
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Language, Profile};
+use thalweg_views::state;
 
 use super::part::Cut;
-use super::{Reading, Refusal};
-use crate::report::state_of_row;
+use super::{ApiError, Reading};
 
 /// All functions that were seen, column by column.
 #[derive(Serialize, Default)]
@@ -20,7 +20,7 @@ pub struct Functions<'a> {
     waits_measured: bool,
     time: u64,
     calls_in_all: u64,
-    function: Vec<u32>,
+    function: Vec<FuncId>,
     name: Vec<&'a str>,
     module: Vec<u32>,
     /// Source files, and of each function the place of its own there; -1 where it is not known.
@@ -30,6 +30,9 @@ pub struct Functions<'a> {
     /// 1 where there may have been more calls; where any is so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     at_least: Vec<u8>,
+    /// Where not all are native.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    language: Vec<&'static str>,
     #[serde(rename = "self")]
     own: Vec<u64>,
     total: Vec<u64>,
@@ -69,15 +72,22 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
         waits_measured: *waits_measured,
         ..Functions::default()
     };
-    let bounds = Bounds::of(profile);
+    let bounds = Bounds::from_profile(profile);
     let mut places: HashMap<&str, i64> = HashMap::new();
     let has_errors = cut
         .flat()
         .iter()
-        .any(|row| row.error > 0 || row.cum_error > 0);
+        .any(|row| row.error > 0 || row.total_error > 0);
+    let is_mixed = profile
+        .functions
+        .iter()
+        .any(|function| function.language != Language::Native);
     for row in cut.flat() {
-        let function = &profile.functions[row.function as usize];
-        table.time = table.time.saturating_add(row.base);
+        let function = &profile.functions[row.function];
+        if is_mixed {
+            table.language.push(function.language.name());
+        }
+        table.time = table.time.saturating_add(row.self_ns);
         table.calls_in_all = table.calls_in_all.saturating_add(row.calls);
         table.function.push(row.function);
         table.name.push(&function.name);
@@ -90,18 +100,18 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
             }),
         });
         table.calls.push(row.calls);
-        table.own.push(row.base);
-        table.total.push(row.cum);
+        table.own.push(row.self_ns);
+        table.total.push(row.total_ns);
         if bounds.any() {
             table.at_least.push(bounds.function(row.function).into());
         }
         if has_errors {
             table.self_error.push(row.error);
-            table.total_error.push(row.cum_error);
+            table.total_error.push(row.total_error);
         }
         table.min.push(row.min);
         table.max.push(row.max);
-        table.waiting.push(waits[row.function as usize]);
+        table.waiting.push(waits[row.function.index()]);
         table.threads.push(row.threads);
         table.contexts.push(row.contexts);
         table.recursion.push(row.recursion);
@@ -110,14 +120,14 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
             let column = table.metrics.entry(metric.name()).or_default();
             column.push(row.metrics.get(*metric));
         }
-        if live.is_some() || !profile.switched.is_empty() || !profile.looked.is_empty() {
-            table.state.push(state_of_row(profile, row));
+        if live.is_some() || !profile.switched.is_empty() || !profile.sampled.is_empty() {
+            table.state.push(state::text(profile, row));
         }
-        if !profile.looked.is_empty() {
-            table.samples.push(row.looks);
+        if !profile.sampled.is_empty() {
+            table.samples.push(row.samples);
         }
         if let Some(reading) = live {
-            let rates = reading.rates.get(row.function as usize).copied();
+            let rates = reading.rates.get(row.function.index()).copied();
             let [calls, own, _] = rates.unwrap_or_default();
             table.rate_calls.push(calls);
             table.rate_self.push(own);
@@ -129,7 +139,7 @@ pub fn all<'a>(cut: &'a Cut, live: Option<&Reading>) -> Functions<'a> {
 /// A function that was switched. Of those without a call the other tables know nothing.
 #[derive(Serialize)]
 pub struct SwitchedFunction<'a> {
-    function: u32,
+    function: FuncId,
     name: &'a str,
     module: &'a str,
     state: &'static str,
@@ -138,7 +148,7 @@ pub struct SwitchedFunction<'a> {
 pub fn switched(profile: &Profile) -> Vec<SwitchedFunction<'_>> {
     let all = profile.switched.iter();
     all.filter_map(|one| {
-        let function = profile.functions.get(one.function as usize)?;
+        let function = profile.functions.get(one.function.index())?;
         Some(SwitchedFunction {
             function: one.function,
             name: &function.name,
@@ -151,7 +161,7 @@ pub fn switched(profile: &Profile) -> Vec<SwitchedFunction<'_>> {
 
 #[derive(Serialize)]
 pub struct OneFunction<'a> {
-    function: u32,
+    function: FuncId,
     name: &'a str,
     module: &'a str,
     path: &'a str,
@@ -185,7 +195,7 @@ pub struct OneFunction<'a> {
 #[derive(Serialize)]
 struct ArcOf {
     /// `null` for the start of a thread or unpatched code, and for folded calls: `unknown`.
-    function: Option<u32>,
+    function: Option<FuncId>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unknown: bool,
     calls: u64,
@@ -197,7 +207,7 @@ struct ArcOf {
 }
 
 impl ArcOf {
-    fn of(arc: &Arc, at_least: bool) -> ArcOf {
+    fn from_arc(arc: &Arc, at_least: bool) -> ArcOf {
         ArcOf {
             function: match arc.other {
                 Caller::Function(function) => Some(function),
@@ -206,8 +216,8 @@ impl ArcOf {
             unknown: arc.other == Caller::Unknown,
             calls: arc.calls,
             at_least,
-            own: arc.base,
-            total: arc.cum,
+            own: arc.self_ns,
+            total: arc.total_ns,
         }
     }
 }
@@ -226,20 +236,20 @@ struct ShareOf<'a> {
     contexts: u64,
 }
 
-pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
+pub fn one(cut: &Cut, function: FuncId) -> Result<OneFunction<'_>, ApiError> {
     let profile = cut.profile();
     let stanza = cut
         .stanzas()
         .binary_search_by_key(&function, |stanza| stanza.own.function)
         .map(|place| &cut.stanzas()[place])
-        .map_err(|_| Refusal::missing("this function was not seen in what is looked at"))?;
+        .map_err(|_| ApiError::missing("this function was not seen in what is looked at"))?;
     let own = &stanza.own;
-    let data = &profile.functions[function as usize];
+    let data = &profile.functions[function];
     let module = &profile.modules[data.module as usize];
     let names: Vec<&str> = thalweg_analysis::threads(profile)
         .map(|(_, thread)| thread.name.as_str())
         .collect();
-    let bounds = Bounds::of(profile);
+    let bounds = Bounds::from_profile(profile);
     let is_bound_child = |arc: &Arc| match arc.other {
         Caller::Function(callee) => bounds.call(Caller::Function(function), callee),
         Caller::Outside | Caller::Unknown => bounds.function(function),
@@ -254,28 +264,28 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
         line: data.line,
         calls: own.calls,
         at_least: bounds.function(function),
-        own: own.base,
-        total: own.cum,
+        own: own.self_ns,
+        total: own.total_ns,
         self_error: own.error,
-        total_error: own.cum_error,
+        total_error: own.total_error,
         min: own.min,
         max: own.max,
-        waiting: cut.waits().0[function as usize],
+        waiting: cut.waits().0[function.index()],
         recursion: own.recursion,
         unwound: own.unwound,
         contexts: own.contexts,
         folded_calls: own.folded_calls,
-        samples: own.looks,
+        samples: own.samples,
         on_stack_at_attach: own.on_stack_at_attach,
         parents: stanza
             .parents
             .iter()
-            .map(|arc| ArcOf::of(arc, bounds.call(arc.other, function)))
+            .map(|arc| ArcOf::from_arc(arc, bounds.call(arc.other, function)))
             .collect(),
         children: stanza
             .children
             .iter()
-            .map(|arc| ArcOf::of(arc, is_bound_child(arc)))
+            .map(|arc| ArcOf::from_arc(arc, is_bound_child(arc)))
             .collect(),
         not_in_callees: i64::try_from(stanza.not_in_callees).unwrap_or(i64::MAX),
         metrics: own
@@ -283,7 +293,7 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
             .iter()
             .map(|(metric, value)| (metric.name(), value))
             .collect(),
-        threads: of_function(profile, function)
+        threads: function_by_thread(profile, function)
             .into_iter()
             .map(|share| ShareOf {
                 thread: share.thread.0,
@@ -292,8 +302,8 @@ pub fn one(cut: &Cut, function: u32) -> Result<OneFunction<'_>, Refusal> {
                 tid: share.tid,
                 name: names[share.thread.0 as usize],
                 calls: share.calls,
-                own: share.base,
-                total: share.cum,
+                own: share.self_ns,
+                total: share.total_ns,
                 contexts: share.contexts,
             })
             .collect(),
@@ -314,7 +324,7 @@ pub struct Threads<'a> {
 struct ThreadOf<'a> {
     thread: u32,
     made_by: Option<u32>,
-    made_in: Option<u32>,
+    made_in: Option<FuncId>,
     level: u32,
     pid: u32,
     tid: u32,
@@ -334,7 +344,7 @@ struct ThreadOf<'a> {
 }
 
 pub fn threads(profile: &Profile) -> Threads<'_> {
-    let lineage = Lineage::of(profile);
+    let lineage = Lineage::from_profile(profile);
     let (waited, waits_measured) = waited_by_context(profile);
     let sum = |figures: &mut dyn Iterator<Item = u64>| figures.fold(0, u64::saturating_add);
     let rows = (0..)
@@ -355,7 +365,7 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
                 start: thread.start_ns,
                 end: thread.end_ns,
                 calls: sum(&mut thread.nodes.iter().map(|node| node.calls)),
-                own: sum(&mut thread.nodes.iter().map(|node| node.base)),
+                own: sum(&mut thread.nodes.iter().map(|node| node.self_ns)),
                 waiting: sum(&mut waited[number as usize].iter().copied()),
                 contexts: thread.nodes.len(),
                 others: thread.others,
@@ -368,7 +378,7 @@ pub fn threads(profile: &Profile) -> Threads<'_> {
     let latest = threads.iter().map(|thread| thread.end).max().unwrap_or(0);
     Threads {
         duration: profile.meta.duration_ns.max(latest),
-        at_least: Bounds::of(profile).any(),
+        at_least: Bounds::from_profile(profile).any(),
         waits_measured,
         threads,
     }

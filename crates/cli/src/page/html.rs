@@ -1,4 +1,4 @@
-//! The page as one file that needs no server: it holds the answers to the questions that it may ask.
+//! The page as one file that needs no server: it holds the responses to the queries that it may ask.
 //!
 //! Which ones: every table; each function's surroundings, the heaviest first; the tree of the heaviest contexts; the river at each
 //! step of the time filter that shows a readable number of functions, in both directions and with each rule of width;
@@ -16,31 +16,30 @@ use sha2::{Digest, Sha256};
 
 use super::assets::{SCRIPT, STYLE, page};
 use super::river::STEPS;
-use super::{Question, Subject};
-use crate::report;
+use super::{ProfileView, Query};
 
 /// Functions whose callers and callees are held.
-const FUNCTIONS: usize = 3000;
+const HELD_FUNCTIONS: usize = 3000;
 /// The same, by each metric.
-const WEIGHED_FUNCTIONS: usize = 300;
+const HELD_FUNCTIONS_BY_METRIC: usize = 300;
 /// Functions that can be the virtual root.
-const ROOTS: usize = 16;
+const HELD_ROOTS: usize = 16;
 /// Boxes of a river that is held in each form, and in its usual form.
-const BOXES_OF_EACH_FORM: usize = 90;
-const BOXES: usize = 400;
-const CONTEXTS: usize = 5000;
+const HELD_BOXES_OF_EACH_FORM: usize = 90;
+const HELD_BOXES: usize = 400;
+const HELD_CONTEXTS: usize = 5000;
 /// Recorded calls whose trees are held.
-const RECORDED: usize = 400;
+const HELD_CALLS: usize = 400;
 /// Bytes of these trees in all.
-const TREES: usize = 4_000_000;
+const HELD_TREES_BYTES: usize = 4_000_000;
 /// Bytes of the tables below virtual roots, each of which may be as large as that of all functions.
-const ROOT_TABLES: usize = 32_000_000;
+const HELD_ROOT_TABLES_BYTES: usize = 32_000_000;
 
-pub fn write(subject: &Subject, out: &mut impl Write) -> io::Result<()> {
-    let answers = answers(subject);
+pub fn write(view: &ProfileView, out: &mut impl Write) -> io::Result<()> {
+    let responses = responses(view);
     // The best takes ten times as long on a large profile for a few percent.
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    serde_json::to_writer(&mut packed, &answers)?;
+    serde_json::to_writer(&mut packed, &responses)?;
     let packed = STANDARD.encode(packed.finish()?);
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text.as_bytes()));
     let head = format!(
@@ -49,62 +48,69 @@ pub fn write(subject: &Subject, out: &mut impl Write) -> io::Result<()> {
         hash(SCRIPT),
         hash(STYLE)
     );
-    // The answers first: the script looks for them when it starts.
+    // The responses first: the script samples for them when it starts.
     let body = format!(
-        "<script type=\"application/octet-stream\" id=\"answers\">{packed}</script>\n<script type=\"module\">{SCRIPT}</script>\n"
+        "<script type=\"application/octet-stream\" id=\"responses\">{packed}</script>\n<script type=\"module\">{SCRIPT}</script>\n"
     );
-    let command = report::command_line(&subject.profile().meta.command);
+    let command = thalweg_views::command_line(&view.profile().meta.command);
     out.write_all(page(&format!("thalweg: {command}"), &head, &body).as_bytes())
 }
 
-fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
-    let mut answers = BTreeMap::new();
-    let mut ask = |question: String| -> Option<usize> {
-        let answer = subject.answer(&Question::parse(&question)).ok()?;
-        let length = answer.len();
-        let text = String::from_utf8(answer).ok()?;
-        answers.insert(question, RawValue::from_string(text).ok()?);
+fn responses(view: &ProfileView) -> BTreeMap<String, Box<RawValue>> {
+    let mut responses = BTreeMap::new();
+    let mut ask = |query: String| -> Option<usize> {
+        let response = view.response(&Query::parse(&query)).ok()?;
+        let length = response.len();
+        let text = String::from_utf8(response).ok()?;
+        responses.insert(query, RawValue::from_string(text).ok()?);
         Some(length)
     };
-    for table in ["meta", "functions", "threads", "summary", "compare"] {
+    for table in [
+        "meta",
+        "functions",
+        "threads",
+        "summary",
+        "compare",
+        "timeline",
+    ] {
         ask(table.to_string());
     }
-    ask(format!("tree?limit={CONTEXTS}"));
-    ask(format!("tree?limit={CONTEXTS}&metric=calls"));
+    ask(format!("tree?limit={HELD_CONTEXTS}"));
+    ask(format!("tree?limit={HELD_CONTEXTS}&metric=calls"));
 
-    let timed = subject.profile().meta.timed;
-    let mut rows = thalweg_analysis::flat(subject.profile());
-    rows.sort_by_key(|row| std::cmp::Reverse(if timed { row.cum } else { row.calls }));
-    for row in rows.iter().take(FUNCTIONS) {
+    let timed = view.profile().meta.timed;
+    let mut rows = thalweg_analysis::flat(view.profile());
+    rows.sort_by_key(|row| std::cmp::Reverse(if timed { row.total_ns } else { row.calls }));
+    for row in rows.iter().take(HELD_FUNCTIONS) {
         ask(format!("function?f={}", row.function));
         ask(format!("sites?f={}", row.function));
     }
 
-    for metric in &subject.profile().meta.metrics {
+    for metric in &view.profile().meta.metrics {
         let metric = format!("metric={}", metric.name());
-        for question in [
+        for query in [
             "functions?",
             "summary?",
             "compare?",
             "river?",
             "river?dir=down&",
         ] {
-            ask(format!("{question}{metric}"));
+            ask(format!("{query}{metric}"));
         }
-        ask(format!("tree?limit={CONTEXTS}&{metric}"));
-        for row in rows.iter().take(WEIGHED_FUNCTIONS) {
+        ask(format!("tree?limit={HELD_CONTEXTS}&{metric}"));
+        for row in rows.iter().take(HELD_FUNCTIONS_BY_METRIC) {
             ask(format!("function?f={}&{metric}", row.function));
         }
     }
 
     ask("calls".to_string());
     ask("callline".to_string());
-    let recorded = &subject.profile().recorded.calls;
-    let mut room = TREES;
+    let recorded = &view.profile().recorded.calls;
+    let mut room = HELD_TREES_BYTES;
     for call in recorded
         .iter()
         .filter(|call| call.rule.is_some() || call.parent.is_none())
-        .take(RECORDED)
+        .take(HELD_CALLS)
     {
         room = room.saturating_sub(ask(format!("call?id={}", call.id)).unwrap_or(0));
         if room == 0 {
@@ -113,35 +119,47 @@ fn answers(subject: &Subject) -> BTreeMap<String, Box<RawValue>> {
     }
 
     ask("river".to_string());
-    let whole: u64 = rows.iter().map(|row| row.base).fold(0, u64::saturating_add);
+    let whole: u64 = rows
+        .iter()
+        .map(|row| row.self_ns)
+        .fold(0, u64::saturating_add);
     for down in ["", "dir=down"] {
         for width in ["", "width=adaptive", "width=log", "width=none"] {
             let usual = down.is_empty() && width.is_empty();
-            let most = if usual { BOXES } else { BOXES_OF_EACH_FORM };
-            ask(question(&[down, width]));
+            let most = if usual {
+                HELD_BOXES
+            } else {
+                HELD_BOXES_OF_EACH_FORM
+            };
+            ask(query(&[down, width]));
             for step in STEPS.iter().rev() {
                 let least = step / 100.0 * whole as f64;
-                if rows.iter().filter(|row| row.cum as f64 >= least).count() > most {
+                if rows
+                    .iter()
+                    .filter(|row| row.total_ns as f64 >= least)
+                    .count()
+                    > most
+                {
                     break;
                 }
-                ask(question(&[&format!("cut={step}"), down, width]));
+                ask(query(&[&format!("cut={step}"), down, width]));
             }
         }
     }
-    let mut room = ROOT_TABLES;
-    for row in rows.iter().take(ROOTS) {
+    let mut room = HELD_ROOT_TABLES_BYTES;
+    for row in rows.iter().take(HELD_ROOTS) {
         let root = format!("root={}", row.function);
         room = room.saturating_sub(ask(format!("functions?{root}")).unwrap_or(0));
-        ask(question(&[&root]));
-        ask(format!("tree?limit={CONTEXTS}&{root}"));
+        ask(query(&[&root]));
+        ask(format!("tree?limit={HELD_CONTEXTS}&{root}"));
         if room == 0 {
             break;
         }
     }
-    answers
+    responses
 }
 
-fn question(parameters: &[&str]) -> String {
+fn query(parameters: &[&str]) -> String {
     let given: Vec<&str> = parameters
         .iter()
         .copied()

@@ -1,19 +1,17 @@
-//! Parts of the profile that were looked at lately, each with what is worth keeping between two questions.
+//! Parts of the profile that were looked at lately, each with what is worth keeping between two queries.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use thalweg_analysis::FlowContexts;
 use thalweg_analysis::{
-    FunctionTotals, Part, Stanza, Weight, flat, inverted, narrow, stanzas, together,
-    waited_by_context, weigh,
+    FunctionTotals, Lanes, Part, Patterns, PipelineError, Stanza, Weight, by_metric, flat,
+    inverted, select, stanzas, together, waited_by_context,
 };
-use thalweg_formats::graph::Basin;
-use thalweg_model::{Metric, Profile, Thread};
-
-use crate::args::RefineArgs;
+use thalweg_model::{FuncId, Metric, Profile, Thread};
 
 /// Going back and forth between a few is quick; each may be as large as the profile.
-const KEPT: usize = 4;
+const CACHED_PARTS: usize = 4;
 
 pub struct Parts {
     profile: Arc<Profile>,
@@ -22,7 +20,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn of(profile: Arc<Profile>) -> Parts {
+    pub fn from_profile(profile: Arc<Profile>) -> Parts {
         Parts {
             whole: Arc::new(Cut::new(profile.clone(), None)),
             profile,
@@ -43,10 +41,10 @@ impl Parts {
         {
             recent.push_front(found);
         } else {
-            let narrowed = narrow(&self.profile, part).into_owned();
-            let cut = Arc::new(Cut::new(Arc::new(narrowed), part.root));
+            let selected = select(&self.profile, part).into_owned();
+            let cut = Arc::new(Cut::new(Arc::new(selected), part.root));
             recent.push_front((part.clone(), cut));
-            recent.truncate(KEPT);
+            recent.truncate(CACHED_PARTS);
         }
         recent[0].1.clone()
     }
@@ -55,9 +53,18 @@ impl Parts {
 /// How a profile is looked at before a part of it is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lens {
-    pub refine: RefineArgs,
+    pub patterns: Patterns,
     /// In the place of time.
     pub metric: Option<Metric>,
+    /// A part of the time, by samples.
+    pub span: Option<(u64, u64)>,
+}
+
+impl Lens {
+    /// Whether the profile is seen as it is.
+    pub fn shows_all(&self, profile: &Profile) -> bool {
+        self.metric.is_none() && self.span.is_none() && self.patterns.show_all(profile)
+    }
 }
 
 /// The profile through those lenses that were asked for lately.
@@ -67,10 +74,15 @@ pub struct Seen {
 }
 
 /// Each is as large as the profile.
-const KEPT_LENSES: usize = 3;
+const CACHED_LENSES: usize = 3;
 
 impl Seen {
-    pub fn get(&self, profile: &Profile, lens: &Lens) -> anyhow::Result<Arc<Parts>> {
+    pub fn get(
+        &self,
+        profile: &Profile,
+        lanes: &Lanes,
+        lens: &Lens,
+    ) -> Result<Arc<Parts>, PipelineError> {
         let mut recent = self
             .recent
             .lock()
@@ -78,13 +90,14 @@ impl Seen {
         if let Some((_, parts)) = recent.iter().find(|(known, _)| known == lens) {
             return Ok(parts.clone());
         }
-        let weighed = match lens.metric {
-            Some(metric) => weigh(profile.clone(), metric),
-            None => profile.clone(),
+        let weighed = match (lens.span, lens.metric) {
+            (Some((from, to)), _) => lanes.between(profile, from, to),
+            (None, Some(metric)) => by_metric(profile.clone(), metric),
+            (None, None) => profile.clone(),
         };
-        let parts = Arc::new(Parts::of(Arc::new(lens.refine.apply(weighed)?)));
+        let parts = Arc::new(Parts::from_profile(Arc::new(lens.patterns.apply(weighed)?)));
         recent.push_front((lens.clone(), parts.clone()));
-        recent.truncate(KEPT_LENSES);
+        recent.truncate(CACHED_LENSES);
         Ok(parts)
     }
 }
@@ -92,17 +105,17 @@ impl Seen {
 /// A part as a profile of its own; what is derived from it is made when it is first asked for.
 pub struct Cut {
     profile: Arc<Profile>,
-    root: Option<u32>,
+    root: Option<FuncId>,
     flat: OnceLock<Vec<FunctionTotals>>,
     stanzas: OnceLock<Vec<Stanza>>,
     waits: OnceLock<(Vec<u64>, bool)>,
     tree: OnceLock<Thread>,
     inverted: OnceLock<Thread>,
-    basins: [OnceLock<Basin>; 3],
+    flows: [OnceLock<FlowContexts>; 3],
 }
 
 impl Cut {
-    fn new(profile: Arc<Profile>, root: Option<u32>) -> Cut {
+    fn new(profile: Arc<Profile>, root: Option<FuncId>) -> Cut {
         Cut {
             profile,
             root,
@@ -111,7 +124,7 @@ impl Cut {
             waits: OnceLock::new(),
             tree: OnceLock::new(),
             inverted: OnceLock::new(),
-            basins: [const { OnceLock::new() }; 3],
+            flows: [const { OnceLock::new() }; 3],
         }
     }
 
@@ -119,7 +132,7 @@ impl Cut {
         &self.profile
     }
 
-    pub fn root(&self) -> Option<u32> {
+    pub fn root(&self) -> Option<FuncId> {
         self.root
     }
 
@@ -141,7 +154,7 @@ impl Cut {
             let mut waits = vec![0u64; self.profile.functions.len()];
             for ((_, thread), waited) in thalweg_analysis::threads(&self.profile).zip(by_context) {
                 for (node, waited) in thread.nodes.iter().zip(waited) {
-                    let sum = &mut waits[node.function as usize];
+                    let sum = &mut waits[node.function.index()];
                     *sum = sum.saturating_add(waited);
                 }
             }
@@ -159,12 +172,13 @@ impl Cut {
         self.inverted.get_or_init(|| inverted(&self.profile))
     }
 
-    pub fn basin(&self, weight: Weight) -> &Basin {
+    pub fn flow(&self, weight: Weight) -> &FlowContexts {
         let place = match weight {
             Weight::Time => 0,
             Weight::Calls => 1,
-            Weight::Elapsed => 2,
+            Weight::Wall => 2,
         };
-        self.basins[place].get_or_init(|| Basin::of(&self.profile, self.root, weight))
+        self.flows[place]
+            .get_or_init(|| FlowContexts::from_profile(&self.profile, self.root, weight))
     }
 }

@@ -6,12 +6,13 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
-use thalweg_analysis::{Bounds, Caller};
-use thalweg_formats::graph::{Bank, Choice, River, Stream, Width, text_width};
+use thalweg_analysis::{Bounds, Choice, FlowEdge, FlowGraph, FlowNode};
+use thalweg_formats::graph::{Width, text_width};
 use thalweg_graphics::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 
 use super::part::Cut;
-use super::{Question, Refusal};
+use super::{ApiError, Query};
+use thalweg_model::FuncId;
 
 /// Shares in percent at which the time filter can stand: finer near zero, where most functions are.
 pub const STEPS: [f64; 33] = [
@@ -25,11 +26,11 @@ const PADDING: f64 = 9.0;
 const MARK: f64 = 15.0;
 const COLUMN: f64 = 52.0;
 const UNIT: f64 = 4.0;
-const THINNEST: f64 = 1.0;
-const USUAL_NAME: usize = 28;
+const MIN_ARC_WIDTH: f64 = 1.0;
+const DEFAULT_NAME_LENGTH: usize = 28;
 
 #[derive(Serialize)]
-pub struct Answer {
+pub struct Response {
     whole: u64,
     timed: bool,
     waits_measured: bool,
@@ -39,12 +40,12 @@ pub struct Answer {
     steps: &'static [f64],
     hidden_functions: usize,
     passing_functions: usize,
-    hidden_streams: usize,
+    hidden_edges: usize,
     width: f64,
     height: f64,
     down: bool,
     /// Functions that stand in the box of the start, the first one first.
-    folded: Vec<u32>,
+    folded: Vec<FuncId>,
     boxes: Vec<BoxOf>,
     arcs: Vec<ArcOf>,
 }
@@ -74,7 +75,7 @@ struct BoxOf {
     waiting: u64,
     rec: u32,
     threads: u64,
-    maker: Option<u32>,
+    maker: Option<FuncId>,
     /// What of those below it is shown: "" nothing to show, "closed", "some", "all"; and how many callees are not.
     state: &'static str,
     more: u32,
@@ -97,21 +98,22 @@ struct ArcOf {
     at: Vec<f64>,
 }
 
-pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
+pub fn response(cut: &Cut, query: &Query) -> Result<Response, ApiError> {
     let profile = cut.profile();
     let functions = profile.functions.len() as u32;
-    let set = |name: &str| -> Result<HashSet<u32>, Refusal> {
-        Ok(question.numbers(name, functions)?.into_iter().collect())
+    let set = |name: &str| -> Result<HashSet<FuncId>, ApiError> {
+        let numbers = query.numbers(name, functions)?;
+        Ok(numbers.into_iter().map(FuncId).collect())
     };
-    let basin = cut.basin(question.weight(profile));
-    let brief = question.text("brief") != Some("0") && basin.is_crowded();
-    let mut opening = step_up(basin.readable_cutoff(brief) * 100.0);
+    let contexts = cut.flow(query.weight(profile));
+    let brief = query.text("brief") != Some("0") && contexts.is_crowded();
+    let mut opening = step_up(contexts.readable_cutoff(brief) * 100.0);
     if profile.meta.weighed_by.is_some() {
         // Most functions have nothing to do with a metric.
         opening = opening.max(STEPS[1]);
     }
     let choice = Choice {
-        cutoff: Some(question.percent("cut")?.unwrap_or(opening / 100.0)),
+        cutoff: Some(query.percent("cut")?.unwrap_or(opening / 100.0)),
         root: cut.root(),
         brief: Some(brief),
         closed: set("closed")?,
@@ -119,31 +121,31 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         threads_apart: true,
         ..Choice::default()
     };
-    let width: Width = match question.text("width") {
+    let width: Width = match query.text("width") {
         None => Width::Linear,
-        Some(rule) => rule.parse().map_err(Refusal::question)?,
+        Some(rule) => rule.parse().map_err(ApiError::bad_query)?,
     };
-    let name_length: usize = question.number("names")?.unwrap_or(USUAL_NAME);
-    let columns: f64 = question.number("columns")?.unwrap_or(2.0);
-    let down = question.text("dir") == Some("down");
-    let mut river = basin.river(&choice);
+    let name_length: usize = query.number("names")?.unwrap_or(DEFAULT_NAME_LENGTH);
+    let columns: f64 = query.number("columns")?.unwrap_or(2.0);
+    let down = query.text("dir") == Some("down");
+    let mut graph = contexts.graph(&choice);
     if profile.meta.weighed_by.is_some() {
         // No time, no waiting.
-        river.banks.iter_mut().for_each(|bank| bank.waited = 0);
+        graph.nodes.iter_mut().for_each(|node| node.waited = 0);
     }
     let folded = match brief {
-        true => fold_start(&mut river, &choice),
+        true => fold_start(&mut graph, &choice),
         false => Vec::new(),
     };
     let name_length = name_length.clamp(4, 200);
     let columns = columns.clamp(0.0, 2.0);
-    let mut labels: Vec<Label> = river
-        .banks
+    let mut labels: Vec<Label> = graph
+        .nodes
         .iter()
-        .map(|bank| Label::of(cut, bank, name_length, columns))
+        .map(|node| Label::for_node(cut, node, name_length, columns))
         .collect();
     if let (Some(&last), Some(start)) = (folded.last(), labels.first_mut()) {
-        let name = &profile.functions[last as usize].name;
+        let name = &profile.functions[last.index()].name;
         let way = if folded.len() > 1 {
             " \u{2192} \u{2026}"
         } else {
@@ -152,25 +154,31 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Answer, Refusal> {
         let text = format!("START{way} \u{2192} {}", shortened(name, name_length));
         *start = Label::new(text.replace(char::is_control, "\u{fffd}"), COLUMN);
     }
-    let placed = place(&river, &labels, &width, down, &Bounds::of(profile));
-    let known = Known::of(cut);
-    let boxes = river.banks.iter().zip(labels).zip(&placed.places);
-    Ok(Answer {
-        whole: river.whole,
-        timed: river.timed,
-        waits_measured: river.waits_measured,
-        cutoff: river.cutoff * 100.0,
+    let placed = place(
+        &graph,
+        &labels,
+        &width,
+        down,
+        &Bounds::from_profile(profile),
+    );
+    let known = Known::for_cut(cut);
+    let boxes = graph.nodes.iter().zip(labels).zip(&placed.places);
+    Ok(Response {
+        whole: graph.whole,
+        timed: graph.timed,
+        waits_measured: graph.waits_measured,
+        cutoff: graph.cutoff * 100.0,
         opening,
         steps: &STEPS,
-        hidden_functions: river.hidden_functions,
-        passing_functions: river.passing_functions,
-        hidden_streams: river.hidden_streams,
+        hidden_functions: graph.hidden_functions,
+        passing_functions: graph.passing_functions,
+        hidden_edges: graph.hidden_edges,
         width: placed.width,
         height: placed.height,
         down,
         folded,
         boxes: boxes
-            .map(|((bank, label), place)| box_of(bank, label, place, &choice, &known))
+            .map(|((node, label), place)| box_of(node, label, place, &choice, &known))
             .collect(),
         arcs: placed.arcs,
     })
@@ -191,17 +199,17 @@ struct Label {
 }
 
 impl Label {
-    fn of(cut: &Cut, bank: &Bank, name_length: usize, columns: f64) -> Label {
-        let text = match (bank.function, bank.maker) {
-            (Some(function), _) => cut.profile().functions[function as usize]
+    fn for_node(cut: &Cut, node: &FlowNode, name_length: usize, columns: f64) -> Label {
+        let text = match (node.function, node.maker) {
+            (Some(function), _) => cut.profile().functions[function]
                 .name
                 .replace(char::is_control, "\u{fffd}"),
-            (None, Some(_)) if bank.threads == 1 => "1 thread".to_string(),
-            (None, Some(_)) => format!("{} threads", bank.threads),
+            (None, Some(_)) if node.threads == 1 => "1 thread".to_string(),
+            (None, Some(_)) => format!("{} threads", node.threads),
             (None, None) => "START".to_string(),
         };
         let text = shortened(&text, name_length);
-        let data = if bank.function.is_some() {
+        let data = if node.function.is_some() {
             columns * COLUMN + MARK
         } else {
             COLUMN
@@ -216,52 +224,52 @@ impl Label {
 }
 
 /// Of its own a function has less than this of the whole where it stands in the box of the start.
-const KEPT_IN_START: f64 = 0.01;
+const START_SELF_SHARE: f64 = 0.01;
 
 /// Takes the straight chain that many programs begin with into the box of the start: functions with one caller, which is
 /// the chain, and one callee, that keep next to nothing. What they keep becomes the start's.
-fn fold_start(river: &mut River, choice: &Choice) -> Vec<u32> {
+fn fold_start(graph: &mut FlowGraph, choice: &Choice) -> Vec<FuncId> {
     let mut folded = Vec::new();
     if choice.root.is_some() {
         return folded;
     }
     loop {
-        let mut onward = river.streams.iter().filter(|stream| stream.from == 0);
+        let mut onward = graph.edges.iter().filter(|edge| edge.from == 0);
         let (Some(first), None) = (onward.next().copied(), onward.next()) else {
             return folded;
         };
         let next = first.to;
-        let bank = river.banks[next];
+        let node = graph.nodes[next];
         let of_next =
-            |end: fn(&Stream) -> usize| river.streams.iter().filter(move |s| end(s) == next);
+            |end: fn(&FlowEdge) -> usize| graph.edges.iter().filter(move |s| end(s) == next);
         let is_chain = of_next(|s| s.to).count() == 1 && of_next(|s| s.from).count() == 1;
-        let function = bank.function.filter(|function| {
+        let function = node.function.filter(|function| {
             !choice.closed.contains(function) && !choice.open.contains(function)
         });
-        let keeps_little = river.share(bank.own) < KEPT_IN_START && bank.recursion == 0;
+        let keeps_little = graph.share(node.self_time) < START_SELF_SHARE && node.recursion == 0;
         let Some(function) = function.filter(|_| is_chain && keeps_little && !first.made) else {
             return folded;
         };
         folded.push(function);
-        let start = &mut river.banks[0];
-        start.own = start.own.saturating_add(bank.own);
-        start.hidden = start.hidden.saturating_add(bank.hidden);
-        start.waited = start.waited.saturating_add(bank.waited);
-        river.banks.remove(next);
-        river.streams.retain(|stream| stream.to != next);
+        let start = &mut graph.nodes[0];
+        start.self_time = start.self_time.saturating_add(node.self_time);
+        start.hidden = start.hidden.saturating_add(node.hidden);
+        start.waited = start.waited.saturating_add(node.waited);
+        graph.nodes.remove(next);
+        graph.edges.retain(|edge| edge.to != next);
         let moved = |place: usize| match place {
             place if place == next => 0,
             place if place > next => place - 1,
             place => place,
         };
-        for stream in &mut river.streams {
-            (stream.from, stream.to) = (moved(stream.from), moved(stream.to));
+        for edge in &mut graph.edges {
+            (edge.from, edge.to) = (moved(edge.from), moved(edge.to));
         }
     }
 }
 
 /// Loses its middle: both ends of a name tell the most.
-fn shortened(name: &str, length: usize) -> String {
+pub fn shortened(name: &str, length: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= length {
         return name.to_string();
@@ -276,16 +284,16 @@ fn shortened(name: &str, length: usize) -> String {
 /// What is known of the figures of functions beside the figures.
 struct Known {
     bounds: Bounds,
-    errors: HashMap<u32, (u64, u64)>,
+    errors: HashMap<FuncId, (u64, u64)>,
 }
 
 impl Known {
-    fn of(cut: &Cut) -> Known {
+    fn for_cut(cut: &Cut) -> Known {
         let rows = cut.flat().iter();
         Known {
-            bounds: Bounds::of(cut.profile()),
+            bounds: Bounds::from_profile(cut.profile()),
             errors: rows
-                .map(|row| (row.function, (row.error, row.cum_error)))
+                .map(|row| (row.function, (row.error, row.total_error)))
                 .collect(),
         }
     }
@@ -295,22 +303,22 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice, known: &Known) -> BoxOf {
-    let errors = bank
+fn box_of(node: &FlowNode, label: Label, place: &Place, choice: &Choice, known: &Known) -> BoxOf {
+    let errors = node
         .function
         .and_then(|function| known.errors.get(&function));
     let (error, total_error) = errors.copied().unwrap_or_default();
-    let state = match bank.function {
+    let state = match node.function {
         Some(function) if choice.closed.contains(&function) => "closed",
         Some(function) if choice.open.contains(&function) => "all",
-        Some(_) if bank.callees == 0 => "",
-        Some(_) if bank.hidden_callees == 0 => "all",
+        Some(_) if node.callees == 0 => "",
+        Some(_) if node.hidden_callees == 0 => "all",
         Some(_) => "some",
         None => "",
     };
     BoxOf {
-        f: match (bank.function, bank.maker) {
-            (Some(function), _) => function.into(),
+        f: match (node.function, node.maker) {
+            (Some(function), _) => function.0.into(),
             (None, None) => -1,
             (None, Some(_)) => -2,
         },
@@ -319,19 +327,19 @@ fn box_of(bank: &Bank, label: Label, place: &Place, choice: &Choice, known: &Kno
         y: tenths(place.top),
         w: tenths(place.width),
         h: tenths(place.height),
-        calls: bank.calls,
-        own: bank.own,
-        total: bank.total,
-        hidden: bank.hidden,
+        calls: node.calls,
+        own: node.self_time,
+        total: node.total,
+        hidden: node.hidden,
         self_error: error,
         total_error,
-        least: bank.function.is_some_and(|f| known.bounds.function(f)),
-        waiting: bank.waited,
-        rec: bank.recursion,
-        threads: bank.threads,
-        maker: bank.maker,
+        least: node.function.is_some_and(|f| known.bounds.function(f)),
+        waiting: node.waited,
+        rec: node.recursion,
+        threads: node.threads,
+        maker: node.maker,
         state,
-        more: bank.hidden_callees,
+        more: node.hidden_callees,
     }
 }
 
@@ -342,21 +350,15 @@ struct Placed {
     height: f64,
 }
 
-fn place(river: &River, labels: &[Label], rule: &Width, down: bool, bounds: &Bounds) -> Placed {
-    let is_bound = |stream: &Stream| {
-        let of = |bank: usize| river.banks[bank].function;
-        let caller = of(stream.from).map_or(Caller::Outside, Caller::Function);
-        let is_call = of(stream.to).is_some_and(|callee| bounds.call(caller, callee));
-        is_call || stream.through_hidden && bounds.any()
-    };
-    let least = river
-        .streams
+fn place(graph: &FlowGraph, labels: &[Label], rule: &Width, down: bool, bounds: &Bounds) -> Placed {
+    let least = graph
+        .edges
         .iter()
-        .map(|stream| river.share(stream.time))
+        .map(|edge| graph.share(edge.time))
         .filter(|&share| share > 0.0)
         .fold(1.0, f64::min);
-    let arc_width = |time: u64| (rule.units(river.share(time), least) * UNIT).max(THINNEST);
-    let graph = Graph {
+    let arc_width = |time: u64| (rule.units(graph.share(time), least) * UNIT).max(MIN_ARC_WIDTH);
+    let drawn = Graph {
         nodes: labels
             .iter()
             .map(|label| match down {
@@ -370,16 +372,16 @@ fn place(river: &River, labels: &[Label], rule: &Width, down: bool, bounds: &Bou
                 },
             })
             .collect(),
-        arcs: river
-            .streams
+        arcs: graph
+            .edges
             .iter()
-            .map(|stream| Arc {
-                from: stream.from,
-                to: stream.to,
-                width: if stream.made {
-                    THINNEST
+            .map(|edge| Arc {
+                from: edge.from,
+                to: edge.to,
+                width: if edge.made {
+                    MIN_ARC_WIDTH
                 } else {
-                    arc_width(stream.time)
+                    arc_width(edge.time)
                 },
             })
             .collect(),
@@ -389,31 +391,31 @@ fn place(river: &River, labels: &[Label], rule: &Width, down: bool, bounds: &Bou
         between_layers: if down { 64.0 } else { 54.0 },
         margin: 28.0,
     };
-    let placed = layout(&graph, &spacing);
+    let placed = layout(&drawn, &spacing);
     let turned = |point: &Point| match down {
         false => [tenths(point.x), tenths(point.y)],
         true => [tenths(point.y), tenths(point.x)],
     };
-    let arcs = river
-        .streams
+    let arcs = graph
+        .edges
         .iter()
         .zip(&placed.routes)
-        .zip(&graph.arcs)
-        .map(|((stream, route), arc)| {
+        .zip(&drawn.arcs)
+        .map(|((edge, route), arc)| {
             let (kind, at) = match route {
                 Route::Onward(points) => (0, points.iter().flat_map(turned).collect()),
                 Route::Back(points) => (1, points.iter().flat_map(turned).collect()),
                 Route::Own => (2, Vec::new()),
             };
             ArcOf {
-                from: stream.from,
-                to: stream.to,
-                calls: stream.calls,
-                time: stream.time,
+                from: edge.from,
+                to: edge.to,
+                calls: edge.calls,
+                time: edge.time,
                 width: tenths(arc.width),
-                least: is_bound(stream),
-                kind: if stream.made && kind == 0 { 3 } else { kind },
-                hidden: stream.through_hidden,
+                least: bounds.flow(graph, edge),
+                kind: if edge.made && kind == 0 { 3 } else { kind },
+                hidden: edge.through_hidden,
                 at,
             }
         })

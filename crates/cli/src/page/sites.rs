@@ -1,9 +1,9 @@
-//! Where calls were made from, where that was recorded: of the whole profile, before call sites are rolled up for every other answer.
+//! Where calls were made from, where that was recorded: of the whole profile, before call sites are rolled up for every other response.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thalweg_model::{NodeFlags, Profile, Site, SiteId, Target};
+use thalweg_model::{FuncId, NodeFlags, Profile, Site, SiteId, Target};
 
 #[derive(Default)]
 pub struct CallSites {
@@ -12,15 +12,15 @@ pub struct CallSites {
 }
 
 /// Callee, caller, and where in the caller.
-type Place = (u32, Option<u32>, Option<SiteId>);
+type Place = (FuncId, Option<FuncId>, Option<SiteId>);
 
 /// Calls, and the time of the outermost ones.
 type Sums = (u64, u64);
 
 #[derive(Serialize)]
 pub struct Row<'a> {
-    caller: Option<u32>,
-    callee: u32,
+    caller: Option<FuncId>,
+    callee: FuncId,
     /// `parse+0x20`; nothing where the place is not known.
     name: &'a str,
     file: Option<&'a str>,
@@ -32,7 +32,7 @@ pub struct Row<'a> {
 }
 
 impl CallSites {
-    pub fn of(profile: &Profile) -> CallSites {
+    pub fn from_profile(profile: &Profile) -> CallSites {
         let mut calls: BTreeMap<Place, Sums> = BTreeMap::new();
         if profile.sites.is_empty() {
             return CallSites::default();
@@ -46,7 +46,9 @@ impl CallSites {
                 let counts = node.recursion == 0 || is_folded;
                 let sums = calls.entry((node.function, caller, node.site)).or_default();
                 sums.0 = sums.0.saturating_add(node.calls);
-                sums.1 = sums.1.saturating_add(if counts { node.cum } else { 0 });
+                sums.1 = sums
+                    .1
+                    .saturating_add(if counts { node.total_ns } else { 0 });
             }
         }
         CallSites {
@@ -56,13 +58,13 @@ impl CallSites {
     }
 
     /// The places that a function is called from, and those in it that call others, most calls first.
-    pub fn around(&self, function: u32) -> Vec<Row<'_>> {
+    pub fn at_function(&self, function: FuncId) -> Vec<Row<'_>> {
         let about = self
             .calls
             .iter()
             .filter(|((callee, caller, _), _)| *callee == function || *caller == Some(function));
         let mut rows: Vec<Row> = about
-            .map(|(&(callee, caller, site), &(calls, cum))| {
+            .map(|(&(callee, caller, site), &(calls, total_ns))| {
                 let site = site.and_then(|site| self.sites.get(site.index() as usize));
                 Row {
                     caller,
@@ -73,7 +75,7 @@ impl CallSites {
                     indirect: site.is_some_and(|site| site.target == Target::Indirect),
                     tail: site.is_some_and(|site| site.jump),
                     calls,
-                    total: cum,
+                    total: total_ns,
                 }
             })
             .collect();

@@ -8,13 +8,13 @@ mod open;
 use std::path::Path;
 
 use serde::Serialize;
-use thalweg_model::{Function, Profile};
+use thalweg_model::{FuncId, Function, Profile};
 
 const SOURCES: [&str; 24] = [
     "S", "asm", "c", "cc", "cpp", "cu", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp", "hxx",
     "inc", "inl", "l", "m", "nim", "rs", "s", "y", "zig",
 ];
-const LARGEST: u64 = 4 << 20;
+const MAX_SOURCE_BYTES: u64 = 4 << 20;
 const LINES_BEFORE: usize = 12;
 const LINES_AFTER: usize = 240;
 
@@ -29,8 +29,8 @@ pub struct Source {
     reason: Option<String>,
 }
 
-pub fn answer(profile: &Profile, function: u32) -> Source {
-    let function = &profile.functions[function as usize];
+pub fn response(profile: &Profile, function: FuncId) -> Source {
+    let function = &profile.functions[function];
     found(function).unwrap_or_else(|reason| Source {
         reason: Some(reason),
         ..Source::default()
@@ -48,7 +48,7 @@ fn found(function: &Function) -> Result<Source, String> {
     if !path.is_absolute() || ending.is_none_or(|ending| SOURCES.binary_search(&ending).is_err()) {
         return Err(absent());
     }
-    let bytes = open::read(path, LARGEST, open::Viewer::current()).ok_or_else(absent)?;
+    let bytes = open::read(path, MAX_SOURCE_BYTES, open::Viewer::current()).ok_or_else(absent)?;
     if bytes.contains(&0) {
         return Err(format!("{name} is no text"));
     }
@@ -82,7 +82,7 @@ mod tests {
             }],
             ..Profile::default()
         };
-        answer(&profile, 0)
+        response(&profile, FuncId(0))
     }
 
     #[test]

@@ -1,30 +1,30 @@
-//! Answers agree with the analysis, and no question makes them fail.
+//! Responses agree with the analysis, and no query makes them fail.
 
 use serde_json::Value;
-use thalweg_model::{Call, Function, Metric, Module, Node, Process, Profile, Rule, Thread};
+use thalweg_model::{Call, FuncId, Function, Metric, Module, Node, Process, Profile, Rule, Thread};
 
 use super::*;
 
 /// main -> a -> b -> a, and main -> b; then as many light ones below b as asked for.
 fn profile(light: u32) -> Profile {
-    let node = |parent, function, base, cum, recursion| Node {
+    let node = |parent, function, self_ns, total_ns, recursion| Node {
         parent,
         function,
         calls: 2,
-        base,
-        cum,
-        elapsed: cum,
+        self_ns,
+        total_ns,
+        wall_ns: total_ns,
         recursion,
         ..Node::default()
     };
     let mut nodes = vec![
-        node(None, 0, 10, 1000, 0),
-        node(Some(0), 1, 200, 590, 0),
-        node(Some(1), 2, 300, 390, 0),
-        node(Some(2), 1, 90, 90, 1),
-        node(Some(0), 2, 400, 400, 0),
+        node(None, FuncId(0), 10, 1000, 0),
+        node(Some(0), FuncId(1), 200, 590, 0),
+        node(Some(1), FuncId(2), 300, 390, 0),
+        node(Some(2), FuncId(1), 90, 90, 1),
+        node(Some(0), FuncId(2), 400, 400, 0),
     ];
-    nodes.extend((0..light).map(|n| node(Some(4), 3 + n, 0, 0, 0)));
+    nodes.extend((0..light).map(|n| node(Some(4), FuncId(3 + n), 0, 0, 0)));
     let names = ["main", "a", "<script>alert(1)</script>"].map(String::from);
     let names = names
         .into_iter()
@@ -58,9 +58,9 @@ fn profile(light: u32) -> Profile {
     }
 }
 
-fn ask(subject: &Subject, question: &str) -> Value {
-    let answer = subject.answer(&Question::parse(question));
-    serde_json::from_slice(&answer.unwrap_or_else(|e| panic!("{question}: {e}"))).unwrap()
+fn ask(view: &ProfileView, query: &str) -> Value {
+    let response = view.response(&Query::parse(query));
+    serde_json::from_slice(&response.unwrap_or_else(|e| panic!("{query}: {e}"))).unwrap()
 }
 
 fn functions_shown(river: &Value) -> Vec<i64> {
@@ -71,15 +71,12 @@ fn functions_shown(river: &Value) -> Vec<i64> {
 
 #[test]
 fn the_filter_collapses_and_the_three_states_override_it() {
-    let subject = Subject::new(profile(5), String::new());
+    let view = ProfileView::new(profile(5), String::new());
     assert_eq!(
-        functions_shown(&ask(&subject, "river?brief=0&cut=1")),
+        functions_shown(&ask(&view, "river?brief=0&cut=1")),
         [0, 1, 2]
     );
-    assert_eq!(
-        functions_shown(&ask(&subject, "river?brief=0&cut=0")).len(),
-        8
-    );
+    assert_eq!(functions_shown(&ask(&view, "river?brief=0&cut=0")).len(), 8);
     let state = |river: &Value, f: i64| {
         let boxes = river["boxes"].as_array().unwrap();
         let found = boxes.iter().find(|b| b["f"] == f).unwrap();
@@ -88,46 +85,43 @@ fn the_filter_collapses_and_the_three_states_override_it() {
             found["self"].as_u64().unwrap(),
         )
     };
-    let filtered = ask(&subject, "river?brief=0&cut=1");
+    let filtered = ask(&view, "river?brief=0&cut=1");
     assert_eq!(state(&filtered, 2), ("some".to_string(), 700));
     assert_eq!(state(&filtered, 0), ("all".to_string(), 10));
-    let opened = ask(&subject, "river?brief=0&cut=1&open=2");
+    let opened = ask(&view, "river?brief=0&cut=1&open=2");
     assert_eq!(functions_shown(&opened).len(), 8);
     assert_eq!(state(&opened, 2), ("all".to_string(), 700));
     // With a closed, what it called is part of it; the other calls of function 2 stay.
-    let closed = ask(&subject, "river?brief=0&cut=1&closed=1");
+    let closed = ask(&view, "river?brief=0&cut=1&closed=1");
     assert_eq!(state(&closed, 1), ("closed".to_string(), 590));
     assert_eq!(state(&closed, 2), ("some".to_string(), 400));
 }
 
 #[test]
-fn a_virtual_root_is_the_whole_of_every_answer() {
-    let subject = Subject::new(profile(0), String::new());
-    assert_eq!(ask(&subject, "river?root=1")["whole"], 590);
-    let functions = ask(&subject, "functions?root=1");
+fn a_virtual_root_is_the_whole_of_every_response() {
+    let view = ProfileView::new(profile(0), String::new());
+    assert_eq!(ask(&view, "river?root=1")["whole"], 590);
+    let functions = ask(&view, "functions?root=1");
     assert_eq!(functions["time"], 590);
     assert_eq!(functions["function"], serde_json::json!([1, 2]));
-    assert_eq!(ask(&subject, "tree?root=1")["whole"], 590);
-    assert_eq!(ask(&subject, "function?f=2&root=1")["total"], 390);
+    assert_eq!(ask(&view, "tree?root=1")["whole"], 590);
+    assert_eq!(ask(&view, "function?f=2&root=1")["total"], 390);
 }
 
 #[test]
 fn the_tree_gives_the_heaviest_contexts_first() {
-    let subject = Subject::new(profile(50), String::new());
-    let rows = ask(&subject, "tree?limit=3");
+    let view = ProfileView::new(profile(50), String::new());
+    let rows = ask(&view, "tree?limit=3");
     assert_eq!(rows["id"], serde_json::json!([0, 1, 4]));
     assert_eq!(rows["parent"], serde_json::json!([-1, 0, 0]));
     assert_eq!(rows["children"], serde_json::json!([2, 1, 50]));
-    assert_eq!(
-        ask(&subject, "tree?at=4")["id"].as_array().unwrap().len(),
-        51
-    );
+    assert_eq!(ask(&view, "tree?at=4")["id"].as_array().unwrap().len(), 51);
 }
 
 #[test]
 fn top_down_is_the_same_layout_turned() {
-    let subject = Subject::new(profile(0), String::new());
-    let (right, down) = (ask(&subject, "river"), ask(&subject, "river?dir=down"));
+    let view = ProfileView::new(profile(0), String::new());
+    let (right, down) = (ask(&view, "river"), ask(&view, "river?dir=down"));
     assert_eq!(right["boxes"].as_array().unwrap().len(), 4);
     for river in [&right, &down] {
         for arc in river["arcs"]
@@ -150,8 +144,8 @@ fn top_down_is_the_same_layout_turned() {
 
 #[test]
 fn questions_that_make_no_sense_are_refused() {
-    let subject = Subject::new(profile(0), String::new());
-    for question in [
+    let view = ProfileView::new(profile(0), String::new());
+    for query in [
         "",
         "nothing",
         "river?cut=-1",
@@ -180,8 +174,8 @@ fn questions_that_make_no_sense_are_refused() {
         "call?id=7",
     ] {
         assert!(
-            subject.answer(&Question::parse(question)).is_err(),
-            "{question} was answered"
+            view.response(&Query::parse(query)).is_err(),
+            "{query} was answered"
         );
     }
 }
@@ -190,11 +184,12 @@ fn questions_that_make_no_sense_are_refused() {
 fn an_empty_profile_and_absurd_figures_have_answers() {
     let mut absurd = profile(3);
     for node in &mut absurd.processes[0].threads[0].nodes {
-        (node.calls, node.base, node.cum, node.elapsed) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
+        (node.calls, node.self_ns, node.total_ns, node.wall_ns) =
+            (u64::MAX, u64::MAX, u64::MAX, u64::MAX);
     }
     for profile in [Profile::default(), absurd] {
-        let subject = Subject::new(profile, String::new());
-        for question in [
+        let view = ProfileView::new(profile, String::new());
+        for query in [
             "meta",
             "functions",
             "river",
@@ -205,7 +200,7 @@ fn an_empty_profile_and_absurd_figures_have_answers() {
             "summary",
             "river?metric=wall",
         ] {
-            ask(&subject, question);
+            ask(&view, query);
         }
     }
 }
@@ -216,7 +211,7 @@ fn recorded() -> Profile {
         id,
         parent,
         function,
-        rule: (function == 2).then_some(0),
+        rule: (function == FuncId(2)).then_some(0),
         pid: 1,
         tid: 1,
         request: if id < 4 { 1 } else { 2 },
@@ -230,21 +225,21 @@ fn recorded() -> Profile {
         kept: 4,
     });
     profile.recorded.calls = vec![
-        call(1, None, 1, 0, 100),
-        call(2, Some(0), 2, 10, 30),
-        call(3, Some(0), 2, 40, 90),
-        call(4, None, 1, 200, 300),
-        call(5, Some(3), 2, 210, 290),
-        call(6, Some(4), 2, 220, 221),
+        call(1, None, FuncId(1), 0, 100),
+        call(2, Some(0), FuncId(2), 10, 30),
+        call(3, Some(0), FuncId(2), 40, 90),
+        call(4, None, FuncId(1), 200, 300),
+        call(5, Some(3), FuncId(2), 210, 290),
+        call(6, Some(4), FuncId(2), 220, 221),
     ];
     profile
 }
 
 #[test]
 fn recorded_calls_are_found_by_what_they_are_and_what_is_below_them() {
-    let subject = Subject::new(recorded(), String::new());
-    let ids = |question: &str| -> Vec<u64> {
-        let page = ask(&subject, question);
+    let view = ProfileView::new(recorded(), String::new());
+    let ids = |query: &str| -> Vec<u64> {
+        let page = ask(&view, query);
         let rows = page["rows"].as_array().unwrap();
         rows.iter().map(|row| row["id"].as_u64().unwrap()).collect()
     };
@@ -256,7 +251,7 @@ fn recorded_calls_are_found_by_what_they_are_and_what_is_below_them() {
     assert_eq!(ids("calls?list=chosen&t0=50&t1=215"), [3, 5]);
     assert_eq!(ids("calls?list=chosen&from=3"), [6]);
     assert_eq!(ids("calls?list=chosen&root=0"), [0; 0]);
-    let tree = ask(&subject, "call?id=5");
+    let tree = ask(&view, "call?id=5");
     let rows = tree["rows"].as_array().unwrap();
     let levels: Vec<_> = rows.iter().map(|r| (&r["id"], &r["level"])).collect();
     let wanted = [[4, 0], [5, 1], [6, 2]].map(|[id, level]| (Value::from(id), Value::from(level)));
@@ -267,21 +262,21 @@ fn recorded_calls_are_found_by_what_they_are_and_what_is_below_them() {
             .all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
     );
     assert_eq!((rows.len(), &tree["at"]), (3, &Value::from(1)));
-    assert_eq!(ask(&subject, "callplace?list=chosen&id=5")["place"], 2);
+    assert_eq!(ask(&view, "callplace?list=chosen&id=5")["place"], 2);
 }
 
 #[test]
 fn a_time_line_has_one_mark_a_pixel_and_leaves_no_call_out() {
-    let subject = Subject::new(recorded(), String::new());
-    let counts = |question: &str| -> Vec<u64> {
-        let line = ask(&subject, question);
+    let view = ProfileView::new(recorded(), String::new());
+    let counts = |query: &str| -> Vec<u64> {
+        let line = ask(&view, query);
         let counts = line["count"].as_array().unwrap();
         counts.iter().map(|n| n.as_u64().unwrap()).collect()
     };
     assert_eq!(counts("callline?list=chosen&px=1000"), [1, 1, 1, 1]);
     assert_eq!(counts("callline?list=chosen&px=1"), [4]);
     assert_eq!(counts("callline?list=chosen&t0=0&t1=100"), [1, 1]);
-    ask(&subject, "callline?t0=18446744073709551615&t1=0&px=0");
+    ask(&view, "callline?t0=18446744073709551615&t1=0&px=0");
 }
 
 #[test]
@@ -291,14 +286,14 @@ fn a_metric_stands_in_the_place_of_time() {
     let thread = &mut profile.processes[0].threads[0];
     thread.metrics.set(2, Metric::AllocBytes, 70);
     thread.metrics.set(4, Metric::AllocBytes, 30);
-    let subject = Subject::new(profile, String::new());
-    let functions = ask(&subject, "functions?metric=alloc.bytes");
+    let view = ProfileView::new(profile, String::new());
+    let functions = ask(&view, "functions?metric=alloc.bytes");
     assert_eq!(functions["self"], serde_json::json!([0, 0, 100, 0, 0]));
     assert_eq!(functions["total"], serde_json::json!([100, 70, 100, 0, 0]));
-    assert_eq!(ask(&subject, "functions")["metrics"]["alloc.bytes"][2], 100);
-    assert_eq!(ask(&subject, "river?metric=alloc.bytes")["whole"], 100);
-    assert_eq!(ask(&subject, "tree?metric=alloc.bytes")["whole"], 100);
-    assert_eq!(ask(&subject, "functions")["time"], 1000);
+    assert_eq!(ask(&view, "functions")["metrics"]["alloc.bytes"][2], 100);
+    assert_eq!(ask(&view, "river?metric=alloc.bytes")["whole"], 100);
+    assert_eq!(ask(&view, "tree?metric=alloc.bytes")["whole"], 100);
+    assert_eq!(ask(&view, "functions")["time"], 1000);
 }
 
 #[test]
@@ -306,7 +301,7 @@ fn no_name_leaves_the_text_of_a_page() {
     let mut hostile = profile(0);
     hostile.meta.command = vec!["</title><script>alert(1)</script>".into()];
     let mut page = Vec::new();
-    write_html(&Subject::new(hostile, String::new()), &mut page).unwrap();
+    write_html(&ProfileView::new(hostile, String::new()), &mut page).unwrap();
     let page = String::from_utf8(page).unwrap();
     assert!(!page.contains("alert(1)</script>"));
     assert_eq!(page.matches("<script").count(), 2);

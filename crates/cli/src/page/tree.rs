@@ -5,13 +5,13 @@ use std::collections::BinaryHeap;
 
 use serde::Serialize;
 use thalweg_analysis::{Bounds, Tree, Weight, callees, callers};
-use thalweg_model::NodeFlags;
+use thalweg_model::{FuncId, NodeFlags};
 
 use super::part::Cut;
-use super::{Question, Refusal};
+use super::{ApiError, Query};
 
-const USUAL_ROWS: usize = 4000;
-const MOST_ROWS: usize = 50_000;
+const DEFAULT_ROWS: usize = 4000;
+const MAX_ROWS: usize = 50_000;
 
 /// Column by column, parents before children, siblings by weight.
 #[derive(Serialize, Default)]
@@ -23,7 +23,7 @@ pub struct Rows {
     /// Index among the rows; -1 for the first.
     parent: Vec<i64>,
     level: Vec<u32>,
-    function: Vec<u32>,
+    function: Vec<FuncId>,
     weight: Vec<u64>,
     calls: Vec<u64>,
     /// 1 where there may have been more calls; where any is so.
@@ -39,31 +39,33 @@ pub struct Rows {
     flags: Vec<u8>,
 }
 
-pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
-    let weight = question.weight(cut.profile());
-    let limit: usize = question.number("limit")?.unwrap_or(USUAL_ROWS);
-    let limit = limit.clamp(1, MOST_ROWS);
-    let around;
-    let thread = match question.text("shape") {
+pub fn response(cut: &Cut, query: &Query) -> Result<Rows, ApiError> {
+    let weight = query.weight(cut.profile());
+    let limit: usize = query.number("limit")?.unwrap_or(DEFAULT_ROWS);
+    let limit = limit.clamp(1, MAX_ROWS);
+    let turned;
+    let thread = match query.text("shape") {
         None => cut.tree(),
         Some("inverted") => cut.inverted(),
         Some(shape @ ("callers" | "callees")) => {
-            let function = question.function(cut.profile(), "f")?;
-            around = match shape {
+            let function = query.function(cut.profile(), "f")?;
+            turned = match shape {
                 "callers" => callers(cut.profile(), function, None),
                 _ => callees(cut.profile(), function, None),
             };
-            &around
+            &turned
         }
         Some(_) => {
-            return Err(Refusal::question("'shape' is inverted, callers or callees"));
+            return Err(ApiError::bad_query(
+                "'shape' is inverted, callers or callees",
+            ));
         }
     };
     let tree = Tree::new(thread, weight);
-    let from: Vec<u32> = match question.number::<u32>("at")? {
+    let from: Vec<u32> = match query.number::<u32>("at")? {
         None => tree.roots().to_vec(),
         Some(at) if (at as usize) < thread.nodes.len() => vec![at],
-        Some(_) => return Err(Refusal::question("'at' is no context of this tree")),
+        Some(_) => return Err(ApiError::bad_query("'at' is no context of this tree")),
     };
 
     // The heaviest contexts of all are reached before lighter ones: none weighs more than its parent.
@@ -89,7 +91,7 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         contexts: thread.nodes.len(),
         ..Rows::default()
     };
-    let bounds = Bounds::of(cut.profile());
+    let bounds = Bounds::from_profile(cut.profile());
     let bounds = bounds.any().then(|| bounds.contexts(&thread.nodes));
     let by_weight = |a: &u32, b: &u32| key(*a).cmp(&key(*b));
     let mut pending: Vec<(u32, i64)> = Vec::new();
@@ -115,13 +117,13 @@ pub fn answer(cut: &Cut, question: &Question) -> Result<Rows, Refusal> {
         if let Some(bounds) = &bounds {
             rows.at_least.push(bounds[index as usize].into());
         }
-        rows.own.push(node.base);
-        rows.total.push(node.cum);
-        rows.wall.push(node.elapsed);
+        rows.own.push(node.self_ns);
+        rows.total.push(node.total_ns);
+        rows.wall.push(node.wall_ns);
         rows.recursion.push(node.recursion);
         rows.children.push(tree.children(index).len());
         rows.flags
-            .push(node.flags.bits() & (NodeFlags::FOLDED | NodeFlags::LOOKED).bits());
+            .push(node.flags.bits() & (NodeFlags::FOLDED | NodeFlags::SAMPLED).bits());
         push(&mut pending, tree.children(index), row);
     }
     debug_assert!(weight != Weight::Time || rows.id.len() <= limit);

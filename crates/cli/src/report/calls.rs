@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use thalweg_formats::calls::Calls;
-use thalweg_model::{Call, CallEnd, Profile};
+use thalweg_model::{Call, CallEnd, FuncId, Profile};
 
 use super::style::{Paint, Style};
 use super::text::{TIME_WIDTH, count, counted, cut, printable, time, time_inline};
@@ -12,7 +12,7 @@ use super::text::{TIME_WIDTH, count, counted, cut, printable, time, time_inline}
 const MIN_NAME_WIDTH: usize = 10;
 
 /// Of how many functions it is said how they are declared.
-const MOST_SIGNATURES: usize = 20;
+const MAX_SIGNATURES: usize = 20;
 
 /// The calls that pass a filter, by index, each below the calls above it.
 pub fn print_call_tree(
@@ -187,7 +187,7 @@ struct Seen {
     /// Of each rule.
     longest: BTreeMap<u32, u64>,
     /// In the order in which they came.
-    functions: Vec<u32>,
+    functions: Vec<FuncId>,
 }
 
 impl Seen {
@@ -199,7 +199,7 @@ impl Seen {
         self.kept += 1;
         let longest = self.longest.entry(rule).or_default();
         *longest = call.total_ns().max(*longest);
-        if self.functions.len() < MOST_SIGNATURES && !self.functions.contains(&call.function) {
+        if self.functions.len() < MAX_SIGNATURES && !self.functions.contains(&call.function) {
             self.functions.push(call.function);
         }
     }
@@ -230,7 +230,7 @@ fn footer(profile: &Profile, seen: &Seen, out: &mut impl Write) -> io::Result<()
     }
     let mut declared: Vec<(&str, &str)> = Vec::new();
     for function in &seen.functions {
-        let name = profile.functions.get(*function as usize);
+        let name = profile.functions.get(function.index());
         if let (Some(function), Some(text)) = (name, recorded.signature(*function))
             && !declared.contains(&(&function.name, text))
         {

@@ -2,70 +2,38 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-use thalweg_analysis::{Bounds, Caller, Origin, ThreadShare, of_call, of_function, threads};
-use thalweg_model::{Profile, Thread};
+use thalweg_analysis::Caller;
+use thalweg_model::{FuncId, Profile};
+use thalweg_views::context::{Contexts, Wanted};
 
-use super::json::finish;
-use super::meant;
+use super::functions_matching;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, at_least, count, cut, printable, share, time};
+use super::text::{TIME_WIDTH, Weights, at_least, count, cut, printable, share};
 
-/// What is to be split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    Function(u32),
-    Call { caller: u32, callee: u32 },
-}
-
-impl Wanted {
-    /// `F` or `F -> G`; where a name means several functions, all that have anything to split.
-    pub fn parse(profile: &Profile, text: &str) -> anyhow::Result<Vec<Wanted>> {
-        // Operators of C++ have arrows in their names, and no blanks around them.
-        let Some((caller, callee)) = text.split_once(" -> ") else {
-            let functions = meant(profile, "--context", text)?.into_iter();
-            return Ok(functions.map(Wanted::Function).collect());
-        };
-        let callers = meant(profile, "--context", caller.trim())?;
-        let callees = meant(profile, "--context", callee.trim())?;
-        let mut wanted = Vec::new();
-        for edge in thalweg_analysis::edges(profile) {
-            if let Caller::Function(caller) = edge.caller
-                && callers.contains(&caller)
-                && callees.contains(&edge.callee)
-            {
-                let callee = edge.callee;
-                wanted.push(Wanted::Call { caller, callee });
-            }
-        }
-        if wanted.is_empty() {
-            anyhow::bail!("'{}' never called '{}'", caller.trim(), callee.trim());
-        }
-        Ok(wanted)
-    }
-
-    fn is_bound(self, bounds: &Bounds) -> bool {
-        match self {
-            Wanted::Function(function) => bounds.function(function),
-            Wanted::Call { caller, callee } => bounds.call(Caller::Function(caller), callee),
+/// `F` or `F -> G`; where a name means several functions, all that have anything to split.
+pub fn wanted(profile: &Profile, text: &str) -> anyhow::Result<Vec<Wanted>> {
+    // Operators of C++ have arrows in their names, and no blanks around them.
+    let Some((caller, callee)) = text.split_once(" -> ") else {
+        let functions = functions_matching(profile, "--context", text)?.into_iter();
+        return Ok(functions.map(Wanted::Function).collect());
+    };
+    let callers = functions_matching(profile, "--context", caller.trim())?;
+    let callees = functions_matching(profile, "--context", callee.trim())?;
+    let mut wanted = Vec::new();
+    for edge in thalweg_analysis::edges(profile) {
+        if let Caller::Function(caller) = edge.caller
+            && callers.contains(&caller)
+            && callees.contains(&edge.callee)
+        {
+            let callee = edge.callee;
+            wanted.push(Wanted::Call { caller, callee });
         }
     }
-
-    fn shares(self, profile: &Profile) -> Vec<ThreadShare> {
-        match self {
-            Wanted::Function(function) => of_function(profile, function),
-            Wanted::Call { caller, callee } => of_call(profile, caller, callee),
-        }
+    if wanted.is_empty() {
+        anyhow::bail!("'{}' never called '{}'", caller.trim(), callee.trim());
     }
-
-    fn title(self, profile: &Profile) -> String {
-        let name = |function: u32| printable(&profile.functions[function as usize].name);
-        match self {
-            Wanted::Function(function) => name(function).into_owned(),
-            Wanted::Call { caller, callee } => format!("{} -> {}", name(caller), name(callee)),
-        }
-    }
+    Ok(wanted)
 }
 
 pub fn print_context(
@@ -74,17 +42,16 @@ pub fn print_context(
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let all: Vec<&Thread> = threads(profile).map(|(_, thread)| thread).collect();
-    let bounds = Bounds::of(profile);
-    for (number, &wanted) in wanted.iter().enumerate() {
+    let view = Contexts::new(profile, wanted);
+    let weights = Weights::of_profile(profile);
+    for (number, context) in view.contexts.iter().enumerate() {
         if number > 0 {
             writeln!(out)?;
         }
-        let shares = wanted.shares(profile);
-        let title = wanted.title(profile);
-        let title = cut(&title, style.width.unwrap_or(usize::MAX));
+        let shares = &context.threads;
+        let title = cut(&context.title, style.width.unwrap_or(usize::MAX));
         writeln!(out, "{}", style.paint(Paint::Title, &title))?;
-        let timed = profile.meta.timed;
+        let timed = view.timed;
         let mut table = Table::new(style)
             .column("Made", Align::Left)
             .column("Calls", Align::Right);
@@ -101,23 +68,26 @@ pub fn print_context(
             .column("Name", Align::Left);
         let whole = shares
             .iter()
-            .fold(0u64, |sum, s| sum.saturating_add(s.base));
-        for share_of in &shares {
+            .fold(0u64, |sum, s| sum.saturating_add(s.self_ns));
+        for share_of in shares {
             let mut cells = vec![
-                Cell::new(made(share_of.thread.0, share_of.origin)),
-                Cell::new(at_least(wanted.is_bound(&bounds), count(share_of.calls))),
+                Cell::new(made(share_of.thread, share_of.made_by)),
+                Cell::new(at_least(share_of.calls_at_least, count(share_of.calls))),
             ];
             if timed {
-                let text = format!("{} {}", time(share_of.base), share(share_of.base, whole));
-                cells.push(Cell::painted(text, style.heat(share_of.base, whole)));
-                cells.push(Cell::new(time(share_of.cum)));
+                let text = format!(
+                    "{} {}",
+                    weights.text(share_of.self_ns),
+                    share(share_of.self_ns, whole)
+                );
+                cells.push(Cell::painted(text, style.heat(share_of.self_ns, whole)));
+                cells.push(Cell::new(weights.text(share_of.total_ns)));
             }
-            let thread = all[share_of.thread.0 as usize];
             cells.extend([
                 Cell::new(count(share_of.contexts)),
                 Cell::new(share_of.pid.to_string()),
                 Cell::new(share_of.tid.to_string()),
-                Cell::new(printable(&thread.name)).tail(made_in(profile, share_of.origin)),
+                Cell::new(printable(share_of.thread_name)).tail(made_in(profile, share_of.made_in)),
             ]);
             table.row(cells);
         }
@@ -127,89 +97,19 @@ pub fn print_context(
 }
 
 /// `0->1`: thread 0 made thread 1. Threads are numbered as `thalweg threads` lists them.
-pub fn made(thread: u32, origin: Option<Origin>) -> String {
-    match origin {
-        Some(origin) => format!("{}->{thread}", origin.maker.0),
+pub fn made(thread: u32, made_by: Option<u32>) -> String {
+    match made_by {
+        Some(maker) => format!("{maker}->{thread}"),
         None => thread.to_string(),
     }
 }
 
-pub fn made_in(profile: &Profile, origin: Option<Origin>) -> String {
-    match origin.and_then(|origin| origin.function) {
+pub fn made_in(profile: &Profile, function: Option<FuncId>) -> String {
+    match function {
         Some(function) => {
-            let name = printable(&profile.functions[function as usize].name);
+            let name = printable(&profile.functions[function].name);
             format!(" (made in {name})")
         }
         None => String::new(),
     }
-}
-
-pub fn print_context_json(
-    profile: &Profile,
-    wanted: &[Wanted],
-    out: &mut impl Write,
-) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Report {
-        schema: &'static str,
-        timed: bool,
-        contexts: Vec<ContextOf>,
-    }
-    #[derive(Serialize)]
-    struct ContextOf {
-        caller: Option<u32>,
-        function: u32,
-        title: String,
-        threads: Vec<ShareOf>,
-    }
-    #[derive(Serialize)]
-    struct ShareOf {
-        thread: u32,
-        made_by: Option<u32>,
-        made_in: Option<u32>,
-        level: u32,
-        pid: u32,
-        tid: u32,
-        calls: u64,
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        calls_at_least: bool,
-        self_ns: u64,
-        total_ns: u64,
-        contexts: u64,
-    }
-    let bounds = Bounds::of(profile);
-    let contexts = wanted.iter().map(|&wanted| {
-        let (caller, function) = match wanted {
-            Wanted::Function(function) => (None, function),
-            Wanted::Call { caller, callee } => (Some(caller), callee),
-        };
-        let shares = wanted.shares(profile).into_iter().map(|share| ShareOf {
-            thread: share.thread.0,
-            made_by: share.origin.map(|origin| origin.maker.0),
-            made_in: share.origin.and_then(|origin| origin.function),
-            level: share.level,
-            pid: share.pid,
-            tid: share.tid,
-            calls: share.calls,
-            calls_at_least: wanted.is_bound(&bounds),
-            self_ns: share.base,
-            total_ns: share.cum,
-            contexts: share.contexts,
-        });
-        ContextOf {
-            caller,
-            function,
-            title: wanted.title(profile),
-            threads: shares.collect(),
-        }
-    });
-    finish(
-        profile.meta.weighed_by,
-        out,
-        &Report {
-            schema: "thalweg.report.context/1",
-            timed: profile.meta.timed,
-            contexts: contexts.collect(),
-        },
-    )
 }

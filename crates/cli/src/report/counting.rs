@@ -21,17 +21,17 @@ fn line(one: &Counting, total: u64) -> String {
             counted(total, "time", "times")
         ),
         _ => format!(
-            "about {}, by a look at every {}",
+            "about {}, by a sample at every {}",
             count(total),
             count(one.period)
         ),
     };
-    for (looks, what) in [
+    for (samples, what) in [
         (one.in_probes, "in probes"),
         (one.nobodys, "where nothing is counted"),
     ] {
-        if looks > 0 {
-            let events = looks.saturating_mul(one.period);
+        if samples > 0 {
+            let events = samples.saturating_mul(one.period);
             text.push_str(&format!("; {} {what}, in nobody's figures", count(events)));
         }
     }

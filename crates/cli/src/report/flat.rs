@@ -1,20 +1,17 @@
 //! `report --flat`: one row per function.
 
-use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use thalweg_analysis::{
-    Bounds, FunctionTotals, Summary, edges, flat, is_waiting_measured, summary,
-};
+use thalweg_analysis::{Bounds, Summary, is_waiting_measured, summary};
 use thalweg_model::{Metric, ProbeCosts, Profile};
+use thalweg_views::flat::{Callers, Flat, Function};
+use thalweg_views::{LeftOut, Selection, kernel};
 
+use super::counting;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{
-    TIME_WIDTH, at_least, bytes, count, counted, printable, share, time, time_if, time_inline,
-};
-use super::{LeftOut, Selection, SortKey, counting, kernel, state};
+use super::text::{TIME_WIDTH, Weights, at_least, bytes, count, counted, printable, share, time};
 
 /// Columns of the table.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +19,18 @@ pub enum Field {
     Calls,
     /// Time on a processor in the function itself
     #[value(name = "self", alias = "base")]
-    Base,
+    SelfTime,
     /// The same with all that it called
     #[value(name = "total", alias = "cum")]
-    Cum,
+    Total,
     /// How far off self may be, 19 times of 20
     Error,
     /// Total and the time off the processor below it
     #[value(name = "wall", alias = "elapsed")]
-    Elapsed,
+    Wall,
     /// Own time off the processor
     #[value(name = "waiting", alias = "waited")]
-    Waited,
+    Waiting,
     Min,
     Max,
     /// Own time of the average call
@@ -78,7 +75,7 @@ pub enum Field {
     Cycles,
     /// Its own cache misses
     CacheMisses,
-    /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off, and how many looks tell
+    /// What its probes did: the state at the end, how much of its calls' time is estimated, how long it was off, and how many samples tell
     /// of that
     State,
     Module,
@@ -88,10 +85,10 @@ pub enum Field {
 }
 
 /// Without a wish; the rest with --wide.
-const USUAL: [Field; 4] = [Field::Base, Field::Cum, Field::Calls, Field::Name];
-const WIDE: [Field; 8] = [
-    Field::Base,
-    Field::Cum,
+const DEFAULT_FIELDS: [Field; 4] = [Field::SelfTime, Field::Total, Field::Calls, Field::Name];
+const WIDE_FIELDS: [Field; 8] = [
+    Field::SelfTime,
+    Field::Total,
     Field::Calls,
     Field::Min,
     Field::Max,
@@ -99,19 +96,19 @@ const WIDE: [Field; 8] = [
     Field::Module,
     Field::Name,
 ];
-const WIDE_WITH_WAITS: [Field; 10] = [
-    Field::Base,
-    Field::Cum,
+const WIDE_FIELDS_WITH_WAITS: [Field; 10] = [
+    Field::SelfTime,
+    Field::Total,
     Field::Calls,
-    Field::Elapsed,
-    Field::Waited,
+    Field::Wall,
+    Field::Waiting,
     Field::Min,
     Field::Max,
     Field::Callers,
     Field::Module,
     Field::Name,
 ];
-const ALLOCATION: [Field; 5] = [
+const ALLOCATION_FIELDS: [Field; 5] = [
     Field::Allocs,
     Field::Allocated,
     Field::Frees,
@@ -119,108 +116,57 @@ const ALLOCATION: [Field; 5] = [
     Field::Live,
 ];
 /// What the kernel and the processor count.
-const KERNEL: [(Metric, Field); 5] = [
+const KERNEL_FIELDS: [(Metric, Field); 5] = [
     (Metric::Faults, Field::Faults),
     (Metric::Switches, Field::Switches),
     (Metric::Instructions, Field::Instructions),
     (Metric::Cycles, Field::Cycles),
     (Metric::CacheMisses, Field::CacheMisses),
 ];
-const COUNTED: [Field; 4] = [Field::Calls, Field::Callers, Field::Module, Field::Name];
+const COUNTED_FIELDS: [Field; 4] = [Field::Calls, Field::Callers, Field::Module, Field::Name];
 
-/// The functions to show, in order, and what else there is.
-pub struct Rows {
-    pub rows: Vec<FunctionTotals>,
-    pub left_out: LeftOut,
+/// Which columns a table has.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    /// These, or none for the usual ones.
+    pub fields: Vec<Field>,
+    /// All of the usual ones, whether they fit on the terminal or not.
+    pub wide: bool,
 }
 
-pub fn rows(profile: &Profile, selection: &Selection) -> Rows {
-    let name = |row: &FunctionTotals| profile.functions[row.function as usize].name.as_str();
-    let (mut rows, mut rest): (Vec<_>, Vec<_>) = flat(profile)
-        .into_iter()
-        .partition(|row| selection.keeps(profile, row.function));
-    rows.sort_by(|a, b| {
-        order(profile, selection.sort, a, b)
-            .then_with(|| name(a).cmp(name(b)))
-            .then(a.function.cmp(&b.function))
-    });
-    if let Some(limit) = selection.limit {
-        rest.extend(rows.drain(limit.min(rows.len())..));
-    }
-    let mut left_out = LeftOut::default();
-    rest.iter()
-        .for_each(|row| left_out.add(row.calls, row.base));
-    Rows { rows, left_out }
-}
-
-/// Largest first; names, which are compared last in any case, from a to z.
-pub fn order(profile: &Profile, key: SortKey, a: &FunctionTotals, b: &FunctionTotals) -> Ordering {
-    let module = |row: &FunctionTotals| {
-        let function = &profile.functions[row.function as usize];
-        profile.modules[function.module as usize].name.as_str()
-    };
-    match key {
-        SortKey::Base => b.base.cmp(&a.base),
-        SortKey::Cum => b.cum.cmp(&a.cum),
-        SortKey::Elapsed => b.elapsed.cmp(&a.elapsed),
-        SortKey::Waited => b.waited.cmp(&a.waited),
-        SortKey::Calls => b.calls.cmp(&a.calls),
-        SortKey::Min => b.min.cmp(&a.min),
-        SortKey::Max => b.max.cmp(&a.max),
-        SortKey::Mean => mean(b).cmp(&mean(a)),
-        SortKey::Threads => b.threads.cmp(&a.threads),
-        SortKey::Contexts => b.contexts.cmp(&a.contexts),
-        SortKey::Recursion => b.recursion.cmp(&a.recursion),
-        SortKey::Allocs
-        | SortKey::Allocated
-        | SortKey::Freed
-        | SortKey::Live
-        | SortKey::Faults
-        | SortKey::Switches
-        | SortKey::Instructions
-        | SortKey::Cycles
-        | SortKey::CacheMisses => {
-            let metric = key.metric();
-            let figure = |row: &FunctionTotals| metric.map_or(0, |metric| row.metrics.get(metric));
-            figure(b).cmp(&figure(a))
+impl Columns {
+    pub(super) fn callers(&self) -> Callers {
+        // A table of the usual columns of a wide terminal has them, too.
+        match self.wide || self.fields.contains(&Field::Callers) {
+            true => Callers::Listed,
+            false => Callers::LeftOut,
         }
-        SortKey::Syscalls | SortKey::SyscallTime => {
-            let metric = key.metric();
-            let figure =
-                |row: &FunctionTotals| metric.map_or(0, |metric| row.cum_metrics.get(metric));
-            figure(b).cmp(&figure(a))
-        }
-        SortKey::Module => module(a).cmp(module(b)).then(b.base.cmp(&a.base)),
-        SortKey::Name => Ordering::Equal,
     }
-}
-
-fn mean(row: &FunctionTotals) -> u64 {
-    row.base.checked_div(row.calls).unwrap_or(0)
 }
 
 pub fn print_flat(
     profile: &Profile,
     selection: &Selection,
+    columns: &Columns,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let rows = rows(profile, selection);
-    print_rows(profile, &rows.rows, selection, out, style)?;
-    print_left_out(profile, &rows.left_out, out, style)
+    let flat = Flat::new(profile, selection, columns.callers());
+    print_rows(profile, flat.functions.iter(), columns, out, style)?;
+    print_left_out(profile, &flat.not_shown, out, style)
 }
 
-pub fn print_rows(
+pub fn print_rows<'a>(
     profile: &Profile,
-    rows: &[FunctionTotals],
-    selection: &Selection,
+    rows: impl Iterator<Item = &'a Function<'a>> + Clone,
+    columns: &Columns,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let chosen = !selection.fields.is_empty();
+    let chosen = !columns.fields.is_empty();
     let mut fields = match chosen {
-        true => selection.fields.clone(),
-        false => usual_fields(profile, rows, selection.wide),
+        true => columns.fields.clone(),
+        false => usual_fields(profile, rows.clone(), columns.wide),
     };
     // Names are what the rest is about, and the column that can be cut.
     fields.retain(|&field| field != Field::Name);
@@ -230,18 +176,14 @@ pub fn print_rows(
         profile,
         whole: summary(profile),
         style,
-        callers: match fields.contains(&Field::Callers) {
-            true => callers_of_each(profile),
-            false => Vec::new(),
-        },
-        bounds: Bounds::of(profile),
-        names_have_modules: !chosen && !selection.wide,
+        weights: Weights::of_profile(profile),
+        names_have_modules: !chosen && !columns.wide,
     };
     let mut table = Table::new(style);
     for &field in &fields {
         table = view.column(table, field);
         // What was asked for is there, and a terminal that is too narrow wraps.
-        if !chosen && !selection.wide {
+        if !chosen && !columns.wide {
             table = match field {
                 Field::Allocs | Field::Frees | Field::Freed => table.dispensable(4),
                 Field::State => table.dispensable(3),
@@ -258,71 +200,65 @@ pub fn print_rows(
 }
 
 /// Self, its error, total, calls and the name, and what was measured beside; `wide`: all that there is.
-fn usual_fields(profile: &Profile, rows: &[FunctionTotals], wide: bool) -> Vec<Field> {
+fn usual_fields<'a>(
+    profile: &Profile,
+    rows: impl Iterator<Item = &'a Function<'a>>,
+    wide: bool,
+) -> Vec<Field> {
     let mut fields: Vec<Field> = match (profile.meta.timed, wide) {
-        (true, true) if is_waiting_measured(profile) => WIDE_WITH_WAITS.to_vec(),
-        (true, true) => WIDE.to_vec(),
-        (true, false) => USUAL.to_vec(),
-        (false, true) => COUNTED.to_vec(),
+        (true, true) if is_waiting_measured(profile) => WIDE_FIELDS_WITH_WAITS.to_vec(),
+        (true, true) => WIDE_FIELDS.to_vec(),
+        (true, false) => DEFAULT_FIELDS.to_vec(),
+        (false, true) => COUNTED_FIELDS.to_vec(),
         (false, false) => vec![Field::Calls, Field::Name],
     };
     let taken_out = |costs: ProbeCosts| costs.taken_out;
-    let sampled = !profile.looked.is_empty();
+    let sampled = !profile.sampled.is_empty();
     if sampled || profile.meta.costs.is_some_and(taken_out) {
         fields.insert(1, Field::Error);
     }
     let weighed = profile.meta.weighed_by.is_some();
     let mut more: Vec<Field> = Vec::new();
     if !weighed && profile.meta.metrics.contains(&Metric::AllocBytes) {
-        more.extend(ALLOCATION);
+        more.extend(ALLOCATION_FIELDS);
     }
     if kernel::is_measured(profile) {
         more.push(Field::Syscalls);
         more.extend(profile.meta.timed.then_some(Field::SyscallTime));
     }
     let has = |metric: &Metric| !weighed && profile.meta.metrics.contains(metric);
-    let counted = KERNEL.iter().filter(|(metric, _)| has(metric));
+    let counted = KERNEL_FIELDS.iter().filter(|(metric, _)| has(metric));
     more.extend(counted.map(|(_, field)| *field));
     if weighed || !more.is_empty() {
         fields.retain(|field| !matches!(field, Field::Min | Field::Max | Field::Callers));
     }
     let behind = fields.len() - if wide { 2 } else { 1 };
     fields.splice(behind..behind, more);
-    if (sampled || !profile.switched.is_empty()) && (wide || states_differ(profile, rows)) {
+    if (sampled || !profile.switched.is_empty()) && (wide || states_differ(rows)) {
         let behind = fields.iter().position(|&field| field == Field::Calls);
         fields.insert(behind.map_or(0, |at| at + 1), Field::State);
     }
     fields
 }
 
-fn states_differ(profile: &Profile, rows: &[FunctionTotals]) -> bool {
-    let mut states = rows.iter().map(|row| state::of_row(profile, row));
+fn states_differ<'a>(rows: impl Iterator<Item = &'a Function<'a>>) -> bool {
+    let mut states = rows.map(|row| &row.state_text);
     let first = states.next();
     states.any(|state| Some(state) != first)
-}
-
-/// How many functions called each function; code that is not patched counts as one.
-fn callers_of_each(profile: &Profile) -> Vec<u64> {
-    let mut callers = vec![0; profile.functions.len()];
-    for edge in edges(profile) {
-        callers[edge.callee as usize] += 1;
-    }
-    callers
 }
 
 struct View<'a> {
     profile: &'a Profile,
     whole: Summary,
     style: Style,
-    callers: Vec<u64>,
-    bounds: Bounds,
+    weights: Weights,
     /// There is no column for them.
     names_have_modules: bool,
 }
 
 impl View<'_> {
-    fn counted_by_kernel(&self, row: &FunctionTotals, metric: Metric) -> Cell {
-        match row.metrics.get(metric) {
+    fn counted_by_kernel(&self, row: &Function, metric: Metric) -> Cell {
+        match row.metrics.0.get(metric) {
             0 => Cell::default(),
             value => Cell::new(counting::figure(self.profile, metric, value)),
         }
@@ -333,12 +269,12 @@ impl View<'_> {
         match field {
             Field::Calls if self.profile.meta.timed => table.column("Calls", Align::Right),
             Field::Calls => table.column(format!("Calls {:>6}", "%"), Align::Right),
-            Field::Base => table.column(with_share("Self"), Align::Right),
-            Field::Cum if self.is_narrow() => table.column("Total", Align::Right),
-            Field::Cum => table.column(with_share("Total"), Align::Right),
+            Field::SelfTime => table.column(with_share("Self"), Align::Right),
+            Field::Total if self.is_narrow() => table.column("Total", Align::Right),
+            Field::Total => table.column(with_share("Total"), Align::Right),
             Field::Error => table.column("±", Align::Right),
-            Field::Elapsed => table.column("Wall", Align::Right),
-            Field::Waited => table.column("Waiting", Align::Right),
+            Field::Wall => table.column("Wall", Align::Right),
+            Field::Waiting => table.column("Waiting", Align::Right),
             Field::Min => table.column("Min", Align::Right),
             Field::Max => table.column("Max", Align::Right),
             Field::Mean => table.column("Mean", Align::Right),
@@ -371,39 +307,37 @@ impl View<'_> {
 
     /// Names need the room more than the second share does.
     fn is_narrow(&self) -> bool {
-        const NARROW: usize = 100;
-        self.style.width.is_some_and(|width| width < NARROW)
+        const NARROW_COLUMNS: usize = 100;
+        self.style.width.is_some_and(|width| width < NARROW_COLUMNS)
     }
 
-    fn calls(&self, row: &FunctionTotals) -> String {
-        at_least(self.bounds.function(row.function), count(row.calls))
-    }
-
-    fn cell(&self, row: &FunctionTotals, field: Field) -> Cell {
-        let function = &self.profile.functions[row.function as usize];
+    fn cell(&self, row: &Function, field: Field) -> Cell {
         let whole = &self.whole;
-        let timed = |ns, whole| format!("{} {}", time(ns), share(ns, whole));
-        let ended = row.calls > 0 || row.max > 0;
+        let weights = self.weights;
+        let timed = |ns, whole| format!("{} {}", weights.text(ns), share(ns, whole));
+        let ended = row.calls > 0 || row.max_ns > 0;
         match field {
-            Field::Calls if row.calls == 0 && row.looks > 0 => Cell::new("-"),
-            Field::Calls if self.profile.meta.timed => Cell::new(self.calls(row)),
+            Field::Calls if row.calls == 0 && row.samples > 0 => Cell::new("-"),
+            Field::Calls if self.profile.meta.timed => Cell::new(calls(row)),
             Field::Calls => Cell::painted(
-                format!("{} {}", self.calls(row), share(row.calls, whole.calls)),
+                format!("{} {}", calls(row), share(row.calls, whole.calls)),
                 self.style.heat(row.calls, whole.calls),
             ),
-            Field::Base => Cell::painted(
-                timed(row.base, whole.time),
-                self.style.heat(row.base, whole.time),
+            Field::SelfTime => Cell::painted(
+                timed(row.self_ns, whole.time),
+                self.style.heat(row.self_ns, whole.time),
             ),
-            Field::Cum if self.is_narrow() => Cell::new(time(row.cum)),
-            Field::Cum => Cell::new(timed(row.cum, whole.time)),
-            Field::Error => Cell::new(time_if(row.error > 0, row.error)),
-            Field::Elapsed => Cell::new(time(row.elapsed)),
-            Field::Waited => Cell::new(time_if(row.waited > 0, row.waited)),
-            Field::Min => Cell::new(time_if(ended, row.min)),
-            Field::Max => Cell::new(time_if(ended, row.max)),
-            Field::Mean => Cell::new(time_if(row.calls > 0 && row.looks == 0, mean(row))),
-            Field::Callers => Cell::new(count(self.callers[row.function as usize])),
+            Field::Total if self.is_narrow() => Cell::new(weights.text(row.total_ns)),
+            Field::Total => Cell::new(timed(row.total_ns, whole.time)),
+            Field::Error => Cell::new(weights.text_if(row.self_error_ns > 0, row.self_error_ns)),
+            Field::Wall => Cell::new(weights.text(row.wall_ns)),
+            Field::Waiting => Cell::new(weights.text_if(row.waiting_ns > 0, row.waiting_ns)),
+            Field::Min => Cell::new(weights.text_if(ended, row.min_ns)),
+            Field::Max => Cell::new(weights.text_if(ended, row.max_ns)),
+            Field::Mean => {
+                Cell::new(weights.text_if(row.calls > 0 && row.samples == 0, row.mean_ns()))
+            }
+            Field::Callers => Cell::new(count(row.callers.len() as u64)),
             Field::Threads => Cell::new(count(row.threads.into())),
             Field::Contexts => Cell::new(count(row.contexts)),
             Field::Recursion => Cell::new(count(row.recursion.into())),
@@ -416,11 +350,11 @@ impl View<'_> {
             Field::LiveBlocks => counted_metric(row, Metric::LiveObjects),
             Field::Mapped => sized_metric(row, Metric::MapBytes),
             Field::Unmapped => sized_metric(row, Metric::UnmapBytes),
-            Field::Syscalls => match row.cum_metrics.get(Metric::SyscallCalls) {
+            Field::Syscalls => match row.total_metrics.0.get(Metric::SyscallCalls) {
                 0 => Cell::default(),
                 calls => Cell::new(count(calls)),
             },
-            Field::SyscallTime => match row.cum_metrics.get(Metric::SyscallTime) {
+            Field::SyscallTime => match row.total_metrics.0.get(Metric::SyscallTime) {
                 0 => Cell::default(),
                 ns => Cell::new(time(ns)),
             },
@@ -429,19 +363,16 @@ impl View<'_> {
             Field::Instructions => self.counted_by_kernel(row, Metric::Instructions),
             Field::Cycles => self.counted_by_kernel(row, Metric::Cycles),
             Field::CacheMisses => self.counted_by_kernel(row, Metric::CacheMisses),
-            Field::State => Cell::new(state::of_row(self.profile, row)),
-            Field::Module => Cell::new(printable(
-                &self.profile.modules[function.module as usize].name,
-            )),
-            Field::Place => Cell::new(match &function.file {
-                Some(file) => format!("{}:{}", printable(file), function.line),
+            Field::State => Cell::new(row.state_text.clone()),
+            Field::Module => Cell::new(printable(row.module)),
+            Field::Place => Cell::new(match row.file {
+                Some(file) => format!("{}:{}", printable(file), row.line),
                 None => String::new(),
             }),
             Field::Name => {
-                let name = Cell::new(printable(&function.name)).tail(marks(row));
-                let module = &self.profile.modules[function.module as usize].name;
-                match self.names_have_modules && !module.is_empty() {
-                    true => name.aside(printable(module)),
+                let name = Cell::new(printable(row.name)).tail(marks(row));
+                match self.names_have_modules && !row.module.is_empty() {
+                    true => name.aside(printable(row.module)),
                     false => name,
                 }
             }
@@ -449,22 +380,26 @@ impl View<'_> {
     }
 }
 
+fn calls(row: &Function) -> String {
+    at_least(row.calls_at_least, count(row.calls))
+}
+
 /// Most functions allocate nothing: their cells stay empty.
-fn counted_metric(row: &FunctionTotals, metric: Metric) -> Cell {
-    match row.metrics.get(metric) {
+fn counted_metric(row: &Function, metric: Metric) -> Cell {
+    match row.metrics.0.get(metric) {
         0 => Cell::default(),
         value => Cell::new(count(value)),
     }
 }
 
-fn sized_metric(row: &FunctionTotals, metric: Metric) -> Cell {
-    match row.metrics.get(metric) {
+fn sized_metric(row: &Function, metric: Metric) -> Cell {
+    match row.metrics.0.get(metric) {
         0 => Cell::default(),
         value => Cell::new(bytes(value)),
     }
 }
 
-fn marks(row: &FunctionTotals) -> String {
+fn marks(row: &Function) -> String {
     let mut marks = String::new();
     if row.on_stack_at_attach {
         marks.push_str(" [on stack at attach]");
@@ -488,14 +423,17 @@ pub fn print_left_out(
         return Ok(());
     }
     let time = match profile.meta.timed {
-        true => format!(", {} of self time", time_inline(left_out.base)),
+        true => format!(
+            ", {} of self time",
+            Weights::of_profile(profile).inline(left_out.self_ns)
+        ),
         false => String::new(),
     };
     let text = format!(
         "not shown: {} ({}{time})",
         counted(left_out.rows, "function", "functions"),
         at_least(
-            Bounds::of(profile).any(),
+            Bounds::from_profile(profile).any(),
             counted(left_out.calls, "call", "calls")
         ),
     );

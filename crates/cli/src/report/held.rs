@@ -1,7 +1,6 @@
-//! What thalweg did to the program, which is in no figure of the program's: stops, waits at gates, the slowdown.
+//! What thalweg did to the program, which is in no figure of the program's: stops, waits at gates.
 
-use thalweg_analysis::total_cost;
-use thalweg_model::{Held, Profile};
+use thalweg_model::Held;
 
 use super::text::{counted, time_inline};
 
@@ -39,13 +38,6 @@ pub fn stopped(held: &Held) -> Option<String> {
     }
 }
 
-/// Processor time of the program with its probes, over that without: known where their cost was taken out.
-pub fn slowdown(profile: &Profile, time: u64) -> Option<f64> {
-    let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
-    let (cost, _) = total_cost(profile).filter(|_| taken_out && time > 0)?;
-    Some((time as f64 + cost.max(0.0)) / time as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +55,5 @@ mod tests {
             stopped(&stops).as_deref(),
             Some("by thalweg: 5.400 s in 12 stops, longest 3.100 s; in no function's time")
         );
-        assert_eq!(slowdown(&Profile::default(), 100), None);
     }
 }

@@ -2,21 +2,15 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-use thalweg_analysis::{SystemCalls, system_calls, system_calls_made, uncounted_system_calls};
 use thalweg_model::{Made, Metric, Profile};
+use thalweg_views::kernel::{SystemCallOf, by_name, uncounted};
 
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
 use super::text::{count, counted, printable, share, time, time_inline};
 
 /// As many functions as a line names.
-const NAMED: usize = 6;
-
-pub fn is_measured(profile: &Profile) -> bool {
-    let meta = &profile.meta;
-    meta.weighed_by.is_none() && meta.metrics.contains(&Metric::SyscallCalls)
-}
+const MAX_NAMED: usize = 6;
 
 /// One line for all.
 pub fn total(profile: &Profile) -> String {
@@ -37,14 +31,14 @@ pub fn print_system_calls(
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let all = system_calls(profile);
+    let all = by_name(profile);
     if all.is_empty() {
         return Ok(());
     }
     writeln!(out, "\n{}", style.paint(Paint::Title, "System calls"))?;
     let whole = all
         .iter()
-        .fold(0u64, |sum, one| sum.saturating_add(one.time));
+        .fold(0u64, |sum, one| sum.saturating_add(one.time_ns));
     let timed = profile.meta.timed;
     let mut table = Table::new(style).column("Calls", Align::Right);
     if timed {
@@ -56,11 +50,11 @@ pub fn print_system_calls(
     for one in all.iter().take(limit) {
         let mut cells = vec![Cell::new(count(one.calls))];
         if timed {
-            let text = format!("{} {}", time(one.time), share(one.time, whole));
-            cells.push(Cell::painted(text, style.heat(one.time, whole)));
+            let text = format!("{} {}", time(one.time_ns), share(one.time_ns, whole));
+            cells.push(Cell::painted(text, style.heat(one.time_ns, whole)));
         }
         cells.push(Cell::new(one.name.clone()));
-        cells.push(Cell::new(makers(profile, one)));
+        cells.push(Cell::new(makers(one)));
         table.row(cells);
     }
     table.print(out)?;
@@ -68,18 +62,18 @@ pub fn print_system_calls(
         let text = format!("... and {} more", count((all.len() - limit) as u64));
         writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
     }
-    let uncounted = uncounted_system_calls(profile);
+    let uncounted = uncounted(profile);
     if !uncounted.is_empty() {
         let functions: Vec<String> = uncounted
             .iter()
-            .map(|&(function, calls)| {
-                let name = printable(&profile.functions[function as usize].name);
-                let each = match system_calls_made(profile, function) {
+            .map(|one| {
+                let name = printable(one.name);
+                let each = match one.made {
                     Some(Made::Between(least, Some(most))) => format!("{least} to {most} each"),
                     Some(Made::Between(least, None)) => format!("{least} or more each"),
                     _ => "unknown".to_string(),
                 };
-                format!("{name} ({}, {each})", counted(calls, "call", "calls"))
+                format!("{name} ({}, {each})", counted(one.calls, "call", "calls"))
             })
             .collect();
         let text = format!(
@@ -91,49 +85,12 @@ pub fn print_system_calls(
     Ok(())
 }
 
-fn makers(profile: &Profile, one: &SystemCalls) -> String {
-    let names = one.functions.iter().take(NAMED);
-    let names: Vec<String> = names
-        .map(|&function| printable(&profile.functions[function as usize].name).into_owned())
-        .collect();
-    let more = match one.functions.len() > NAMED {
+fn makers(one: &SystemCallOf) -> String {
+    let names = one.functions.iter().take(MAX_NAMED);
+    let names: Vec<String> = names.map(|name| printable(name).into_owned()).collect();
+    let more = match one.functions.len() > MAX_NAMED {
         true => ", ...",
         false => "",
     };
     format!("{}{more}", names.join(", "))
-}
-
-#[derive(Serialize)]
-pub struct SystemCallOf<'a> {
-    name: String,
-    calls: u64,
-    time_ns: u64,
-    functions: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-pub struct UncountedOf<'a> {
-    name: &'a str,
-    calls: u64,
-}
-
-pub fn by_name(profile: &Profile) -> Vec<SystemCallOf<'_>> {
-    let name = |function: &u32| profile.functions[*function as usize].name.as_str();
-    let all = system_calls(profile).into_iter();
-    all.map(|one| SystemCallOf {
-        functions: one.functions.iter().map(name).collect(),
-        name: one.name,
-        calls: one.calls,
-        time_ns: one.time,
-    })
-    .collect()
-}
-
-pub fn uncounted(profile: &Profile) -> Vec<UncountedOf<'_>> {
-    let all = uncounted_system_calls(profile).into_iter();
-    all.map(|(function, calls)| UncountedOf {
-        name: &profile.functions[function as usize].name,
-        calls,
-    })
-    .collect()
 }

@@ -2,53 +2,61 @@
 
 use std::io::{self, Write};
 
-use thalweg_analysis::{
-    Bounds, HotPath, HotStep, Summary, hottest_path, is_waiting_measured, summary, total_cost,
-    waits,
-};
+use thalweg_analysis::{is_waiting_measured, total_cost, waits};
 use thalweg_model::{Metric, Profile};
+use thalweg_views::flat::{Callers, Flat};
+use thalweg_views::kernel::is_measured;
+use thalweg_views::summary::{Head, Path, Step, Summary};
+use thalweg_views::{Selection, SortKey};
 
+use super::flat::{self, Columns};
 use super::style::{Paint, Style};
 use super::text::{
-    TIME_WIDTH, at_least, bytes, calls, command_line, count, counted, cut, nanoseconds, printable,
-    share, time, time_inline, wrapped,
+    TIME_WIDTH, Weights, at_least, bytes, calls, command_line, count, counted, cut, printable,
+    share, time_inline, wrapped,
 };
-use super::{Selection, SortKey, counting, flat, held, kernel, state};
+use super::{counting, held, kernel, state};
+use crate::annotate;
 
 /// As many as fit on a screen together with the rest.
 pub const HOTTEST_FUNCTIONS: usize = 20;
 
 /// Some programs get whole scripts as an argument; the profile has all of it.
-const LONGEST_COMMAND: usize = 200;
+const MAX_COMMAND_LENGTH: usize = 200;
 
 /// The summary in the order of its importance, for those who did not ask for anything special.
 pub fn print_summary_of(
     profile: &Profile,
     selection: &Selection,
+    columns: &Columns,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let figures = summary(profile);
-    print_head(profile, &figures, out, style)?;
-    if figures.contexts == 0 {
+    let summary = Summary::new(profile, selection, columns.callers());
+    let head = &summary.head;
+    print_head(profile, head, out, style)?;
+    if !profile.blocks.is_empty() {
+        writeln!(out)?;
+        return annotate::print_list(profile, HOTTEST_FUNCTIONS, out, style);
+    }
+    if head.contexts == 0 {
         return writeln!(out, "\nNo call was seen.");
     }
-    let rows = flat::rows(profile, selection);
-    if rows.rows.is_empty() {
+    if summary.hottest.is_empty() {
         return writeln!(out, "\nNo function that was seen matches.");
     }
-    let title = match (rows.rows.len() as u64, selection.sort) {
-        (shown, _) if shown == figures.functions_seen => "All functions".to_string(),
+    let title = match (summary.hottest.len() as u64, selection.sort) {
+        (shown, _) if shown == head.functions_seen => "All functions".to_string(),
         (shown, SortKey::Name | SortKey::Module) => format!("{shown} functions"),
         (shown, key) => format!("The {shown} functions with most {}", key_name(key)),
     };
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
-    flat::print_rows(profile, &rows.rows, selection, out, style)?;
-    if kernel::is_measured(profile) {
+    flat::print_rows(profile, summary.hottest.iter(), columns, out, style)?;
+    if is_measured(profile) {
         kernel::print_system_calls(profile, HOTTEST_FUNCTIONS, out, style)?;
     }
-    if let Some(path) = hottest_path(profile) {
-        print_path(profile, &figures, &path, out, style)?;
+    if let Some(path) = &summary.hottest_path {
+        print_path(profile, head.whole(), path, out, style)?;
     }
     Ok(())
 }
@@ -75,34 +83,25 @@ fn allocated(profile: &Profile) -> String {
 }
 
 /// Where waiting was kept apart both are named.
-/// How far off the whole time may be because the probes' cost was taken out; 0 where it was not.
-pub fn error_of_time(profile: &Profile) -> u64 {
-    let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
-    let cost = total_cost(profile).filter(|_| taken_out);
-    cost.map_or(0, |(_, error)| error as u64)
-}
-
-fn working(profile: &Profile, figures: &Summary) -> String {
-    let waited = waits(profile);
-    let time = match error_of_time(profile) {
-        0 => time_inline(figures.time),
-        error => format!("{} +- {}", time_inline(figures.time), time_inline(error)),
+fn working(profile: &Profile, head: &Head) -> String {
+    let time = match head.time_error_ns {
+        0 => time_inline(head.time_ns),
+        error => format!("{} +- {}", time_inline(head.time_ns), time_inline(error)),
     };
     if !is_waiting_measured(profile) {
         return time;
     }
-    let waited = waited
-        .iter()
-        .fold(0, |sum: u64, (_, time)| sum.saturating_add(*time));
+    let waited = waits(profile).into_iter().map(|(_, time)| time);
+    let waited = waited.fold(0, u64::saturating_add);
     format!("{time} on a processor, {} waiting", time_inline(waited))
 }
 
 fn key_name(key: SortKey) -> &'static str {
     match key {
-        SortKey::Base => "self time",
-        SortKey::Cum => "total time",
-        SortKey::Elapsed => "wall time",
-        SortKey::Waited => "waiting",
+        SortKey::SelfTime => "self time",
+        SortKey::Total => "total time",
+        SortKey::Wall => "wall time",
+        SortKey::Waiting => "waiting",
         SortKey::Calls => "calls",
         SortKey::Min => "self time in their quickest call",
         SortKey::Max => "self time in one call",
@@ -126,42 +125,28 @@ fn key_name(key: SortKey) -> &'static str {
 }
 
 /// At the end of a recording, after the few lines that matter then.
-const HOTTEST_AT_THE_END: usize = 8;
+const HOTTEST_FUNCTIONS_AT_END: usize = 8;
 
 /// What a recording ends with, on one screen.
-pub fn print_end(profile: &Profile, out: &mut impl Write, style: Style) -> io::Result<()> {
-    let figures = summary(profile);
-    print_some_head(profile, &figures, Detail::Brief, out, style)?;
-    if figures.contexts == 0 {
+pub fn print_end(
+    profile: &Profile,
+    head: &Head,
+    out: &mut impl Write,
+    style: Style,
+) -> io::Result<()> {
+    print_some_head(profile, head, Detail::Brief, out, style)?;
+    if !profile.blocks.is_empty() {
+        writeln!(out)?;
+        return annotate::print_list(profile, HOTTEST_FUNCTIONS_AT_END, out, style);
+    }
+    if head.contexts == 0 {
         return writeln!(out, "\nNo call was seen.");
     }
-    let sort = match profile.meta.timed {
-        true => SortKey::Base,
-        false => SortKey::Calls,
-    };
-    let selection = Selection {
-        limit: Some(HOTTEST_AT_THE_END),
-        ..Selection::by(sort)
-    };
+    let selection = Selection::by(SortKey::usual(profile)).at_most(HOTTEST_FUNCTIONS_AT_END);
+    let flat = Flat::new(profile, &selection, Callers::LeftOut);
     writeln!(out)?;
-    let rows = flat::rows(profile, &selection);
-    flat::print_rows(profile, &rows.rows, &selection, out, style)
-}
-
-/// The function with most self time, or with most calls where nothing was timed.
-pub fn hottest(profile: &Profile) -> Option<&str> {
-    let rows = flat::rows(
-        profile,
-        &Selection {
-            limit: Some(1),
-            ..Selection::by(match profile.meta.timed {
-                true => SortKey::Base,
-                false => SortKey::Calls,
-            })
-        },
-    );
-    let first = rows.rows.first()?;
-    Some(&profile.functions[first.function as usize].name)
+    let columns = Columns::default();
+    flat::print_rows(profile, flat.functions.iter(), &columns, out, style)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -172,11 +157,11 @@ enum Detail {
 
 pub fn print_head(
     profile: &Profile,
-    figures: &Summary,
+    head: &Head,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    print_some_head(profile, figures, Detail::Full, out, style)
+    print_some_head(profile, head, Detail::Full, out, style)
 }
 
 /// Where the texts of the head begin.
@@ -184,15 +169,15 @@ const HEAD_INDENT: usize = 13;
 
 fn print_some_head(
     profile: &Profile,
-    figures: &Summary,
+    head: &Head,
     detail: Detail,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
     let full = detail == Detail::Full;
     let meta = &profile.meta;
-    let command = command_line(&meta.command);
-    let title = cut(&command, style.width.unwrap_or(LONGEST_COMMAND));
+    let command = command_line(head.command);
+    let title = cut(&command, style.width.unwrap_or(MAX_COMMAND_LENGTH));
     writeln!(out, "{}", style.paint(Paint::Title, &title))?;
 
     let how = if meta.attached {
@@ -215,21 +200,21 @@ fn print_some_head(
     };
     line(
         "recorded",
-        format!("{how} {}{clock}", nanoseconds(meta.duration_ns).trim()),
+        format!("{how} {}{clock}", time_inline(meta.duration_ns)),
     )?;
     line(
         "calls",
         format!(
             "{} in {} of {}",
-            at_least(Bounds::of(profile).any(), count(figures.calls)),
-            counted(figures.threads, "thread", "threads"),
-            counted(figures.processes, "process", "processes"),
+            at_least(head.calls_at_least, count(head.calls)),
+            counted(head.threads, "thread", "threads"),
+            counted(head.processes, "process", "processes"),
         ),
     )?;
     if meta.timed && meta.weighed_by.is_none() {
         line(
             "time",
-            format!("{}, all threads together", working(profile, figures)),
+            format!("{}, all threads together", working(profile, head)),
         )?;
     }
     if let Some(metric) = meta.weighed_by {
@@ -243,7 +228,7 @@ fn print_some_head(
     } else if meta.metrics.contains(&Metric::AllocBytes) {
         line("allocated", allocated(profile))?;
     }
-    if kernel::is_measured(profile) {
+    if is_measured(profile) {
         line("kernel", kernel::total(profile))?;
     }
     for (metric, text) in counting::lines(profile) {
@@ -254,32 +239,31 @@ fn print_some_head(
             "functions",
             format!(
                 "{} seen, {} patched, {} skipped ('thalweg probe --skipped' says why)",
-                count(figures.functions_seen),
-                count(figures.functions_patched),
-                count(figures.skipped),
+                count(head.functions_seen),
+                count(head.functions_patched),
+                count(head.skipped),
             ),
         )?;
         line(
             "contexts",
             format!(
                 "{}, the deepest of {}",
-                count(figures.contexts),
-                counted(figures.deepest, "level", "levels"),
+                count(head.contexts),
+                counted(head.deepest, "level", "levels"),
             ),
         )?;
     }
-    let pruned = meta.pruned;
-    if pruned.contexts > 0 {
+    if head.pruned_contexts > 0 {
         line(
             "pruned",
             format!(
                 "{} with {}, to stay within the memory: totals are exact, callers unknown (more room: --memory)",
-                counted(pruned.contexts, "small context", "small contexts"),
-                counted(pruned.calls, "call", "calls"),
+                counted(head.pruned_contexts, "small context", "small contexts"),
+                counted(head.pruned_calls, "call", "calls"),
             ),
         )?;
     }
-    let folded = figures.folded_calls.saturating_sub(pruned.calls);
+    let folded = head.folded_calls.saturating_sub(head.pruned_calls);
     if folded > 0 {
         line(
             "folded",
@@ -315,7 +299,7 @@ fn print_some_head(
             ),
         )?;
     } else if meta.overhead_ns_per_call > 0.0 {
-        let total = meta.overhead_ns_per_call * figures.calls as f64;
+        let total = meta.overhead_ns_per_call * head.calls as f64;
         line(
             "overhead",
             format!(
@@ -325,7 +309,7 @@ fn print_some_head(
             ),
         )?;
     }
-    if let Some(factor) = held::slowdown(profile, figures.time) {
+    if let Some(factor) = head.slowdown {
         line(
             "slowdown",
             format!("{factor:.2} x on a processor, by the probes' cost that was taken out"),
@@ -337,18 +321,18 @@ fn print_some_head(
     if let Some(text) = state::summary(profile).filter(|_| full) {
         line("switched", text)?;
     }
-    if let Some(text) = state::looks(profile).filter(|_| full) {
+    if let Some(text) = state::samples(profile).filter(|_| full) {
         line("samples", text)?;
     }
-    for note in &profile.notes {
+    for note in head.notes {
         line("note", printable(note).into_owned())?;
     }
     Ok(())
 }
 
 /// Consecutive steps of one function, as recursion makes them.
-struct Run {
-    first: HotStep,
+struct Run<'a> {
+    first: Step<'a>,
     levels: usize,
     calls: u64,
 }
@@ -359,13 +343,12 @@ const PATH_TAIL: usize = 12;
 
 pub fn print_path(
     profile: &Profile,
-    figures: &Summary,
-    path: &HotPath,
+    whole: u64,
+    path: &Path,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
     let timed = profile.meta.timed;
-    let whole = if timed { figures.time } else { figures.calls };
     let title = format!(
         "Hottest path (thread {} {})",
         path.tid,
@@ -374,20 +357,20 @@ pub fn print_path(
     writeln!(out, "\n{}", style.paint(Paint::Title, &title))?;
 
     let runs = runs(&path.steps);
-    let bounds = Bounds::of(profile);
+    let weights = Weights::of_profile(profile);
     let calls_width = runs
         .iter()
-        .map(|run| run_calls(profile, &bounds, run).len())
+        .map(|run| run_calls(profile, run).len())
         .fold("Calls".len(), usize::max);
-    let cum_head = if timed {
+    let total_head = if timed {
         format!("{:>TIME_WIDTH$}  ", "Total")
     } else {
         String::new()
     };
-    let head = format!("{:>calls_width$}  {cum_head}{:>6}  Name", "Calls", "%");
+    let head = format!("{:>calls_width$}  {total_head}{:>6}  Name", "Calls", "%");
     writeln!(out, "{}", style.paint(Paint::Title, &head))?;
 
-    let before_name = calls_width + 2 + cum_head.len() + 8;
+    let before_name = calls_width + 2 + total_head.len() + 8;
     let hidden = hidden_part(runs.len());
     for (number, run) in runs.iter().enumerate() {
         if number == hidden.start && !hidden.is_empty() {
@@ -398,8 +381,8 @@ pub fn print_path(
             continue;
         }
         let step = &run.first;
-        let cum = if timed {
-            format!("{}  ", time(step.weight))
+        let total_ns = if timed {
+            format!("{}  ", weights.text(step.weight))
         } else {
             String::new()
         };
@@ -411,7 +394,7 @@ pub fn print_path(
                 0
             })
         .min(PATH_HEAD + PATH_TAIL);
-        let mut name = printable(&profile.functions[step.function as usize].name).into_owned();
+        let mut name = printable(step.name).into_owned();
         if run.levels > 1 {
             name.push_str(&format!(" ({} levels)", count(run.levels as u64)));
         }
@@ -421,8 +404,8 @@ pub fn print_path(
         }
         writeln!(
             out,
-            "{:>calls_width$}  {cum}{share}  {:indent$}{name}",
-            run_calls(profile, &bounds, run),
+            "{:>calls_width$}  {total_ns}{share}  {:indent$}{name}",
+            run_calls(profile, run),
             "",
         )?;
     }
@@ -434,12 +417,11 @@ pub fn print_path(
     Ok(())
 }
 
-fn run_calls(profile: &Profile, bounds: &Bounds, run: &Run) -> String {
-    let is_bound = bounds.function(run.first.function);
-    at_least(is_bound, calls(profile, run.calls))
+fn run_calls(profile: &Profile, run: &Run) -> String {
+    at_least(run.first.calls_at_least, calls(profile, run.calls))
 }
 
-fn runs(steps: &[HotStep]) -> Vec<Run> {
+fn runs<'a>(steps: &[Step<'a>]) -> Vec<Run<'a>> {
     steps
         .chunk_by(|a, b| a.function == b.function)
         .map(|run| Run {

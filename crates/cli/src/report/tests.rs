@@ -11,9 +11,14 @@ use thalweg_model::{
     Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Skipped, Thread,
 };
 
+use thalweg_views::flat::{Callers, Flat};
+use thalweg_views::summary::Summary;
+use thalweg_views::tree::Tree;
+use thalweg_views::{SortKey, write_json};
+
 use super::*;
 
-mod looks;
+mod samples;
 mod views;
 
 const PAPER: Style = Style {
@@ -21,14 +26,14 @@ const PAPER: Style = Style {
     colour: false,
 };
 
-const MAIN: u32 = 0;
-const FIB: u32 = 1;
-const EVEN: u32 = 2;
-const ODD: u32 = 3;
-const WRITE: u32 = 4;
-const WORKER: u32 = 5;
-const INSERT: u32 = 6;
-const WAIT: u32 = 7;
+const MAIN: FuncId = FuncId(0);
+const FIB: FuncId = FuncId(1);
+const EVEN: FuncId = FuncId(2);
+const ODD: FuncId = FuncId(3);
+const WRITE: FuncId = FuncId(4);
+const WORKER: FuncId = FuncId(5);
+const INSERT: FuncId = FuncId(6);
+const WAIT: FuncId = FuncId(7);
 
 /// Direct and mutual recursion, two threads, one of them attached to in the middle, folded calls, a long C++ name.
 fn sample() -> Profile {
@@ -38,15 +43,15 @@ fn sample() -> Profile {
         address,
         ..Function::default()
     };
-    let node = |parent, function, calls, base, cum, recursion| Node {
+    let node = |parent, function, calls, self_ns, total_ns, recursion| Node {
         parent,
         function,
         calls,
-        base,
-        cum,
-        elapsed: cum,
-        min: base / calls.max(1) / 2,
-        max: base / calls.max(1) * 2,
+        self_ns,
+        total_ns,
+        wall_ns: total_ns,
+        min: self_ns / calls.max(1) / 2,
+        max: self_ns / calls.max(1) * 2,
         recursion,
         terminal: 0,
         unwound: 0,
@@ -160,8 +165,12 @@ fn sample() -> Profile {
         sites: vec![],
         recorded: Default::default(),
         switched: vec![],
-        looked: vec![],
+        blocks: vec![],
+        block_counters: vec![],
+        cycles_of: None,
+        sampled: vec![],
         enters_kernel: vec![],
+        marks: Vec::new(),
         notes: vec!["thread 58 ended before it could be read".into()],
     }
 }
@@ -172,7 +181,13 @@ fn untimed() -> Profile {
     profile.meta.attached = false;
     for thread in &mut profile.processes[0].threads {
         for node in &mut thread.nodes {
-            (node.base, node.cum, node.elapsed, node.min, node.max) = (0, 0, 0, 0, 0);
+            (
+                node.self_ns,
+                node.total_ns,
+                node.wall_ns,
+                node.min,
+                node.max,
+            ) = (0, 0, 0, 0, 0);
         }
     }
     profile
@@ -185,7 +200,7 @@ fn text(print: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 }
 
 fn by(profile: &Profile, sort: SortKey) -> Selection {
-    Selection::new(profile, Some(sort), SortKey::Base).unwrap()
+    Selection::new(profile, Some(sort), SortKey::SelfTime).unwrap()
 }
 
 fn named(patterns: &[&str]) -> Filter {
@@ -210,15 +225,8 @@ fn assert_golden(name: &str, found: &str) {
 
 /// What `report` shows to those who did not ask for anything special.
 fn print_summary(profile: &Profile, out: &mut impl io::Write, style: Style) -> io::Result<()> {
-    let sort = match profile.meta.timed {
-        true => SortKey::Base,
-        false => SortKey::Calls,
-    };
-    let selection = Selection {
-        limit: Some(HOTTEST_FUNCTIONS),
-        ..Selection::by(sort)
-    };
-    print_summary_of(profile, &selection, out, style)
+    let selection = Selection::by(SortKey::usual(profile)).at_most(HOTTEST_FUNCTIONS);
+    print_summary_of(profile, &selection, &Columns::default(), out, style)
 }
 
 #[test]
@@ -253,23 +261,23 @@ fn golden_summary_without_a_clock() {
 fn golden_flat_by_calls() {
     let profile = sample();
     let selection = by(&profile, SortKey::Calls);
-    let found = text(|out| print_flat(&profile, &selection, out, PAPER));
+    let found = text(|out| print_flat(&profile, &selection, &Columns::default(), out, PAPER));
     assert_golden("flat_calls", &found);
 }
 
 #[test]
 fn golden_flat_limited() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Cum);
+    let mut selection = by(&profile, SortKey::Total);
     selection.limit = Some(2);
-    let found = text(|out| print_flat(&profile, &selection, out, PAPER));
+    let found = text(|out| print_flat(&profile, &selection, &Columns::default(), out, PAPER));
     assert_golden("flat_cum_2", &found);
 }
 
 #[test]
 fn golden_tree() {
     let profile = sample();
-    let selection = by(&profile, SortKey::Cum);
+    let selection = by(&profile, SortKey::Total);
     let found = text(|out| print_tree(&profile, &selection, out, PAPER));
     assert_golden("tree_cum", &found);
 }
@@ -277,8 +285,8 @@ fn golden_tree() {
 #[test]
 fn golden_tree_pruned() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Cum);
-    selection.prune_for_reading();
+    let mut selection = by(&profile, SortKey::Total);
+    prune_for_reading(&mut selection);
     selection.min_percent = Some(10.0);
     let found = text(|out| print_tree(&profile, &selection, out, PAPER));
     assert_golden("tree_10_percent", &found);
@@ -287,8 +295,8 @@ fn golden_tree_pruned() {
 #[test]
 fn golden_tree_of_one_name() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Cum);
-    selection.filter = named(&["^is_odd$"]);
+    let mut selection = by(&profile, SortKey::Total);
+    selection.functions = kept_functions(&profile, &named(&["^is_odd$"]));
     let found = text(|out| print_tree(&profile, &selection, out, PAPER));
     assert_golden("tree_is_odd", &found);
 }
@@ -304,11 +312,17 @@ fn golden_tree_without_a_clock() {
 #[test]
 fn golden_json() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Base);
+    let mut selection = by(&profile, SortKey::SelfTime);
     selection.limit = Some(2);
-    let summary = text(|out| print_summary_json(&profile, &selection, out));
-    let flat = text(|out| print_flat_json(&profile, &selection, out));
-    let tree = text(|out| print_tree_json(&profile, &selection, out));
+    let summary = text(|out| {
+        write_json(
+            None,
+            &Summary::new(&profile, &selection, Callers::Listed),
+            out,
+        )
+    });
+    let flat = text(|out| write_json(None, &Flat::new(&profile, &selection, Callers::Listed), out));
+    let tree = text(|out| write_json(None, &Tree::new(&profile, &selection), out));
     let mut all = String::new();
     for report in [summary, flat, tree] {
         let value: Value = serde_json::from_str(&report).unwrap();
@@ -321,11 +335,16 @@ fn golden_json() {
 #[test]
 fn times_cannot_order_what_was_not_timed() {
     let profile = untimed();
-    for key in [SortKey::Base, SortKey::Cum, SortKey::Min, SortKey::Max] {
-        let error = Selection::new(&profile, Some(key), SortKey::Base).unwrap_err();
+    for key in [
+        SortKey::SelfTime,
+        SortKey::Total,
+        SortKey::Min,
+        SortKey::Max,
+    ] {
+        let error = Selection::new(&profile, Some(key), SortKey::SelfTime).unwrap_err();
         assert!(error.to_string().contains("--no-clock"), "{error}");
     }
-    let default = Selection::new(&profile, None, SortKey::Base).unwrap();
+    let default = Selection::new(&profile, None, SortKey::SelfTime).unwrap();
     assert_eq!(default.sort, SortKey::Calls);
 }
 
@@ -333,8 +352,16 @@ fn times_cannot_order_what_was_not_timed() {
 fn an_empty_profile_is_reported_in_words() {
     let found = text(|out| print_summary(&Profile::default(), out, PAPER));
     assert!(found.contains("No call was seen"), "{found}");
-    let selection = Selection::new(&Profile::default(), None, SortKey::Base).unwrap();
-    text(|out| print_flat(&Profile::default(), &selection, out, PAPER));
+    let selection = Selection::new(&Profile::default(), None, SortKey::SelfTime).unwrap();
+    text(|out| {
+        print_flat(
+            &Profile::default(),
+            &selection,
+            &Columns::default(),
+            out,
+            PAPER,
+        )
+    });
     text(|out| print_tree(&Profile::default(), &selection, out, PAPER));
 }
 
@@ -345,8 +372,8 @@ fn no_line_is_wider_than_the_terminal() {
         width: Some(110),
         colour: false,
     };
-    let selection = by(&profile, SortKey::Base);
-    let flat = text(|out| print_flat(&profile, &selection, out, terminal));
+    let selection = by(&profile, SortKey::SelfTime);
+    let flat = text(|out| print_flat(&profile, &selection, &Columns::default(), out, terminal));
     let tree = text(|out| print_tree(&profile, &selection, out, terminal));
     for line in flat.lines().chain(tree.lines()) {
         assert!(line.chars().count() <= 110, "{line}");
@@ -378,10 +405,14 @@ fn a_path_of_a_million_levels_fits_on_a_screen() {
     thread.nodes = (0..1_000_000u32)
         .map(|index| Node {
             parent: index.checked_sub(1),
-            function: if index < 500_000 { FIB } else { index % 4 },
+            function: if index < 500_000 {
+                FIB
+            } else {
+                FuncId(index % 4)
+            },
             calls: 1,
-            base: 1,
-            cum: u64::from(1_000_000 - index) + 1_000_000_000,
+            self_ns: 1,
+            total_ns: u64::from(1_000_000 - index) + 1_000_000_000,
             ..Node::default()
         })
         .collect();

@@ -1,31 +1,19 @@
 //! Figures and names as text of a width that lines up.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use thalweg_model::{Profile, Unit};
+pub use thalweg_formats::figures::grouped as count;
+use thalweg_model::{Metric, Profile, Unit};
+pub use thalweg_views::{command_line, printable, printable_lines};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Width of what [`time`] gives: `123.456 ms`.
 pub const TIME_WIDTH: usize = 10;
 
-/// Every digit, in groups of three: counts are exact and are shown so.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 /// Calls, where it may be that there were some and nobody counted them.
 pub fn calls(profile: &Profile, value: u64) -> String {
     match value {
-        0 if !profile.looked.is_empty() => "-".into(),
+        0 if !profile.sampled.is_empty() => "-".into(),
         _ => count(value),
     }
 }
@@ -43,30 +31,8 @@ pub fn counted(value: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { many })
 }
 
-/// What the figures in the place of times are, in this run of the program.
-static UNIT: AtomicU8 = AtomicU8::new(0);
-
-pub fn show_in(unit: Unit) {
-    let number = match unit {
-        Unit::Nanoseconds => 0,
-        Unit::Bytes => 1,
-        Unit::Count => 2,
-    };
-    UNIT.store(number, Ordering::Relaxed);
-}
-
-/// Nanoseconds in the unit that fits, right-aligned so that units stand below each other; or the metric that is shown in
-/// the place of time.
-pub fn time(value: u64) -> String {
-    match UNIT.load(Ordering::Relaxed) {
-        0 => nanoseconds(value),
-        1 => format!("{:>TIME_WIDTH$}", bytes(value)),
-        _ => format!("{:>TIME_WIDTH$}", count(value)),
-    }
-}
-
-/// A time in any case.
-pub fn nanoseconds(ns: u64) -> String {
+/// Nanoseconds in the unit that fits, right-aligned so that units stand below each other.
+pub fn time(ns: u64) -> String {
     let value = ns as f64;
     let (number, unit) = match ns {
         0..1_000 => (ns.to_string(), "ns"),
@@ -86,16 +52,51 @@ pub fn nanoseconds(ns: u64) -> String {
     format!("{number:>7} {unit}")
 }
 
-/// A change of a time, with its sign, as wide as [`time`] and one more.
-pub fn signed_time(change: f64) -> String {
-    let number = time(change.abs() as u64);
-    let digits = number.trim_start();
-    let sign = if change < 0.0 { '-' } else { '+' };
-    format!(
-        "{:>width$}",
-        format!("{sign}{digits}"),
-        width = TIME_WIDTH + 1
-    )
+/// What the figures in the place of times are: times, or the metric that a profile is weighed by.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights(Unit);
+
+impl Weights {
+    pub fn of_profile(profile: &Profile) -> Weights {
+        Weights::by(profile.meta.weighed_by)
+    }
+
+    pub fn by(metric: Option<Metric>) -> Weights {
+        Weights(metric.map_or(Unit::Nanoseconds, Metric::unit))
+    }
+
+    /// As wide as [`time`].
+    pub fn text(self, value: u64) -> String {
+        match self.0 {
+            Unit::Nanoseconds => time(value),
+            Unit::Bytes => format!("{:>TIME_WIDTH$}", bytes(value)),
+            Unit::Count => format!("{:>TIME_WIDTH$}", count(value)),
+        }
+    }
+
+    /// The same inside a sentence.
+    pub fn inline(self, value: u64) -> String {
+        self.text(value).trim().to_string()
+    }
+
+    /// The same for a figure that may not be known yet.
+    pub fn text_if(self, known: bool, value: u64) -> String {
+        match known {
+            true => self.text(value),
+            false => format!("{:>7}   ", "-"),
+        }
+    }
+
+    /// A change, with its sign, as wide as [`time`] and one more.
+    pub fn signed(self, change: f64) -> String {
+        let digits = self.inline(change.abs() as u64);
+        let sign = if change < 0.0 { '-' } else { '+' };
+        format!(
+            "{:>width$}",
+            format!("{sign}{digits}"),
+            width = TIME_WIDTH + 1
+        )
+    }
 }
 
 /// A change of a count, with its sign; averages of several runs are rounded.
@@ -108,15 +109,7 @@ pub fn signed_count(change: f64) -> String {
     }
 }
 
-/// The same for a span that may not be known yet.
-pub fn time_if(known: bool, ns: u64) -> String {
-    match known {
-        true => time(ns),
-        false => format!("{:>7}   ", "-"),
-    }
-}
-
-/// The same inside a sentence.
+/// A time inside a sentence.
 pub fn time_inline(ns: u64) -> String {
     time(ns).trim().to_string()
 }
@@ -135,15 +128,6 @@ pub fn bytes(value: u64) -> String {
         1024..1_048_576 => format!("{:.1} KiB", value as f64 / 1024.0),
         1_048_576..1_073_741_824 => format!("{:.1} MiB", value as f64 / 1_048_576.0),
         _ => format!("{:.1} GiB", value as f64 / 1_073_741_824.0),
-    }
-}
-
-/// Without anything that a terminal would obey: names come from files nobody vouches for.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.contains(char::is_control) {
-        Cow::Owned(text.replace(char::is_control, "\u{fffd}"))
-    } else {
-        Cow::Borrowed(text)
     }
 }
 
@@ -196,43 +180,9 @@ pub fn pad(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(blanks))
 }
 
-/// A command line as one would type it, on one line.
-pub fn command_line(words: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quoted = words.iter().map(|word| {
-        if word.contains(char::is_control) {
-            format!("$'{}'", word.chars().map(escaped).collect::<String>())
-        } else if !word.is_empty() && word.chars().all(plain) {
-            word.clone()
-        } else {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// As it stands between `$'` and `'` in a shell.
-fn escaped(c: char) -> String {
-    match c {
-        '\n' => "\\n".to_string(),
-        '\t' => "\\t".to_string(),
-        '\'' | '\\' => format!("\\{c}"),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_keep_every_digit() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_000), "1,000");
-        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
-    }
 
     #[test]
     fn times_have_one_width_whatever_their_unit() {
@@ -256,10 +206,21 @@ mod tests {
 
     #[test]
     fn changes_have_a_sign_and_line_up() {
-        assert_eq!(signed_time(-1_500.0), "  -1.500 us");
-        assert_eq!(signed_time(812.0), "    +812 ns");
+        let times = Weights::by(None);
+        assert_eq!(times.signed(-1_500.0), "  -1.500 us");
+        assert_eq!(times.signed(812.0), "    +812 ns");
         assert_eq!(signed_count(-1234.0), "-1,234");
         assert_eq!(signed_count(0.2), "0");
+    }
+
+    #[test]
+    fn what_a_profile_is_weighed_by_is_written_in_its_unit() {
+        let sizes = Weights::by(Some(Metric::AllocBytes));
+        assert_eq!(sizes.text(2048), "   2.0 KiB");
+        assert_eq!(sizes.signed(-2048.0), "   -2.0 KiB");
+        assert_eq!(Weights::by(Some(Metric::Faults)).inline(2048), "2,048");
+        assert_eq!(Weights::by(None).text(2048), time(2048));
+        assert_eq!(Weights::by(None).text_if(false, 0), "      -   ");
     }
 
     #[test]
@@ -271,18 +232,5 @@ mod tests {
         );
         assert_eq!(cut("abc", 1), "\u{2026}");
         assert_eq!(cut("日本語日本語", 7), "日\u{2026}語");
-    }
-
-    #[test]
-    fn no_name_can_command_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
-    }
-
-    #[test]
-    fn a_command_line_can_be_typed_again() {
-        let words = ["sh", "-c", "echo it's"].map(String::from);
-        assert_eq!(command_line(&words), "sh -c 'echo it'\\''s'");
-        let words = ["python3", "-c", "a = 'x'\nprint(a)"].map(String::from);
-        assert_eq!(command_line(&words), "python3 -c $'a = \\'x\\'\\nprint(a)'");
     }
 }

@@ -2,19 +2,17 @@
 //!
 //! Level is the depth in the tree, RL the recursion level: how often the same function stands above.
 
-use std::cmp::{Ordering, Reverse};
 use std::io::{self, Write};
 
-use thalweg_analysis::{Bounds, Tree, Weight, summary, threads};
-use thalweg_model::{Metric, Node, NodeFlags, NodeMetrics, Process, Profile, Thread};
+use thalweg_analysis::Bounds;
+use thalweg_model::{Metric, Process, Profile, Thread};
+use thalweg_views::tree::{Context, Tree};
+use thalweg_views::{LeftOut, Selection};
 
 use super::sites::at_site;
 use super::style::{Paint, Style};
-use super::text::{
-    TIME_WIDTH, at_least, bytes, count, counted, cut, printable, share, time, time_inline,
-};
+use super::text::{TIME_WIDTH, Weights, at_least, bytes, count, counted, cut, printable, share};
 use super::threads::others;
-use super::{LeftOut, Selection, SortKey};
 
 /// Without this a tree of a real program has more rows than anyone reads.
 pub const DEFAULT_MIN_PERCENT: f64 = 0.5;
@@ -25,181 +23,6 @@ const SIZE_WIDTH: usize = 10;
 /// Below this a name says nothing; better that the terminal wraps.
 const MIN_NAME_WIDTH: usize = 10;
 
-/// The contexts to show and what else there is.
-pub struct Rows<'a> {
-    pub threads: Vec<ThreadRows<'a>>,
-    pub left_out: LeftOut,
-}
-
-pub struct ThreadRows<'a> {
-    pub process: &'a Process,
-    pub thread: &'a Thread,
-    pub rows: Vec<Row>,
-}
-
-#[derive(Clone, Copy)]
-pub struct Row {
-    pub node: u32,
-    pub level: u32,
-    /// Shown only because something below it is.
-    pub for_context: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    No,
-    ForContext,
-    Chosen,
-}
-
-/// Contexts that pass the filter and weigh enough, of these the heaviest `limit`, and all that stand above them.
-pub fn rows<'a>(profile: &'a Profile, selection: &Selection) -> Rows<'a> {
-    rows_of(profile, selection, whole(profile))
-}
-
-/// Shares are given of this.
-fn whole(profile: &Profile) -> u64 {
-    let figures = summary(profile);
-    match profile.meta.timed {
-        true => figures.time,
-        false => figures.calls,
-    }
-}
-
-pub fn rows_of<'a>(profile: &'a Profile, selection: &Selection, whole: u64) -> Rows<'a> {
-    let weight = match profile.meta.timed {
-        true => Weight::Time,
-        false => Weight::Calls,
-    };
-    let all: Vec<(&Process, &Thread)> = threads(profile).collect();
-    let trees: Vec<Tree> = all
-        .iter()
-        .map(|(_, thread)| Tree::new(thread, weight))
-        .collect();
-    let shown = choose(profile, selection, &trees, whole);
-
-    let mut left_out = LeftOut::default();
-    let mut by_thread = Vec::new();
-    for (((process, thread), tree), shown) in all.into_iter().zip(&trees).zip(&shown) {
-        let hidden = thread
-            .nodes
-            .iter()
-            .zip(shown)
-            .filter(|(_, shown)| **shown == Shown::No);
-        hidden.for_each(|(node, _)| left_out.add(node.calls, node.base));
-        let order =
-            tree.depth_first(|&a, &b| order(profile, selection.sort, tree, &thread.metrics, a, b));
-        let rows = order
-            .into_iter()
-            .filter(|&node| shown[node as usize] != Shown::No)
-            .map(|node| Row {
-                node,
-                level: tree.level(node),
-                for_context: shown[node as usize] == Shown::ForContext,
-            });
-        by_thread.push(ThreadRows {
-            process,
-            thread,
-            rows: rows.collect(),
-        });
-    }
-    Rows {
-        threads: by_thread,
-        left_out,
-    }
-}
-
-fn choose(profile: &Profile, selection: &Selection, trees: &[Tree], whole: u64) -> Vec<Vec<Shown>> {
-    let least = selection
-        .min_percent
-        .map_or(0.0, |percent| whole as f64 * percent / 100.0);
-    let passes: Vec<bool> = (0..profile.functions.len() as u32)
-        .map(|function| selection.keeps(profile, function))
-        .collect();
-
-    let mut candidates: Vec<(Reverse<u64>, usize, u32)> = Vec::new();
-    for (number, tree) in trees.iter().enumerate() {
-        for (index, node) in (0..).zip(tree.nodes) {
-            let deep = selection
-                .depth
-                .is_some_and(|depth| tree.level(index) >= depth);
-            if passes[node.function as usize] && tree.weight(index) as f64 >= least && !deep {
-                candidates.push((Reverse(tree.weight(index)), number, index));
-            }
-        }
-    }
-    if let Some(limit) = selection.limit.filter(|&limit| limit < candidates.len()) {
-        if limit > 0 {
-            candidates.select_nth_unstable(limit - 1);
-        }
-        candidates.truncate(limit);
-    }
-
-    let mut shown: Vec<Vec<Shown>> = trees
-        .iter()
-        .map(|tree| vec![Shown::No; tree.nodes.len()])
-        .collect();
-    for (_, number, index) in candidates {
-        let shown = &mut shown[number];
-        shown[index as usize] = Shown::Chosen;
-        let mut above = trees[number].nodes[index as usize].parent;
-        while let Some(parent) = above.filter(|&parent| shown[parent as usize] == Shown::No) {
-            shown[parent as usize] = Shown::ForContext;
-            above = trees[number].nodes[parent as usize].parent;
-        }
-    }
-    shown
-}
-
-fn order(
-    profile: &Profile,
-    key: SortKey,
-    tree: &Tree,
-    metrics: &NodeMetrics,
-    a: u32,
-    b: u32,
-) -> Ordering {
-    let (left, right) = (&tree.nodes[a as usize], &tree.nodes[b as usize]);
-    let name = |node: &Node| profile.functions[node.function as usize].name.as_str();
-    match key {
-        SortKey::Base => right.base.cmp(&left.base),
-        SortKey::Cum => right.cum.cmp(&left.cum),
-        SortKey::Elapsed => right.elapsed.cmp(&left.elapsed),
-        SortKey::Calls => right.calls.cmp(&left.calls),
-        SortKey::Min => right.min.cmp(&left.min),
-        SortKey::Max => right.max.cmp(&left.max),
-        SortKey::Mean => mean(right).cmp(&mean(left)),
-        SortKey::Recursion => right.recursion.cmp(&left.recursion),
-        SortKey::Allocs
-        | SortKey::Allocated
-        | SortKey::Freed
-        | SortKey::Live
-        | SortKey::Syscalls
-        | SortKey::SyscallTime
-        | SortKey::Faults
-        | SortKey::Switches
-        | SortKey::Instructions
-        | SortKey::Cycles
-        | SortKey::CacheMisses => {
-            let metric = key.metric();
-            let figure = |node| metric.map_or(0, |metric| metrics.of(node).get(metric));
-            figure(b).cmp(&figure(a))
-        }
-        // What only whole functions have.
-        SortKey::Waited
-        | SortKey::Threads
-        | SortKey::Contexts
-        | SortKey::Module
-        | SortKey::Name => Ordering::Equal,
-    }
-    .then_with(|| name(left).cmp(name(right)))
-    .then(a.cmp(&b))
-}
-
-fn mean(node: &Node) -> u64 {
-    node.base.checked_div(node.calls).unwrap_or(0)
-}
-
 pub fn print_tree(
     profile: &Profile,
     selection: &Selection,
@@ -207,49 +30,35 @@ pub fn print_tree(
     style: Style,
 ) -> io::Result<()> {
     let title = |process: &Process, thread: &Thread| thread_title(profile, process, thread);
-    print_tree_of(profile, selection, whole(profile), title, out, style)
+    let tree = Tree::new(profile, selection);
+    print_tree_of(profile, &tree, selection, title, out, style)
 }
 
 pub fn print_tree_of(
     profile: &Profile,
+    tree: &Tree,
     selection: &Selection,
-    whole: u64,
     title: impl Fn(&Process, &Thread) -> String,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let rows = rows_of(profile, selection, whole);
     let meta = &profile.meta;
     let alloc = meta.weighed_by.is_none() && meta.metrics.contains(&Metric::AllocBytes);
-    let bounds = Bounds::of(profile);
-    let widths = Widths::of(&rows, meta.timed, alloc, &bounds, style);
-    for (number, thread) in rows
-        .threads
-        .iter()
-        .filter(|t| !t.rows.is_empty())
-        .enumerate()
-    {
+    let widths = Widths::new(tree, alloc, style);
+    let weights = Weights::of_profile(profile);
+    let threads = tree.threads.iter().filter(|thread| !thread.is_empty());
+    for (number, thread) in threads.enumerate() {
         if number > 0 {
             writeln!(out)?;
         }
         let title = title(thread.process, thread.thread);
         writeln!(out, "{}", style.paint(Paint::Title, &title))?;
         writeln!(out, "{}", style.paint(Paint::Title, &widths.head()))?;
-        for row in &thread.rows {
-            let calls = shown_calls(&bounds, thread.thread, row);
-            print_row(
-                profile,
-                thread.thread,
-                row,
-                calls,
-                whole,
-                &widths,
-                out,
-                style,
-            )?;
+        for row in thread.contexts() {
+            print_row(&row, tree.whole, weights, &widths, out, style)?;
         }
     }
-    print_left_out(profile, selection, &rows.left_out, out, style)
+    print_left_out(profile, selection, &tree.not_shown, out, style)
 }
 
 fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String {
@@ -257,14 +66,14 @@ fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String
     if !thread.name.is_empty() {
         title.push_str(&format!(" {}", printable(&thread.name)));
     }
-    title.push_str(&others(thread));
+    title.push_str(&others(thread.others));
     if profile.processes.len() > 1 || process.pid != thread.tid {
         title.push_str(&format!(" of process {}", process.pid));
     }
     if let Some(creator) = thread.created_by {
         title.push_str(&format!(", created by thread {}", creator.tid));
         if let Some(function) = creator.function {
-            let name = &profile.functions[function as usize].name;
+            let name = &profile.functions[function].name;
             title.push_str(&format!(" in {}", printable(name)));
         }
     }
@@ -283,15 +92,13 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(rows: &Rows, timed: bool, alloc: bool, bounds: &Bounds, style: Style) -> Widths {
+    fn new(tree: &Tree, alloc: bool, style: Style) -> Widths {
+        let timed = tree.timed;
         let (mut level, mut recursion, mut calls) = (0, 0, "Calls".len());
-        for thread in &rows.threads {
-            for row in &thread.rows {
-                let node = &thread.thread.nodes[row.node as usize];
-                level = level.max(row.level);
-                recursion = recursion.max(node.recursion);
-                calls = calls.max(shown_calls(bounds, thread.thread, row).len());
-            }
+        for row in tree.threads.iter().flat_map(|thread| thread.contexts()) {
+            level = level.max(row.level);
+            recursion = recursion.max(row.recursion);
+            calls = calls.max(shown_calls(&row).len());
         }
         let level = level.to_string().len().max("Level".len());
         let recursion = recursion.to_string().len().max("RL".len());
@@ -337,49 +144,44 @@ impl Widths {
     }
 }
 
-fn shown_calls(bounds: &Bounds, thread: &Thread, row: &Row) -> String {
-    let node = &thread.nodes[row.node as usize];
-    match node.calls {
-        0 if node.flags.contains(NodeFlags::LOOKED) => "-".into(),
-        calls => at_least(bounds.context(&thread.nodes, row.node), count(calls)),
+fn shown_calls(row: &Context) -> String {
+    match row.calls {
+        0 if row.sampled => "-".into(),
+        calls => at_least(row.calls_at_least, count(calls)),
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn print_row(
-    profile: &Profile,
-    thread: &Thread,
-    row: &Row,
-    calls: String,
+    row: &Context,
     whole: u64,
+    weights: Weights,
     widths: &Widths,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
-    let node = &thread.nodes[row.node as usize];
     write!(
         out,
         "{:>level$}  {:>recursion$}  {:>width$}  ",
         row.level,
-        node.recursion,
-        calls,
+        row.recursion,
+        shown_calls(row),
         level = widths.level,
         recursion = widths.recursion,
         width = widths.calls,
     )?;
     if widths.timed {
-        let cum_share = share(node.cum, whole);
+        let total_share = share(row.total_ns, whole);
         write!(
             out,
             "{}  {} {}  ",
-            time(node.base),
-            time(node.cum),
-            style.paint(style.heat(node.base, whole), &cum_share),
+            weights.text(row.self_ns),
+            weights.text(row.total_ns),
+            style.paint(style.heat(row.self_ns, whole), &total_share),
         )?;
     }
     if widths.alloc {
         for metric in [Metric::AllocBytes, Metric::LiveBytes] {
-            let size = match thread.metrics.of(row.node).get(metric) {
+            let size = match row.metrics.0.get(metric) {
                 0 => String::new(),
                 size => bytes(size),
             };
@@ -387,8 +189,8 @@ fn print_row(
         }
     }
     let indent = widths.indent(row.level);
-    let name = printable(&profile.functions[node.function as usize].name);
-    let marks = format!("{}{}", at_site(profile, node.site), marks(node));
+    let name = printable(row.name);
+    let marks = format!("{}{}", at_site(&row.site), marks(row));
     let name = match widths.name {
         None => format!("{name}{marks}"),
         Some(width) if width < indent + marks.len() + MIN_NAME_WIDTH => {
@@ -404,28 +206,25 @@ fn print_row(
     writeln!(out, "{:indent$}{}", "", style.paint(paint, &name))
 }
 
-fn marks(node: &Node) -> String {
-    let state = if node.flags.contains(NodeFlags::FOLDED) && node.calls > 0 {
+fn marks(row: &Context) -> String {
+    let state = if row.folded && row.calls > 0 {
         " [folded: callers unknown]"
-    } else if node
-        .flags
-        .contains(NodeFlags::ON_STACK_AT_ATTACH | NodeFlags::OPEN)
-    {
+    } else if row.on_stack_at_attach && row.open {
         " [on stack at attach, running]"
-    } else if node.flags.contains(NodeFlags::ON_STACK_AT_ATTACH) {
+    } else if row.on_stack_at_attach {
         " [on stack at attach]"
-    } else if node.flags.contains(NodeFlags::OPEN) {
+    } else if row.open {
         " [running]"
     } else {
         ""
     };
-    let looked = match node.flags.contains(NodeFlags::LOOKED) {
+    let sampled = match row.sampled {
         true => " [by samples]",
         false => "",
     };
-    match node.unwound {
-        0 => format!("{state}{looked}"),
-        unwound => format!("{state}{looked} [{} unwound]", count(unwound)),
+    match row.unwound {
+        0 => format!("{state}{sampled}"),
+        unwound => format!("{state}{sampled} [{} unwound]", count(unwound)),
     }
 }
 
@@ -452,18 +251,21 @@ fn print_left_out(
     if let Some(limit) = selection.limit {
         why.push(format!("not among the {} heaviest", count(limit as u64)));
     }
-    if !selection.filter.is_empty() {
+    if selection.functions.is_some() {
         why.push("filtered by name".to_string());
     }
-    let base = match profile.meta.timed {
-        true => format!(", {} of self time", time_inline(left_out.base)),
+    let self_ns = match profile.meta.timed {
+        true => format!(
+            ", {} of self time",
+            Weights::of_profile(profile).inline(left_out.self_ns)
+        ),
         false => String::new(),
     };
     let text = format!(
-        "not shown: {} ({}{base}), {}",
+        "not shown: {} ({}{self_ns}), {}",
         counted(left_out.rows, "context", "contexts"),
         at_least(
-            Bounds::of(profile).any(),
+            Bounds::from_profile(profile).any(),
             counted(left_out.calls, "call", "calls")
         ),
         why.join(" or "),

@@ -1,8 +1,8 @@
-//! Who may ask: only who knows the secret, only by this machine's own name for itself, and the answers may go nowhere else.
+//! Who may ask: only who knows the secret, only by this machine's own name for itself, and the responses may go nowhere else.
 //!
 //! ```text
 //! Host      must be 127.0.0.1, localhost or [::1] with our port: another name is a page that rebinds its name to us
-//! secret    in the address (the first time), in a cookie (loading the page), or in a header (questions)
+//! secret    in the address (the first time), in a cookie (loading the page), or in a header (queries)
 //! header    is the only way to change something: another site's page cannot set it
 //! ```
 
@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 
 const TOKEN_HEADER: &str = "x-thalweg-token";
 
-/// Scripts and styles are our files, questions go to us alone, and text is never taken for code.
+/// Scripts and styles are our files, queries go to us alone, and text is never taken for code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 

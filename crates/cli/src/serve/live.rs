@@ -1,35 +1,28 @@
 //! A live process behind the page: read again and again while someone looks; on request its probes are switched, and it is saved
 //! and let go.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use thalweg_analysis::flat;
+use thalweg_analysis::{Lanes, Pipeline, flat};
 use thalweg_instrument::detach;
 use thalweg_model::{OutputFile, Profile};
-use thalweg_ptrace::proc::{self, Pid};
-use thalweg_region::clock;
-use thalweg_region::memory::Shared;
-use thalweg_snapshot::call_trace::Drain;
-use thalweg_snapshot::harvest::{self, Witness};
+use thalweg_ptrace::proc::{self, Pid, Tid};
 use thalweg_snapshot::lines;
 
-use crate::args::as_shown;
-use crate::calibration;
 use crate::commands::switch::{self, Which};
 use crate::live::Interrupts;
-use crate::page::{Question, Reading, Subject};
+use crate::page::{Load, ProfileView, Query, Reading};
+use crate::session::{Reader, completed};
 
-const INTERVAL: Duration = Duration::from_secs(1);
+const READING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A page that asked nothing for so long is closed or frozen.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
-
-/// Recorded calls that are kept here while they come; beyond that the target's own memory is read anew.
-const MOST_CALLS: usize = 500_000;
+const IDLE_AFTER: Duration = Duration::from_secs(5);
 
 pub struct Watched {
     pid: Pid,
@@ -39,83 +32,76 @@ pub struct Watched {
     detached: AtomicBool,
     /// Something was changed that the next reading shows.
     is_due: AtomicBool,
-    shared: Mutex<Source>,
+    reader: Mutex<Reader>,
     target: Option<proc::Target>,
+    /// What it did, reading by reading.
+    load: Mutex<Load>,
     /// Times as they were measured, with what the probes cost.
     raw: bool,
 }
 
-/// What is read, and by whom.
-struct Source {
-    shared: Shared,
-    witness: Witness,
-    /// Only looks: whoever records the calls still gets them all.
-    drain: Drain,
-}
-
 impl Watched {
-    pub fn new(pid: Pid, shared: Shared, raw: bool) -> anyhow::Result<Watched> {
-        Ok(Watched {
+    pub fn new(pid: Pid, reader: Reader, raw: bool) -> Watched {
+        Watched {
             pid,
             started: Instant::now(),
             looked: AtomicU64::new(0),
             detached: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
-            shared: Mutex::new(Source {
-                shared,
-                witness: Witness::default(),
-                drain: Drain::reader(),
-            }),
+            reader: Mutex::new(reader.keeping_calls()),
             target: proc::preflight(pid).ok(),
+            load: Mutex::default(),
             raw,
-        })
+        }
     }
 
-    pub fn first(&self) -> anyhow::Result<Subject> {
+    /// Notes what happened since the reading before: calls, processor time, threads that waited.
+    fn note_load(&self, rates: &[[f64; 3]]) -> Load {
+        let calls = rates.iter().fold(0.0, |sum, rate| sum + rate[0]);
+        let tasks = proc::tasks(self.pid).unwrap_or_default();
+        let times = tasks
+            .iter()
+            .map(|&tid| (tid, proc::processor_time(self.pid, tid)));
+        let times: HashMap<Tid, u64> = times.filter_map(|(tid, time)| Some((tid, time?))).collect();
+        let at = self.started.elapsed().as_nanos() as u64;
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        load.add(at, calls, times);
+        load.clone()
+    }
+
+    pub fn first(&self) -> anyhow::Result<ProfileView> {
         let reading = Reading {
             pid: self.pid.0 as u32,
             number: 1,
             ..Reading::default()
         };
-        Ok(self.subject(self.shown()?, reading))
+        Ok(self.view(self.shown()?, reading))
     }
 
-    fn subject(&self, profile: Profile, reading: Reading) -> Subject {
-        Subject::new(profile, format!("process {}", self.pid))
+    fn view(&self, (profile, lanes): (Profile, Lanes), reading: Reading) -> ProfileView {
+        ProfileView::new(profile, format!("process {}", self.pid))
+            .with_lanes(lanes)
             .with_reading(reading)
             .with_sources()
     }
 
-    /// Functions that were never called stay in it, so that the others keep their numbers from reading to reading.
     fn read(&self) -> anyhow::Result<Profile> {
-        let mut shared = self
-            .shared
+        let mut reader = self
+            .reader
             .lock()
             .map_err(|_| anyhow!("an earlier reading failed"))?;
-        let Source {
-            shared,
-            witness,
-            drain,
-        } = &mut *shared;
-        witness.look(shared)?;
-        let mut profile = harvest::harvest(shared, witness, None)?;
-        // What was recorded since the page was opened stays, though the target has room for the last calls only.
-        if !profile.recorded.is_empty() {
-            let header = shared.header()?;
-            if drain.take(shared, &header)? > MOST_CALLS {
-                *drain = Drain::reader();
-                drain.take(shared, &header)?;
-            }
-            let hz = profile.meta.clock_hz;
-            profile.recorded = drain.recorded(shared, &header, witness, hz, clock::ticks())?;
-        }
-        calibration::stamp(&mut profile);
-        Ok(profile)
+        reader.read()
     }
 
     /// With the figures that reports show.
-    fn shown(&self) -> anyhow::Result<Profile> {
-        as_shown(self.read()?, None, self.raw)
+    fn shown(&self) -> anyhow::Result<(Profile, Lanes)> {
+        let pipeline = Pipeline {
+            raw: self.raw,
+            ..Pipeline::with_sites()
+        };
+        let recorded = self.read()?;
+        let lanes = Lanes::from_recorded(&recorded);
+        Ok((pipeline.run(recorded)?, lanes))
     }
 
     pub fn someone_looks(&self) {
@@ -125,7 +111,7 @@ impl Watched {
 
     fn is_watched(&self) -> bool {
         let looked = Duration::from_millis(self.looked.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(looked) < FORGOTTEN_AFTER
+        self.started.elapsed().saturating_sub(looked) < IDLE_AFTER
     }
 
     fn has_ended(&self) -> bool {
@@ -134,15 +120,13 @@ impl Watched {
     }
 
     /// Says what was done.
-    pub fn act(&self, request: &Question) -> anyhow::Result<String> {
+    pub fn act(&self, request: &Query) -> anyhow::Result<String> {
         match request.what.as_str() {
             "switch" => self.switch(request),
             "checkpoint" => {
                 let path = self.free_name()?;
                 let output = OutputFile::create(&path)?;
-                let mut profile = self.read()?;
-                lines::complete(&mut profile, &mut lines::Lookup::default());
-                output.save(&profile)?;
+                output.save(&completed(self.read()?, &mut lines::Lookup::default()))?;
                 Ok(format!("saved as {}", path.display()))
             }
             "detach" => {
@@ -162,7 +146,7 @@ impl Watched {
     }
 
     /// `state=off&f=12,13` or `state=off&match=REGEX`.
-    fn switch(&self, request: &Question) -> anyhow::Result<String> {
+    fn switch(&self, request: &Query) -> anyhow::Result<String> {
         if self.has_ended() {
             bail!("the process has ended, or is no longer attached: nothing can be switched");
         }
@@ -197,11 +181,11 @@ impl Watched {
 /// Puts a new reading in the place of the last one, as long as the process lives and someone looks.
 pub fn keep_reading(
     watched: Arc<Watched>,
-    subject: Arc<RwLock<Arc<Subject>>>,
+    view: Arc<RwLock<Arc<ProfileView>>>,
     interrupts: Interrupts,
 ) {
     std::thread::spawn(move || {
-        let mut next = Instant::now() + INTERVAL;
+        let mut next = Instant::now() + READING_INTERVAL;
         let mut last = Instant::now();
         while !interrupts.any() {
             std::thread::sleep(Duration::from_millis(50));
@@ -212,27 +196,29 @@ pub fn keep_reading(
             let begun = Instant::now();
             // The memory outlives the process; what it held at the end is shown.
             let ended = watched.has_ended();
-            let Ok(profile) = watched.shown() else { break };
-            let before = subject
+            let Ok(shown) = watched.shown() else { break };
+            let before = view
                 .read()
                 .unwrap_or_else(|poisoned| poisoned.into_inner())
                 .clone();
+            let rates = rates(before.profile(), &shown.0, last.elapsed().as_secs_f64());
             let reading = Reading {
                 pid: watched.pid.0 as u32,
                 number: before.reading().map_or(1, |reading| reading.number + 1),
-                rates: rates(before.profile(), &profile, last.elapsed().as_secs_f64()),
+                load: watched.note_load(&rates),
+                rates,
                 ended,
             };
             last = begun;
-            let now = Arc::new(watched.subject(profile, reading));
-            *subject
+            let now = Arc::new(watched.view(shown, reading));
+            *view
                 .write()
                 .unwrap_or_else(|poisoned| poisoned.into_inner()) = now;
             if ended {
                 break;
             }
             // Reading large trees takes time itself; they are read less often.
-            next = Instant::now() + INTERVAL.max(begun.elapsed() * 10);
+            next = Instant::now() + READING_INTERVAL.max(begun.elapsed() * 10);
         }
     });
 }
@@ -241,8 +227,8 @@ fn rates(before: &Profile, after: &Profile, seconds: f64) -> Vec<[f64; 3]> {
     let mut rates = vec![[0.0; 3]; after.functions.len()];
     for (sign, profile) in [(1.0, after), (-1.0, before)] {
         for row in flat(profile) {
-            if let Some(rates) = rates.get_mut(row.function as usize) {
-                let figures = [row.calls, row.base, row.cum];
+            if let Some(rates) = rates.get_mut(row.function.index()) {
+                let figures = [row.calls, row.self_ns, row.total_ns];
                 for (rate, figure) in rates.iter_mut().zip(figures) {
                     *rate += sign * figure as f64 / seconds.max(1e-3);
                 }

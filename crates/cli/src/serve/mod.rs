@@ -1,7 +1,7 @@
-//! The server of the page: loopback, one secret, questions in, answers out.
+//! The server of the page: loopback, one secret, queries in, responses out.
 //!
 //! ```text
-//! browser -> guard (host, secret, headers) -> question -> page (answer) -> browser
+//! browser -> guard (host, secret, headers) -> query -> page (response) -> browser
 //!                                          -> live: switch, checkpoint, detach
 //! ```
 
@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::live::Interrupts;
-use crate::page::{self, Question, Subject};
+use crate::page::{self, ProfileView, Query};
 use guard::Guard;
 pub use live::Watched;
 pub use redirect::Redirect;
@@ -30,7 +30,7 @@ pub use redirect::Redirect;
 /// What all requests share.
 #[derive(Clone)]
 struct Served {
-    subject: Arc<RwLock<Arc<Subject>>>,
+    view: Arc<RwLock<Arc<ProfileView>>>,
     watched: Option<Arc<Watched>>,
     guard: Arc<Guard>,
     /// By which the browser finds the page; of no more use when it has.
@@ -43,17 +43,16 @@ impl Served {
         redirect.unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn subject(&self) -> Arc<Subject> {
-        let subject = self.subject.read();
-        subject
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn view(&self) -> Arc<ProfileView> {
+        let view = self.view.read();
+        view.unwrap_or_else(|poisoned| poisoned.into_inner())
             .clone()
     }
 }
 
 /// Serves until a signal asks to end. `announce` tells the address, and how a browser was sent to it.
 pub fn run(
-    subject: Subject,
+    view: ProfileView,
     watched: Option<Watched>,
     port: u16,
     interrupts: &Interrupts,
@@ -71,12 +70,12 @@ pub fn run(
             .with_context(|| format!("cannot listen on {address}: choose another --port"))?;
         let port = listener.local_addr()?.port();
         let served = Served {
-            subject: Arc::new(RwLock::new(Arc::new(subject))),
+            view: Arc::new(RwLock::new(Arc::new(view))),
             watched: watched.map(Arc::new),
             guard: Arc::new(Guard::new(port)?),
             redirect: Arc::default(),
         };
-        let first = served.subject();
+        let first = served.view();
         std::thread::spawn(move || warm_up(&first));
         if let Some(redirect) = announce(&served.guard.address()) {
             let held = served.redirect.lock();
@@ -88,7 +87,7 @@ pub fn run(
             });
         }
         if let Some(watched) = served.watched.clone() {
-            live::keep_reading(watched, served.subject.clone(), interrupts.clone());
+            live::keep_reading(watched, served.view.clone(), interrupts.clone());
         }
         let serving = axum::serve(listener, router(served));
         tokio::select! {
@@ -96,15 +95,15 @@ pub fn run(
             () = asked_to_end(interrupts) => Ok(()),
         }
     });
-    // An answer that is still being computed is nobody's any more.
+    // A response that is still being computed is nobody's any more.
     runtime.shutdown_background();
     ended
 }
 
 /// What every page asks first is computed while the browser starts; what it derives from the profile stays.
-fn warm_up(subject: &Subject) {
-    for question in ["functions", "river", "meta"] {
-        let _ = subject.answer(&Question::parse(question));
+fn warm_up(view: &ProfileView) {
+    for query in ["functions", "river", "meta"] {
+        let _ = view.response(&Query::parse(query));
     }
 }
 
@@ -120,7 +119,7 @@ fn router(served: Served) -> Router {
         .route("/page.js", get(script))
         .route("/page.css", get(style))
         .route("/icon.svg", get(icon))
-        .route("/api/{what}", get(answer))
+        .route("/api/{what}", get(respond))
         .route("/api/do/{what}", post(act))
         .fallback(async || (StatusCode::NOT_FOUND, "there is nothing here\n"))
         .layer(middleware::from_fn_with_state(
@@ -132,7 +131,7 @@ fn router(served: Served) -> Router {
 
 async fn document(State(served): State<Served>) -> Response {
     served.forget_redirect();
-    let command = crate::report::command_line(&served.subject().profile().meta.command);
+    let command = thalweg_views::command_line(&served.view().profile().meta.command);
     let head = "<link rel=\"icon\" href=\"icon.svg\">\n<link rel=\"stylesheet\" href=\"page.css\">\n\
                 <script type=\"module\" src=\"page.js\"></script>\n";
     let secret = format!(
@@ -159,30 +158,30 @@ async fn icon() -> Response {
     typed("image/svg+xml", page::ICON)
 }
 
-async fn answer(
+async fn respond(
     State(served): State<Served>,
     Path(what): Path<String>,
-    RawQuery(query): RawQuery,
+    RawQuery(parameters): RawQuery,
 ) -> Response {
     if let Some(watched) = &served.watched {
         watched.someone_looks();
     }
-    let subject = served.subject();
-    let question = Question::new(&what, &query.unwrap_or_default());
-    let answered = tokio::task::spawn_blocking(move || subject.answer(&question)).await;
-    match answered {
+    let view = served.view();
+    let query = Query::new(&what, &parameters.unwrap_or_default());
+    let responded = tokio::task::spawn_blocking(move || view.response(&query)).await;
+    match responded {
         Ok(Ok(json)) => typed("application/json", json),
-        Ok(Err(refusal)) => {
-            let status = match refusal.kind {
-                page::RefusalKind::Question => StatusCode::BAD_REQUEST,
-                page::RefusalKind::Missing => StatusCode::NOT_FOUND,
-                page::RefusalKind::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+        Ok(Err(error)) => {
+            let status = match error.kind {
+                page::ApiErrorKind::BadQuery => StatusCode::BAD_REQUEST,
+                page::ApiErrorKind::Missing => StatusCode::NOT_FOUND,
+                page::ApiErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (status, refusal.reason).into_response()
+            (status, error.reason).into_response()
         }
         Err(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the answer could not be computed; please report this",
+            "the response could not be computed; please report this",
         )
             .into_response(),
     }
@@ -192,13 +191,13 @@ async fn answer(
 async fn act(
     State(served): State<Served>,
     Path(what): Path<String>,
-    RawQuery(query): RawQuery,
+    RawQuery(parameters): RawQuery,
 ) -> Response {
     let Some(watched) = served.watched.clone() else {
         return (StatusCode::NOT_FOUND, "this is a file, not a process").into_response();
     };
-    let request = Question::new(&what, &query.unwrap_or_default());
-    let done = tokio::task::spawn_blocking(move || watched.act(&request)).await;
+    let query = Query::new(&what, &parameters.unwrap_or_default());
+    let done = tokio::task::spawn_blocking(move || watched.act(&query)).await;
     match done {
         Ok(Ok(said)) => typed("text/plain; charset=utf-8", said),
         Ok(Err(error)) => (StatusCode::CONFLICT, format!("{error:#}")).into_response(),

@@ -9,16 +9,17 @@ use unicode_width::UnicodeWidthStr;
 
 use super::rows::Row;
 use super::{SPARKS, Span, State, View};
-use crate::report::{at_least, count, counted, cut, printable, share, time, time_if};
+use crate::report::{Weights, at_least, count, counted, cut, printable, share, time};
 
 const KEYS: &str =
-    "1 functions  2 tree  3 threads  s sort  / search  d now/total  o off  ? help  q quit";
+    "1 functions 2 tree 3 threads  s sort  / search  w callers  o off  ? help  q quit";
 
 const HELP: &str = "\
 1 2 3, Tab   functions, tree, threads
 up down      move; also j k, PgUp PgDn, Home End
 right left   open and close a row of the tree; Enter does both
 x            open the heaviest path below the row
+w            who calls the function; again: back to the functions
 s            sort by self, total, calls, name
 /            search; Enter keeps, Esc drops it
 space, f     freeze; the target goes on
@@ -35,7 +36,7 @@ pub fn draw(state: &mut State, frame: &mut Frame) {
     ])
     .areas(frame.area());
     draw_head(state, frame, head);
-    let figures = Figures::of(state);
+    let figures = Figures::from_state(state);
     frame.render_widget(
         Paragraph::new(titles(state, figures, columns.width.into()))
             .style(Style::new().add_modifier(Modifier::REVERSED)),
@@ -85,7 +86,7 @@ fn draw_head(state: &State, frame: &mut Frame, area: Rect) {
         },
         time(profile.meta.duration_ns).trim(),
         at_least(
-            thalweg_analysis::Bounds::of(profile).any(),
+            thalweg_analysis::Bounds::from_profile(profile).any(),
             count(summary.calls)
         ),
         rate.map_or(String::new(), |rate| format!(" ({}/s)", count(rate as u64))),
@@ -117,10 +118,10 @@ const TIMES: usize = 10 + 7 + 2 + 10 + 7 + 2;
 const ERROR: usize = 10 + 2;
 
 impl Figures {
-    fn of(state: &State) -> Figures {
+    fn from_state(state: &State) -> Figures {
         let profile = &state.profile;
         let is_estimated =
-            !profile.looked.is_empty() || profile.meta.costs.is_some_and(|costs| costs.taken_out);
+            !profile.sampled.is_empty() || profile.meta.costs.is_some_and(|costs| costs.taken_out);
         // They are those of the sums.
         let has_errors = state.view == View::Functions
             && (state.span == Span::SinceStart || state.before.is_none());
@@ -148,6 +149,7 @@ impl Figures {
 fn titles(state: &State, figures: Figures, width: usize) -> String {
     let name = match state.view {
         View::Functions => "Function",
+        View::Tree if state.callers.is_some() => "Callers",
         View::Tree => "Context",
         View::Threads => "Thread",
     };
@@ -186,9 +188,9 @@ fn draw_body(state: &mut State, frame: &mut Frame, area: Rect, figures: Figures)
             .rows
             .iter()
             .filter(|row| row.level == 0)
-            .map(|row| row.base)
+            .map(|row| row.self_ns)
             .sum(),
-        View::Functions | View::Threads => state.rows.iter().map(|row| row.base).sum::<u64>(),
+        View::Functions | View::Threads => state.rows.iter().map(|row| row.self_ns).sum::<u64>(),
     };
     let rows = state
         .rows
@@ -231,14 +233,14 @@ fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Li
         Text::styled(text, Style::new().fg(heat))
     };
     if figures != Figures::Calls {
-        parts.push(timed(row.base));
+        parts.push(timed(row.self_ns));
         if figures == Figures::TimesWithErrors {
             parts.push(Text::raw(format!(
                 "{}  ",
-                time_if(row.error > 0, row.error)
+                Weights::by(None).text_if(row.error > 0, row.error)
             )));
         }
-        parts.push(timed(row.cum));
+        parts.push(timed(row.total_ns));
     }
     let mut room = width.saturating_sub(figures.width());
     if view == View::Functions && figures.leave_room(width) {
@@ -279,7 +281,7 @@ fn line(row: &Row, view: View, whole: u64, figures: Figures, width: usize) -> Li
 
 fn draw_help(frame: &mut Frame) {
     let area = frame.area();
-    let (width, height) = (64.min(area.width), 12.min(area.height));
+    let (width, height) = (64.min(area.width), 13.min(area.height));
     let place = Rect {
         x: (area.width - width) / 2,
         y: (area.height - height) / 2,

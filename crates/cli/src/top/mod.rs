@@ -1,7 +1,7 @@
 //! The live view: what is on the screen, as a state that keys change and new profiles feed.
 //!
 //! ```text
-//! commands/top (harvests, keys) -> State -> rows (what there is to see) -> draw (the screen)
+//! commands/top (snapshots, keys) -> State -> rows (what there is to see) -> draw (the screen)
 //! ```
 //!
 //! Nothing here knows of a process or a terminal, so tests press keys and read the screen.
@@ -12,7 +12,7 @@ mod rows;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 pub use draw::draw;
 use rows::{Row, RowId};
@@ -26,19 +26,19 @@ pub enum View {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    Base,
-    Cum,
+    SelfTime,
+    Total,
     Calls,
     Name,
 }
 
 impl Sort {
-    const ALL: [Sort; 4] = [Sort::Base, Sort::Cum, Sort::Calls, Sort::Name];
+    const ALL: [Sort; 4] = [Sort::SelfTime, Sort::Total, Sort::Calls, Sort::Name];
 
     fn title(self) -> &'static str {
         match self {
-            Sort::Base => "self",
-            Sort::Cum => "total",
+            Sort::SelfTime => "self",
+            Sort::Total => "total",
             Sort::Calls => "calls",
             Sort::Name => "name",
         }
@@ -59,7 +59,7 @@ pub enum Wish {
     Stay,
     Quit,
     /// The probes of a function, by its number in the process's catalog.
-    Switch(u32, Probes),
+    Switch(FuncId, Probes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct State {
     span: Span,
     frozen: bool,
     /// Of each function, what it took between two readings, the latest last.
-    history: HashMap<u32, VecDeque<u64>>,
+    history: HashMap<FuncId, VecDeque<u64>>,
     /// What came of the last order.
     said: String,
     /// Why nothing new will come.
@@ -94,6 +94,8 @@ pub struct State {
     selected_id: Option<RowId>,
     offset: usize,
     expanded: HashSet<RowId>,
+    /// The tree is that of the callers of this function.
+    callers: Option<FuncId>,
     rows: Vec<Row>,
     help: bool,
 }
@@ -101,7 +103,7 @@ pub struct State {
 impl State {
     pub fn new(profile: Profile, title: String) -> State {
         let sort = if profile.meta.timed {
-            Sort::Base
+            Sort::SelfTime
         } else {
             Sort::Calls
         };
@@ -122,6 +124,7 @@ impl State {
             selected_id: None,
             offset: 0,
             expanded: HashSet::new(),
+            callers: None,
             rows: Vec::new(),
             help: false,
         };
@@ -153,9 +156,9 @@ impl State {
     /// What each function took since the reading before: time, or calls where nothing is timed.
     fn remember(&mut self) {
         let timed = self.profile.meta.timed;
-        let figures = |profile: &Profile| -> HashMap<u32, u64> {
+        let figures = |profile: &Profile| -> HashMap<FuncId, u64> {
             let rows = thalweg_analysis::flat(profile).into_iter();
-            rows.map(|row| (row.function, if timed { row.base } else { row.calls }))
+            rows.map(|row| (row.function, if timed { row.self_ns } else { row.calls }))
                 .collect()
         };
         let before = self.before.as_ref().map(figures).unwrap_or_default();
@@ -218,6 +221,7 @@ impl State {
                 true => self.collapse(),
                 false => self.expand(),
             },
+            KeyCode::Char('w') => self.show_callers(),
             KeyCode::Char('x') => self.expand_heaviest(),
             KeyCode::Char('o') => return self.switch(Probes::Off),
             KeyCode::Char('c') => return self.switch(Probes::Counted),
@@ -250,8 +254,25 @@ impl State {
         self.refresh();
     }
 
+    /// Who calls the function of the row; from there back to the functions.
+    fn show_callers(&mut self) {
+        let function = self.row().and_then(|row| row.function);
+        match function {
+            _ if self.callers.is_some() => self.show(View::Functions),
+            None => {}
+            Some(function) => {
+                self.show(View::Tree);
+                self.callers = Some(function);
+                self.expanded.insert(RowId::of_callers(function));
+                self.refresh();
+                self.expand_heaviest();
+            }
+        }
+    }
+
     fn show(&mut self, view: View) {
         self.view = view;
+        self.callers = None;
         self.selected_id = None;
         self.selected = 0;
         self.offset = 0;
@@ -311,10 +332,10 @@ impl State {
             let children = below
                 .take_while(|(_, row)| row.level > level)
                 .filter(|(_, row)| row.level == level + 1);
-            let Some((heaviest, row)) = children.max_by_key(|(_, row)| row.cum) else {
+            let Some((heaviest, row)) = children.max_by_key(|(_, row)| row.total_ns) else {
                 break;
             };
-            if row.cum * 5 < self.rows[at].cum {
+            if row.total_ns * 5 < self.rows[at].total_ns {
                 break;
             }
             at = heaviest;

@@ -1,13 +1,14 @@
 //! What there is to see: the rows of each view, sorted, searched, with only the open part of the tree.
 
+use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 
 use thalweg_analysis::{Bounds, FunctionTotals, Tree, Weight, flat};
-use thalweg_model::{NodeFlags, ProbeState, Profile, Thread};
+use thalweg_model::{FuncId, NodeFlags, ProbeState, Profile, Thread};
+use thalweg_views::state;
 
 use super::{Sort, Span, State, View};
-use crate::report::state_of_row;
 
 /// What a row is about, the same in every reading: contexts have no lasting number, but their functions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +19,12 @@ impl RowId {
         RowId(mixed(u64::from(pid) << 32 | u64::from(tid)))
     }
 
-    fn below(self, function: u32) -> RowId {
+    /// No process has that number.
+    pub fn of_callers(function: FuncId) -> RowId {
+        RowId::of_thread(u32::MAX, function.0)
+    }
+
+    fn below(self, function: FuncId) -> RowId {
         RowId(mixed(self.0 ^ (u64::from(function) + 1)))
     }
 }
@@ -35,20 +41,20 @@ fn mixed(value: u64) -> u64 {
 pub struct Row {
     pub id: RowId,
     /// What it is of; none of a thread.
-    pub function: Option<u32>,
+    pub function: Option<FuncId>,
     /// What it took lately, from reading to reading.
     pub sparks: String,
     pub level: usize,
     pub name: String,
     pub module: String,
-    /// None where nobody counted them, and only looks tell of it.
+    /// None where nobody counted them, and only samples tell of it.
     pub calls: Option<u64>,
     /// There may have been more.
     pub at_least: bool,
-    pub base: u64,
+    pub self_ns: u64,
     /// How far off that may be, where it is not just what was measured.
     pub error: u64,
-    pub cum: u64,
+    pub total_ns: u64,
     /// What is to be known of the figures.
     pub mark: String,
     pub children: usize,
@@ -65,8 +71,8 @@ pub fn rows(state: &State) -> Vec<Row> {
 
 fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {
-        Sort::Base => Reverse(row.base),
-        Sort::Cum => Reverse(row.cum),
+        Sort::SelfTime => Reverse(row.self_ns),
+        Sort::Total => Reverse(row.total_ns),
         Sort::Calls => Reverse(row.calls.unwrap_or(0)),
         Sort::Name => Reverse(0),
     };
@@ -84,8 +90,8 @@ fn since(state: &State) -> Option<&Profile> {
 
 fn functions(state: &State) -> Vec<Row> {
     let profile = &state.profile;
-    let bounds = Bounds::of(profile);
-    let before: HashMap<u32, FunctionTotals> = since(state)
+    let bounds = Bounds::from_profile(profile);
+    let before: HashMap<FuncId, FunctionTotals> = since(state)
         .map(|before| {
             flat(before)
                 .into_iter()
@@ -96,12 +102,12 @@ fn functions(state: &State) -> Vec<Row> {
     let mut rows: Vec<Row> = flat(profile)
         .into_iter()
         .filter_map(|row| {
-            let function = &profile.functions[row.function as usize];
+            let function = &profile.functions[row.function];
             if !matches(&state.search, &function.name) {
                 return None;
             }
             let old = before.get(&row.function).copied().unwrap_or_default();
-            let is_counted = row.calls > 0 || row.looks == 0;
+            let is_counted = row.calls > 0 || row.samples == 0;
             Some(Row {
                 id: RowId(row.function.into()),
                 function: Some(row.function),
@@ -111,11 +117,11 @@ fn functions(state: &State) -> Vec<Row> {
                 module: profile.modules[function.module as usize].name.clone(),
                 calls: is_counted.then_some(row.calls.saturating_sub(old.calls)),
                 at_least: bounds.function(row.function),
-                base: row.base.saturating_sub(old.base),
+                self_ns: row.self_ns.saturating_sub(old.self_ns),
                 // It is that of the sums.
                 error: if since(state).is_some() { 0 } else { row.error },
-                cum: row.cum.saturating_sub(old.cum),
-                mark: Some(state_of_row(profile, &row))
+                total_ns: row.total_ns.saturating_sub(old.total_ns),
+                mark: Some(state::text(profile, &row))
                     .filter(|mark| mark != ProbeState::Timed.name())
                     .unwrap_or_default(),
                 children: 0,
@@ -123,7 +129,7 @@ fn functions(state: &State) -> Vec<Row> {
             })
         })
         .filter(|row| {
-            let figures = [row.calls.unwrap_or(0), row.base, row.cum];
+            let figures = [row.calls.unwrap_or(0), row.self_ns, row.total_ns];
             state.span == Span::SinceStart || figures.iter().any(|figure| *figure > 0)
         })
         .collect();
@@ -132,7 +138,7 @@ fn functions(state: &State) -> Vec<Row> {
 }
 
 /// A bar for each of the last readings, the highest one full.
-fn sparks(state: &State, function: u32) -> String {
+fn sparks(state: &State, function: FuncId) -> String {
     const BARS: [char; 8] = [
         '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
         '\u{2588}',
@@ -155,14 +161,14 @@ fn threads(state: &State) -> Vec<Row> {
             .collect()
     };
     let before = since(state).map(sums).unwrap_or_default();
-    let bounds = Bounds::of(&state.profile);
+    let bounds = Bounds::from_profile(&state.profile);
     let mut rows: Vec<Row> = thalweg_analysis::threads(&state.profile)
         .filter(|(_, thread)| matches(&state.search, &thread.name))
         .map(|(process, thread)| {
             let id = RowId::of_thread(process.pid, thread.tid);
-            let (calls, base) = totals(thread);
-            let (old_calls, old_base) = before.get(&id).copied().unwrap_or_default();
-            let base = base.saturating_sub(old_base);
+            let (calls, self_ns) = totals(thread);
+            let (old_calls, old_self_ns) = before.get(&id).copied().unwrap_or_default();
+            let self_ns = self_ns.saturating_sub(old_self_ns);
             Row {
                 id,
                 function: None,
@@ -172,9 +178,9 @@ fn threads(state: &State) -> Vec<Row> {
                 module: format!("{} contexts", thread.nodes.len()),
                 calls: Some(calls.saturating_sub(old_calls)),
                 at_least: bounds.any(),
-                base,
+                self_ns,
                 error: 0,
-                cum: base,
+                total_ns: self_ns,
                 mark: String::new(),
                 children: 0,
                 expanded: false,
@@ -186,21 +192,59 @@ fn threads(state: &State) -> Vec<Row> {
 }
 
 fn totals(thread: &Thread) -> (u64, u64) {
-    thread.nodes.iter().fold((0, 0), |(calls, base), node| {
+    thread.nodes.iter().fold((0, 0), |(calls, self_ns), node| {
         (
             calls.saturating_add(node.calls),
-            base.saturating_add(node.base),
+            self_ns.saturating_add(node.self_ns),
         )
     })
 }
 
-/// Calls, base and cum of every context, by what lasts of it.
-fn by_context(profile: &Profile) -> HashMap<RowId, (u64, u64, u64)> {
+/// A tree that is shown, with what it is of.
+struct Grown<'a> {
+    id: RowId,
+    title: String,
+    thread: Cow<'a, Thread>,
+}
+
+impl Grown<'_> {
+    /// Calls and self time of all of it.
+    fn totals(&self, is_of_callers: bool) -> (u64, u64) {
+        match (is_of_callers, self.thread.nodes.first()) {
+            // Below it the same calls stand once for each that led to them.
+            (true, Some(root)) => (root.calls, root.self_ns),
+            _ => totals(&self.thread),
+        }
+    }
+}
+
+/// Those of the threads, or the one of the callers of a function.
+fn forest<'a>(state: &State, profile: &'a Profile) -> Vec<Grown<'a>> {
+    if let Some(function) = state.callers {
+        let name = profile.functions.get(function.index());
+        return vec![Grown {
+            id: RowId::of_callers(function),
+            title: format!("callers of {}", name.map_or("?", |known| &known.name)),
+            thread: Cow::Owned(thalweg_analysis::callers(profile, function, None)),
+        }];
+    }
+    let threads = thalweg_analysis::threads(profile);
+    threads
+        .map(|(process, thread)| Grown {
+            id: RowId::of_thread(process.pid, thread.tid),
+            title: format!("thread {} {}", thread.tid, thread.name),
+            thread: Cow::Borrowed(thread),
+        })
+        .collect()
+}
+
+/// Calls, self and total of every context, by what lasts of it.
+fn by_context(forest: &[Grown]) -> HashMap<RowId, (u64, u64, u64)> {
     let mut figures = HashMap::new();
-    for (process, thread) in thalweg_analysis::threads(profile) {
-        let ids = ids(RowId::of_thread(process.pid, thread.tid), thread);
+    for Grown { id, thread, .. } in forest {
+        let ids = ids(*id, thread);
         for (id, node) in ids.into_iter().zip(&thread.nodes) {
-            figures.insert(id, (node.calls, node.base, node.cum));
+            figures.insert(id, (node.calls, node.self_ns, node.total_ns));
         }
     }
     figures
@@ -221,34 +265,32 @@ fn tree(state: &State) -> Vec<Row> {
         true => Weight::Time,
         false => Weight::Calls,
     };
-    let before = since(state).map(by_context).unwrap_or_default();
-    let bounds = Bounds::of(profile);
+    let old_forest = since(state).map(|before| forest(state, before));
+    let old_forest = old_forest.unwrap_or_default();
+    let before = by_context(&old_forest);
+    let bounds = Bounds::from_profile(profile);
     let mut rows = Vec::new();
-    let old_totals: HashMap<RowId, (u64, u64)> = since(state)
-        .map(|before| {
-            let threads = thalweg_analysis::threads(before);
-            threads
-                .map(|(p, thread)| (RowId::of_thread(p.pid, thread.tid), totals(thread)))
-                .collect()
-        })
-        .unwrap_or_default();
-    let now = |id: RowId, thread: &Thread| {
-        let (calls, base) = totals(thread);
-        let (old_calls, old_base) = old_totals.get(&id).copied().unwrap_or_default();
+    let is_of_callers = state.callers.is_some();
+    let old_totals: HashMap<RowId, (u64, u64)> = old_forest
+        .iter()
+        .map(|old| (old.id, old.totals(is_of_callers)))
+        .collect();
+    let now = |grown: &Grown| {
+        let (calls, self_ns) = grown.totals(is_of_callers);
+        let (old_calls, old_self_ns) = old_totals.get(&grown.id).copied().unwrap_or_default();
         (
             calls.saturating_sub(old_calls),
-            base.saturating_sub(old_base),
+            self_ns.saturating_sub(old_self_ns),
         )
     };
     // The busiest first.
-    let mut all: Vec<_> = thalweg_analysis::threads(profile)
-        .map(|(process, thread)| {
-            let id = RowId::of_thread(process.pid, thread.tid);
-            (id, thread, now(id, thread))
-        })
+    let mut all: Vec<_> = forest(state, profile)
+        .into_iter()
+        .map(|grown| (now(&grown), grown))
         .collect();
-    all.sort_by_key(|(_, _, (calls, base))| Reverse((*base, *calls)));
-    for (id, thread, (calls, base)) in all {
+    all.sort_by_key(|((calls, self_ns), _)| Reverse((*self_ns, *calls)));
+    for ((calls, self_ns), Grown { id, title, thread }) in all {
+        let thread = &*thread;
         let tree = Tree::new(thread, weight);
         let ids = ids(id, thread);
         let wanted = wanted(state, thread);
@@ -262,13 +304,13 @@ fn tree(state: &State) -> Vec<Row> {
             function: None,
             sparks: String::new(),
             level: 0,
-            name: format!("thread {} {}", thread.tid, thread.name),
+            name: title,
             module: String::new(),
             calls: Some(calls),
             at_least: bounds.any(),
-            base,
+            self_ns,
             error: 0,
-            cum: base,
+            total_ns: self_ns,
             mark: String::new(),
             children: tree.roots().len(),
             expanded: open(id),
@@ -278,11 +320,11 @@ fn tree(state: &State) -> Vec<Row> {
         }
         let row_of = |node: u32, level: usize| {
             let data = &tree.nodes[node as usize];
-            let function = &profile.functions[data.function as usize];
+            let function = &profile.functions[data.function];
             let id = ids[node as usize];
             let old = before.get(&id).copied().unwrap_or_default();
-            let is_looked = data.flags.contains(NodeFlags::LOOKED);
-            let is_counted = data.calls > 0 || !is_looked;
+            let is_sampled = data.flags.contains(NodeFlags::SAMPLED);
+            let is_counted = data.calls > 0 || !is_sampled;
             Row {
                 id,
                 function: Some(data.function),
@@ -292,10 +334,10 @@ fn tree(state: &State) -> Vec<Row> {
                 module: profile.modules[function.module as usize].name.clone(),
                 calls: is_counted.then_some(data.calls.saturating_sub(old.0)),
                 at_least: bounds.context(tree.nodes, node),
-                base: data.base.saturating_sub(old.1),
+                self_ns: data.self_ns.saturating_sub(old.1),
                 error: 0,
-                cum: data.cum.saturating_sub(old.2),
-                mark: if is_looked { "by samples" } else { "" }.to_owned(),
+                total_ns: data.total_ns.saturating_sub(old.2),
+                mark: if is_sampled { "by samples" } else { "" }.to_owned(),
                 children: tree.children(node).len(),
                 expanded: open(id),
             }
@@ -325,7 +367,7 @@ fn wanted(state: &State, thread: &Thread) -> Vec<bool> {
     if state.search.is_empty() {
         return vec![true; thread.nodes.len()];
     }
-    let name = |function: u32| &state.profile.functions[function as usize].name;
+    let name = |function: FuncId| &state.profile.functions[function].name;
     let mut wanted: Vec<bool> = thread
         .nodes
         .iter()

@@ -4,19 +4,20 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use thalweg_model::{
-    Function, Looked, Module, Node, NodeFlags, ProbeState, Process, Profile, Switched, Thread,
+    FuncId, Function, Module, Node, NodeFlags, ProbeState, Process, Profile, SampledFunction,
+    Switched, Thread,
 };
 
 use super::{Probes, State, Wish, draw};
 
 /// main -> { parse 300, run -> eval 600 }, each figure times `rounds`.
 fn profile(rounds: u64) -> Profile {
-    let node = |parent, function, calls: u64, base: u64, cum: u64| Node {
+    let node = |parent, function, calls: u64, self_ns: u64, total_ns: u64| Node {
         parent,
         function,
         calls: calls * rounds,
-        base: base * rounds,
-        cum: cum * rounds,
+        self_ns: self_ns * rounds,
+        total_ns: total_ns * rounds,
         ..Node::default()
     };
     let mut profile = Profile {
@@ -36,10 +37,10 @@ fn profile(rounds: u64) -> Profile {
                 tid: 7,
                 name: "demo".into(),
                 nodes: vec![
-                    node(None, 0, 1, 100, 1000),
-                    node(Some(0), 1, 3, 300, 300),
-                    node(Some(0), 2, 2, 0, 600),
-                    node(Some(2), 3, 50, 600, 600),
+                    node(None, FuncId(0), 1, 100, 1000),
+                    node(Some(0), FuncId(1), 3, 300, 300),
+                    node(Some(0), FuncId(2), 2, 0, 600),
+                    node(Some(2), FuncId(3), 50, 600, 600),
                 ],
                 ..Thread::default()
             }],
@@ -143,11 +144,17 @@ fn what_happens_now_is_the_difference_of_two_readings() {
     let mut state = state();
     state.feed(profile(4));
     assert_eq!(state.rows[0].name, "eval");
-    assert_eq!((state.rows[0].calls, state.rows[0].base), (Some(150), 1800));
+    assert_eq!(
+        (state.rows[0].calls, state.rows[0].self_ns),
+        (Some(150), 1800)
+    );
     state.feed(profile(5));
     assert_eq!(state.rows[0].sparks, "\u{2588}\u{2583}");
     press(&mut state, "d");
-    assert_eq!((state.rows[0].calls, state.rows[0].base), (Some(250), 3000));
+    assert_eq!(
+        (state.rows[0].calls, state.rows[0].self_ns),
+        (Some(250), 3000)
+    );
 }
 
 #[test]
@@ -159,39 +166,39 @@ fn a_key_switches_the_selected_function_and_what_came_of_it_is_said() {
             ratatui::crossterm::event::KeyModifiers::NONE,
         )
     };
-    assert_eq!(state.key(key('o')), Wish::Switch(3, Probes::Off));
+    assert_eq!(state.key(key('o')), Wish::Switch(FuncId(3), Probes::Off));
     state.say("eval is off");
     assert!(screen(&mut state).contains("eval is off"));
     state.end("it has ended".into());
     assert_eq!(state.key(key('o')), Wish::Stay);
 }
 
-/// The same with `eval` off for three quarters of the time and never counted: what is known of it comes from looks.
-fn looked() -> Profile {
+/// The same with `eval` off for three quarters of the time and never counted: what is known of it comes from samples.
+fn sampled() -> Profile {
     let mut profile = profile(1);
     let eval = &mut profile.processes[0].threads[0].nodes[3];
     eval.calls = 0;
-    eval.flags |= NodeFlags::LOOKED;
+    eval.flags |= NodeFlags::SAMPLED;
     profile.switched.push(Switched {
-        function: 3,
+        function: FuncId(3),
         state: ProbeState::Off,
         off_ns: 750_000_000,
         ..Switched::default()
     });
-    profile.looked.push(Looked {
-        function: 3,
+    profile.sampled.push(SampledFunction {
+        function: FuncId(3),
         own: 60,
         on_stack: 61,
         error_ns: 155,
-        cum_error_ns: 155,
-        ..Looked::default()
+        total_error_ns: 155,
+        ..SampledFunction::default()
     });
     profile
 }
 
 #[test]
 fn what_comes_from_looks_has_an_error_and_says_so() {
-    let mut state = State::new(looked(), "demo".into());
+    let mut state = State::new(sampled(), "demo".into());
     let text = screen(&mut state);
     let eval = text.lines().find(|line| line.contains("eval")).unwrap();
     let words: Vec<&str> = eval.split_whitespace().collect();
@@ -240,4 +247,24 @@ fn any_size_of_terminal_is_drawn() {
 #[test]
 fn q_quits() {
     assert_eq!(state().key(KeyEvent::from(KeyCode::Char('q'))), Wish::Quit);
+}
+
+#[test]
+fn the_callers_of_a_function_open_and_one_goes_back() {
+    let mut state = state();
+    press(&mut state, "w");
+    let opened = names(&mut state);
+    assert_eq!(opened[..3], ["callers of eval", "eval", "run"]);
+    assert_eq!(opened.last().map(String::as_str), Some("main"));
+    assert!(screen(&mut state).contains("Callers"));
+    press(&mut state, "w");
+    assert_eq!(names(&mut state), ["eval", "parse", "main", "run"]);
+}
+
+#[test]
+fn the_keys_fit_on_eighty_columns() {
+    let mut state = state();
+    let mut terminal = Terminal::new(TestBackend::new(80, 14)).unwrap();
+    terminal.draw(|frame| draw(&mut state, frame)).unwrap();
+    assert!(terminal.backend().to_string().contains("q quit"));
 }

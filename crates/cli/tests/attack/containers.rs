@@ -30,7 +30,7 @@ fn thalweg() -> PathBuf {
 
 fn calls(profile: &Profile, process: &Process, name: &str) -> u64 {
     let nodes = process.threads.iter().flat_map(|thread| &thread.nodes);
-    let of = nodes.filter(|node| profile.functions[node.function as usize].name == name);
+    let of = nodes.filter(|node| profile.functions[node.function].name == name);
     of.map(|node| node.calls).sum()
 }
 

@@ -3,7 +3,8 @@
 use crate::support::build::Build;
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, export, refuse, succeed};
+use crate::support::text::assert_restored;
+use crate::support::thalweg::{command, export, refuse, succeed, text, through};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Stdio;
@@ -98,4 +99,62 @@ fn a_killed_recording_leaves_no_file() {
     recording.wait().expect("it ends");
     assert_eq!(scratch.list(), [""; 0]);
     succeed(&["detach", "-q", &live.id()]);
+}
+
+/// A service's log may be on a full disk: nobody can be told anything then, and everything is done all the same.
+#[test]
+fn a_standard_error_that_takes_nothing_costs_no_profile() {
+    let scratch = Scratch::new();
+    let mut live = Live::ready(&Build::simple("commands.c").path, &[]);
+    let before = live.text();
+    let id = live.id();
+    let unheard = |arguments: &[&str]| {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let status = command()
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(full.expect("the device"))
+            .status()
+            .expect("thalweg starts");
+        assert!(status.success(), "{arguments:?}: {status}");
+    };
+    let file = &scratch.word("detached.thalweg");
+    unheard(&["attach", &id]);
+    live.ask("work 10");
+    unheard(&["detach", &id, "-o", file]);
+    export(file.as_ref());
+    assert_restored(&before, &live.text());
+    let file = &scratch.word("recorded.thalweg");
+    unheard(&["record", "-o", file, "-p", &id, "-d", "100ms"]);
+    export(file.as_ref());
+    assert_restored(&before, &live.text());
+    live.assert_healthy();
+}
+
+/// A limit on the size of files is an error like another, and leaves nothing behind: its signal would end thalweg half way.
+#[test]
+fn a_limit_on_the_size_of_files_is_told_and_leaves_the_target_alone() {
+    let scratch = Scratch::new();
+    let mut live = Live::ready(&Build::simple("commands.c").path, &[]);
+    let before = live.text();
+    let id = &live.id();
+    let file = &scratch.word("limited.thalweg");
+    let limited = |arguments: &[&str]| {
+        let output = through("bash")
+            .args(["-c", "ulimit -f 100; exec \"$@\"", "bash"])
+            .arg(command().get_program())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("bash");
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    };
+    limited(&["attach", id]);
+    limited(&["record", "-o", file, "-d", "100ms", "-p", id]);
+    limited(&["record", "-o", file, "--", "/bin/true"]);
+    assert_restored(&before, &live.text());
+    let maps = std::fs::read_to_string(format!("/proc/{id}/maps")).expect("the target lives");
+    assert!(!maps.contains("thalweg"), "memory stays mapped: {maps}");
+    live.assert_healthy();
 }

@@ -1,5 +1,8 @@
 //! A target that writes over the memory that thalweg has given it, while everything that reads that memory runs. No reader may
 //! panic, hang or take memory without bound: it gives a result or says that the data is damaged.
+//!
+//! Noise in the header and in tables is the `region` driver's in `fuzz/`: whole commands that met it here survived with every
+//! bound taken out, so that they kept no promise.
 
 use crate::readers::limited;
 use crate::support::build::Build;
@@ -84,11 +87,6 @@ fn readers(mode: &str) {
 }
 
 #[test]
-fn readers_survive_words_of_the_header_that_are_wrong() {
-    readers("words");
-}
-
-#[test]
 fn readers_survive_indices_of_record_areas_that_are_wrong() {
     readers("rings");
 }
@@ -98,46 +96,19 @@ fn readers_survive_trees_that_lead_round() {
     readers("links");
 }
 
-#[test]
-fn readers_survive_tables_of_noise() {
-    readers("tables");
-}
-
-#[test]
-fn readers_survive_noise_everywhere() {
-    readers("all");
-}
-
 /// The drain of recorded calls took indices for an order that they did not have, and panicked.
 #[test]
 fn a_recording_of_calls_survives_it() {
     let scratch = Scratch::new();
     let file = &scratch.word("recorded.thalweg");
-    for mode in ["rings", "words", "all"] {
-        let live = start(mode, "300");
-        let recorded = survives(
-            mode,
-            &[
-                "record",
-                "--budget",
-                "off",
-                "-p",
-                &live.id(),
-                "--rule",
-                "work",
-                "-d",
-                "1s",
-                "-o",
-                file,
-                "-q",
-            ],
-        );
-        if mode == "rings" {
-            assert_eq!(
-                recorded, 0,
-                "what was counted is not lost with what was recorded"
-            );
-        }
-        live.send(Signal::SIGKILL);
-    }
+    let live = start("rings", "300");
+    let id = live.id();
+    let options = ["record", "--budget", "off", "-p", &id, "--rule", "work"];
+    let until = ["-d", "1s", "-o", file, "-q"];
+    let recorded = survives("rings", &[&options[..], &until].concat());
+    assert_eq!(
+        recorded, 0,
+        "what was counted is not lost with what was recorded"
+    );
+    live.send(Signal::SIGKILL);
 }

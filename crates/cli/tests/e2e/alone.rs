@@ -55,6 +55,66 @@ fn assert_short(functions: u32, sleepers: &str, goal: u64) {
     assert!(detach < limit, "detach stops a thread for {detach} ns");
 }
 
+/// Four threads on two processors wait for each other far longer than they stand, attach or none, and longer still beside
+/// others. So what is looked at is how long one is held, neither on a processor nor waiting for one; and how much of that is
+/// ours: a thread that waits for a processor has to get it before it stands, and all others stand meanwhile. What is left is
+/// nobody's turn, so it has the goal for its bound on a busy machine too, which only takes whole processors away ("steal").
+#[test]
+fn threads_that_work_are_held_for_a_short_time() {
+    const GOAL_MS: u64 = 10;
+    let program = many_functions(10_000);
+    let mut live = Live::ready(&program.path, &["1", "4"]);
+    std::thread::sleep(Duration::from_millis(100));
+    let before = live.text();
+    let id = live.id();
+    let rounds = if long() { 7 } else { 3 };
+    for first in ["attach", "detach"] {
+        let (mut held, mut stood): (Vec<u64>, Vec<u64>) = (0..rounds)
+            .map(|_| {
+                let arguments: &[&str] = match first {
+                    "attach" => &["attach", "--budget", "off", &id],
+                    _ => &["detach", &id],
+                };
+                if first == "detach" {
+                    succeed(&["attach", "--budget", "off", &id]);
+                }
+                let stolen = stolen_ns();
+                live.ask("reset");
+                succeed(arguments);
+                let [held, stood]: [i64; 2] = ["held", "stood"]
+                    .map(|question| live.ask(question).parse().expect("nanoseconds"));
+                let stolen = stolen_ns() - stolen;
+                if first == "attach" {
+                    succeed(&["detach", &id]);
+                }
+                (
+                    held.max(0) as u64,
+                    (stood.max(0) as u64).saturating_sub(stolen),
+                )
+            })
+            .unzip();
+        held.sort_unstable();
+        stood.sort_unstable();
+        println!(
+            "{first}: held for {held:?} ns, of which nobody waited for a processor {stood:?}; goal: {GOAL_MS} ms"
+        );
+        let limit = GOAL_MS * 1_000_000;
+        assert!(stood[rounds / 2] < limit, "in {first}: {stood:?}");
+        assert!(!long() || held[rounds / 2] < limit, "in {first}: {held:?}");
+    }
+    live.assert_healthy();
+    assert_restored(&before, &live.text());
+}
+
+/// What a host has taken of this machine's processors so far.
+fn stolen_ns() -> u64 {
+    const TICK_NS: u64 = 10_000_000;
+    let stat = std::fs::read_to_string("/proc/stat").expect("Linux");
+    let all = stat.lines().next().expect("all processors");
+    let stolen = all.split_whitespace().nth(8).expect("eight figures");
+    stolen.parse::<u64>().expect("ticks") * TICK_NS
+}
+
 #[test]
 fn a_hundred_thousand_functions_take_seconds() {
     let (attach, detach, whole) = gaps(100_000, "0", if long() { 3 } else { 1 });

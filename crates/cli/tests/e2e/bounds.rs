@@ -6,6 +6,7 @@ use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::succeed;
 use serde_json::Value;
+use std::io::Read;
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&succeed(arguments)).expect("JSON")
@@ -118,11 +119,42 @@ fn calls_of_a_function_that_was_off_are_lower_bounds_everywhere() {
     let text = succeed(&["export", file, "--format", "csv"]);
     let head = text.lines().next().expect("a head");
     assert!(head.contains("calls_at_least"), "{head}");
+    let threads = json(&["threads", file, "--json"]);
+    assert!(list(&threads["threads"]).iter().all(is_bound));
+    for format in ["svg", "dot"] {
+        let picture = succeed(&["graph", file, "--cutoff", "0", "--format", format]);
+        let picture = picture.replace("&gt;", ">").replace("\u{2192}", "to");
+        let mut lines = picture.lines().filter(|line| line.contains("calls"));
+        assert!(
+            lines.any(|line| line.contains(">= ")),
+            "{format}: {picture}"
+        );
+    }
+    assert_binary_exports_say_so(&scratch, file);
     let diff = json(&["diff", file, file, "--all", "--json"]);
     let row = of(&diff["rows"], "sometimes");
     assert_eq!(row["calls"]["before_at_least"], true);
     assert_eq!(row["calls"]["significant"], false);
     assert_eq!(row["significant"], false);
+}
+
+/// The formats that readers of other tools take: a label of pprof, an attribute of OpenTelemetry, a
+/// column of the table.
+fn assert_binary_exports_say_so(scratch: &Scratch, file: &str) {
+    let export = |format: &str| {
+        let path = scratch.word(format);
+        succeed(&["export", file, "--format", format, "-o", &path]);
+        std::fs::read(&path).expect("it was written")
+    };
+    let has = |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
+    assert!(has(&export("otlp"), "thalweg.calls.at_least"));
+    assert!(has(&export("parquet"), "calls_at_least"));
+    let mut pprof = Vec::new();
+    let packed = export("pprof");
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_end(&mut pprof)
+        .expect("gzip");
+    assert!(has(&pprof, "at least") && has(&pprof, "lower bounds (>=)"));
 }
 
 fn number(value: &Value) -> u64 {

@@ -13,13 +13,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use thalweg_model::{Profile, read_file};
+use thalweg_model::{FuncId, Profile, read_file};
 
 /// Module and address.
 type Place = (String, u64);
 
-pub fn place(profile: &Profile, function: u32) -> Place {
-    let function = &profile.functions[function as usize];
+pub fn place(profile: &Profile, function: FuncId) -> Place {
+    let function = &profile.functions[function];
     let module = &profile.modules[function.module as usize];
     (module.name.clone(), function.address)
 }
@@ -163,7 +163,7 @@ fn what_is_allocated_is_exact_under_a_budget() {
         let seen = calls(&profile);
         let named = |name: &str| {
             let function = profile.functions.iter().position(|f| f.name == name);
-            let place = place(&profile, function.expect("an allocator") as u32);
+            let place = place(&profile, FuncId(function.expect("an allocator") as u32));
             seen.get(&place).copied()
         };
         (named("malloc"), named("realloc"), named("free"))
@@ -290,7 +290,7 @@ fn rules_keep_the_same_calls_under_a_budget() {
         "sqlite3_prepare_v2",
     ] {
         let function = some.functions.iter().position(|f| f.name == name);
-        let place = place(&some, function.expect(name) as u32);
+        let place = place(&some, FuncId(function.expect(name) as u32));
         assert!(!off.contains(&place), "{name} was off");
     }
     // What was not off is who they are called by; nobody was left by an exception.
@@ -380,7 +380,7 @@ fn an_attached_process_has_a_keeper_until_it_is_detached() {
     let profile = read_file(&file).expect("a profile");
     let (seen, off) = (calls(&profile), off(&profile));
     for (index, function) in profile.functions.iter().enumerate() {
-        let place = place(&profile, index as u32);
+        let place = place(&profile, FuncId(index as u32));
         if let Some(calls) = own.get(&function.name)
             && !off.contains(&place)
         {
@@ -461,12 +461,12 @@ fn per_unit(options: &[&str]) -> BTreeMap<String, (f64, f64)> {
     thalweg_analysis::estimate(&mut profile);
     let rows = thalweg_analysis::flat(&profile);
     let row = |(name, units): (String, f64)| {
-        let is_it = |function: u32| profile.functions[function as usize].name == name;
+        let is_it = |function: FuncId| profile.functions[function].name == name;
         let row = rows
             .iter()
             .find(|row| is_it(row.function))
             .expect("it was called");
-        (name, (row.base as f64 / units, row.error as f64 / units))
+        (name, (row.self_ns as f64 / units, row.error as f64 / units))
     };
     units.into_iter().map(row).collect()
 }

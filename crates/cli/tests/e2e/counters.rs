@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use thalweg_model::{Counting, Metric, Profile, Thread, read_file};
+use thalweg_model::{Counting, FuncId, Metric, Profile, Thread, read_file};
 
 fn program() -> Program {
     let program = Build::new("kernel_counts").source("kernel_counts.c");
@@ -55,7 +55,8 @@ fn threads(profile: &Profile) -> impl Iterator<Item = &Thread> {
 fn below(profile: &Profile, metric: Metric, above: &str, function: &str) -> u64 {
     let number = |name: &str| {
         let mut all = (0..).zip(&profile.functions);
-        all.find(|(_, f)| f.name == name).map(|(number, _)| number)
+        all.find(|(_, f)| f.name == name)
+            .map(|(number, _)| FuncId(number))
     };
     let (above, function) = (number(above), number(function));
     let mut sum = 0;
@@ -68,7 +69,7 @@ fn below(profile: &Profile, metric: Metric, above: &str, function: &str) -> u64 
             let is_in = is_in || (is_above && Some(node.function) == function);
             inside.push((is_above, is_in));
             if is_in {
-                sum += thread.metrics.of(index).get(metric);
+                sum += thread.metrics.at(index).get(metric);
             }
         }
     }
@@ -80,8 +81,8 @@ fn own(profile: &Profile, metric: Metric, name: &str) -> u64 {
     let mut sum = 0;
     for thread in threads(profile) {
         for (index, node) in (0..).zip(&thread.nodes) {
-            if profile.functions[node.function as usize].name == name {
-                sum += thread.metrics.of(index).get(metric);
+            if profile.functions[node.function].name == name {
+                sum += thread.metrics.at(index).get(metric);
             }
         }
     }

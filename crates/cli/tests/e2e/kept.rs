@@ -1,8 +1,8 @@
-//! A process that stays beside an attached one, keeps its budget and looks at it: what it has seen is in all that is read, outlives it, and
+//! A process that stays beside an attached one, keeps its budget and samples it: what it has seen is in all that is read, outlives it, and
 //! was judged by the states that held.
 
 use crate::budget::{functions_off, keeper, lives, own_counts, target, wait_until};
-use crate::looks::{off, sampling, threads};
+use crate::samples::{off, sampling, threads};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::thalweg::{command, refuse, succeed};
@@ -17,7 +17,7 @@ fn nodes(profile: &Profile) -> impl Iterator<Item = &SampleNode> {
 }
 
 fn name_of(profile: &Profile, node: &SampleNode) -> String {
-    profile.functions[node.function as usize].name.clone()
+    profile.functions[node.function].name.clone()
 }
 
 fn save(verb: &str, live: &Live) -> Profile {
@@ -50,7 +50,7 @@ fn assert_has_its_budget(profile: &Profile) {
 }
 
 #[test]
-fn what_is_read_of_a_process_with_a_budget_has_the_looks_of_its_keeper() {
+fn what_is_read_of_a_process_with_a_budget_has_the_samples_of_its_keeper() {
     let mut live = target();
     succeed(&["attach", &live.id(), "--budget", "5%", "--samples", "1999"]);
     live.tell("go");
@@ -61,7 +61,7 @@ fn what_is_read_of_a_process_with_a_budget_has_the_looks_of_its_keeper() {
     let first = save("checkpoint", &live);
     assert_has_its_budget(&first);
     wait_until("samples go on", || {
-        sampling(&save("checkpoint", &live)).looks > sampling(&first).looks + 50
+        sampling(&save("checkpoint", &live)).samples > sampling(&first).samples + 50
     });
     let shown = succeed(&["report", "-p", &live.id(), "--flat"]);
     assert!(shown.contains(" samples"), "{shown}");
@@ -70,7 +70,7 @@ fn what_is_read_of_a_process_with_a_budget_has_the_looks_of_its_keeper() {
     assert!(sees_what_is_off(&last), "{:?}", last.meta.sampling);
     assert_has_its_budget(&last);
     let (first, last) = (sampling(&first), sampling(&last));
-    assert!(last.looks > first.looks + 50, "{first:?} {last:?}");
+    assert!(last.samples > first.samples + 50, "{first:?} {last:?}");
     end(live);
 }
 
@@ -81,14 +81,14 @@ fn what_a_killed_keeper_has_seen_is_not_lost() {
     let id = keeper(&live).expect("a keeper");
     live.tell("go");
     wait_until("functions go off", || functions_off(&live) > 0);
-    let looks = || sampling(&save("checkpoint", &live)).looks;
-    wait_until("there are samples", || looks() > 50);
-    let seen = looks();
+    let samples = || sampling(&save("checkpoint", &live)).samples;
+    wait_until("there are samples", || samples() > 50);
+    let seen = samples();
     kill(Pid::from_raw(id), Signal::SIGKILL).expect("ours");
     wait_until("the keeper is gone", || keeper(&live).is_none());
     own_counts(&mut live);
     let profile = save("detach", &live);
-    let kept = sampling(&profile).looks;
+    let kept = sampling(&profile).samples;
     assert!(kept >= seen, "{kept} of {seen}");
     end(live);
 }
@@ -116,12 +116,12 @@ fn looker(live: &Live) -> Option<i32> {
     status["looked_at_by"].as_i64().map(|pid| pid as i32)
 }
 
-/// Whoever looks is held while the program works on, so that some looks are yet to be taken in when somebody switches.
+/// Whoever samples is held while the program works on, so that some samples are yet to be taken in when somebody switches.
 #[test]
-fn looks_are_judged_by_the_states_before_a_switch_from_outside() {
+fn samples_are_judged_by_the_states_before_a_switch_from_outside() {
     let mut live = target();
     succeed(&["attach", "--time", "all", &live.id(), "--samples", "4999"]);
-    let who = Pid::from_raw(looker(&live).expect("somebody looks"));
+    let who = Pid::from_raw(looker(&live).expect("somebody samples"));
     live.tell("go");
     std::thread::sleep(Duration::from_millis(300));
     kill(who, Signal::SIGSTOP).expect("ours");
@@ -168,7 +168,7 @@ fn so_they_are_while_it_is_recorded() {
     assert!(record.wait().expect("it ends").success());
     let profile = read_file(&file).expect("a profile");
     assert_judged_before_the_switch(&profile);
-    assert!(sampling(&profile).looks >= sampling(&meanwhile).looks);
+    assert!(sampling(&profile).samples >= sampling(&meanwhile).samples);
     assert!(!lives(record.id() as i32));
     end(live);
 }

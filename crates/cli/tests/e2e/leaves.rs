@@ -1,4 +1,4 @@
-//! Short functions that call nothing are counted at their entry alone, and in the contexts in which they are.
+//! Short functions that call nothing are counted at their entry alone, and in the contexts in which they are; longer ones as all others.
 
 use crate::support::build::{Build, run};
 use crate::support::counts::{Paths, assert_same};
@@ -24,6 +24,10 @@ const MAIN: &[(&str, u64)] = &[
     ("main>calls_jumps>leaf", 100),
     ("main>jumped_out", 100),
     ("main>jumped_out>leaf", 100),
+    ("main>looping", 100),
+    ("main>chooses", 100),
+    ("main>jumps_to_loop", 100),
+    ("main>jumps_to_loop>looping", 100),
     ("main>interrupted", 300),
     ("main>interrupted>on_signal", 200),
     ("main>interrupted>on_signal>leaf", 200),
@@ -46,6 +50,9 @@ const NAMES: &[&str] = &[
     "jumps_by_pointer",
     "calls_jumps",
     "jumped_out",
+    "looping",
+    "chooses",
+    "jumps_to_loop",
     "interrupted",
     "on_signal",
     "quiet",

@@ -156,7 +156,7 @@ fn the_hottest_box_is_the_reddest() {
     let file = recorded(&scratch, "shared_time.c");
     let svg = succeed(&["graph", path(&file), "--cutoff", "0", "--root", "main"]);
     let mut shades: Vec<(f64, u8)> = Vec::new();
-    let own = Regex::new(r"own ([\d.]+)%").expect("regex");
+    let own = Regex::new(r"self ([\d.]+)%").expect("regex");
     for line in svg.lines().filter(|line| line.starts_with("<rect x=")) {
         let Some(share) = own.captures(line) else {
             continue;

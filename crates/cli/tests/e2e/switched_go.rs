@@ -1,5 +1,7 @@
 //! Go functions that are switched while goroutines are inside them: nothing is lost, nothing is invented, and nothing stays behind.
 
+use thalweg_model::FuncId;
+
 use crate::budget::{self, wait_until};
 use crate::goroutines::{newer, program};
 use crate::support::in_short_or_long;
@@ -298,14 +300,14 @@ fn go_and_c_that_call_each_other_are_exact_through_switches() {
 /// Four goroutines call one short function 24 million times each. It goes off, and what does not is exact.
 #[test]
 fn a_go_program_under_a_budget_is_exact_but_for_what_is_off() {
-    let mut run = budget::Run::new("golooks", &[]);
-    run.program = program(Path::new("go"), "golooks.go", "budget", &[]);
+    let mut run = budget::Run::new("gosamples", &[]);
+    run.program = program(Path::new("go"), "gosamples.go", "budget", &[]);
     let (said, profile) = run.record(&["--budget", "5%"]);
     assert_eq!(said, run.plain());
     let (calls, off) = (budget::calls(&profile), budget::off(&profile));
     let at = |name: &str| {
         let function = profile.functions.iter().position(|f| f.name == name);
-        budget::place(&profile, function.expect(name) as u32)
+        budget::place(&profile, FuncId(function.expect(name) as u32))
     };
     let leaf = at("main.leaf");
     assert!(off.contains(&leaf) && calls[&leaf] < 4 * 60 * 400_000);

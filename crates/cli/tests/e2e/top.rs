@@ -136,21 +136,21 @@ fn an_attached_process_is_only_read_and_its_end_is_told() {
     assert!(screen.wait().success());
 }
 
-/// Figures that come from looks, as `report -p` has them.
+/// Figures that come from samples, as `report -p` has them.
 #[track_caller]
-fn assert_shows_looks(screen: &mut Screen) {
-    screen.until("a function that is off, by looks", |text| {
+fn assert_shows_samples(screen: &mut Screen) {
+    screen.until("a function that is off, by samples", |text| {
         let is_estimate = |line: &&str| line.contains(" [off ") && line.contains(" samples]");
         text.contains("Error") && table(text).iter().any(is_estimate)
     });
     screen.press("2/one_round\r");
-    screen.until("contexts by looks", |text| text.contains(" [by samples]"));
+    screen.until("contexts by samples", |text| text.contains(" [by samples]"));
     screen.press("q");
     assert!(screen.wait().success());
 }
 
 #[test]
-fn what_is_off_has_its_time_from_looks_whoever_has_attached() {
+fn what_is_off_has_its_time_from_samples_whoever_has_attached() {
     for attached in [true, false] {
         let mut live = budget::target();
         let before = live.text();
@@ -167,7 +167,7 @@ fn what_is_off_has_its_time_from_looks_whoever_has_attached() {
         screen.until("functions", |text| text.contains("Function"));
         // Errors are those of the sums.
         screen.press("d");
-        assert_shows_looks(&mut screen);
+        assert_shows_samples(&mut screen);
         if attached {
             let shown = succeed(&["report", "-p", &id, "--flat"]);
             assert!(shown.contains(" samples"), "{shown}");

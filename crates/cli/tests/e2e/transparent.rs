@@ -2,7 +2,7 @@
 
 use crate::support::build::Build;
 use crate::support::scratch::Scratch;
-use crate::support::thalweg::{command, record_with_input, text};
+use crate::support::thalweg::{command, record_with_input, text, through};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -77,9 +77,8 @@ fn the_target_sees_no_tracer_and_a_clean_environment() {
     let scratch = Scratch::new();
     let file = scratch.join("out.thalweg");
     let script = "grep TracerPid /proc/self/status; ls /proc/self/fd | wc -l; env | grep -c -i thalweg; cat /proc/self/oom_score_adj; trap; ulimit -a";
-    let plain = Command::new("bash")
+    let plain = through("bash")
         .args(["-c", script])
-        .env("THALWEG_NO_CALIBRATE", "1")
         .stdin(Stdio::null())
         .output()
         .expect("bash");

@@ -165,9 +165,9 @@ fn a_thread_that_seldom_gets_a_processor_has_all_of_its_work() {
         "-N",
         "^(six|three|one)$",
     ];
-    let recorded = record(&options, &crate::looks::looked(), &["shares", "2000"]);
+    let recorded = record(&options, &crate::samples::sampled(), &["shares", "2000"]);
     let said = String::from_utf8_lossy(&recorded.stdout);
-    let truth: f64 = crate::looks::spells(&said).iter().map(|s| s.ms).sum();
+    let truth: f64 = crate::samples::spells(&said).iter().map(|s| s.ms).sum();
     let profile = &recorded.profile;
     let shown = node(profile, &profile.threads[0], "main").cum as f64 / 1e6;
     assert!(

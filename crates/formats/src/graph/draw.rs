@@ -1,21 +1,23 @@
 //! From a river to a scene: boxes for functions, arcs as wide as the time that flows through them.
 //!
-//! A box is shaded by the function's own share: from paper to red. Arcs are water, greener where some of the calls came through
-//! functions that are not shown. Arcs that close a cycle run below the boxes, dashed, and carry `rc=` with the number of calls;
-//! a function that calls itself has a curved bar above it.
+//! A box is shaded by the function's own share: from paper to red. Arcs are water, greener where
+//! some of the calls came through functions that are not shown. Arcs that close a cycle run below
+//! the boxes, dashed, and carry `rc=` with the number of calls; a function that calls itself has a
+//! curved bar above it.
 
 use thalweg_graphics::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 use thalweg_model::{Metric, Profile, Unit};
 
 use super::font;
 use super::marks::{Area, Marks};
-use super::river::{Bank, River};
 use super::scene::{Anchor, At, Colour, Scene, Shape, Step};
 use super::width::Width;
+use crate::figures::grouped;
+use thalweg_analysis::{Bounds, FlowEdge, FlowGraph, FlowNode};
 
 /// How it is to look.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Style {
     pub width: Width,
     /// Pixels per unit of an arc's width.
     pub unit: f64,
@@ -24,9 +26,9 @@ pub struct Look {
     pub title: String,
 }
 
-impl Default for Look {
-    fn default() -> Look {
-        Look {
+impl Default for Style {
+    fn default() -> Style {
+        Style {
             width: Width::default(),
             unit: 4.0,
             name_length: 32,
@@ -40,7 +42,7 @@ pub const DATA_SIZE: f64 = 10.5;
 const PADDING: f64 = 9.0;
 const BOX_HEIGHT: f64 = 38.0;
 const HEADER: f64 = 46.0;
-const THINNEST: f64 = 1.0;
+const MIN_ARC_WIDTH: f64 = 1.0;
 
 const PAPER: Colour = Colour(255, 255, 255);
 const INK: Colour = Colour(28, 36, 48);
@@ -55,13 +57,14 @@ const WARM: Colour = Colour(254, 217, 118);
 const HOT: Colour = Colour(227, 74, 51);
 const BORDER: Colour = Colour(150, 162, 176);
 
-pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
-    let labels: Vec<Label> = river
-        .banks
+pub fn draw(profile: &Profile, flow: &FlowGraph, style: &Style) -> Scene {
+    let bounds = Bounds::from_profile(profile);
+    let labels: Vec<Label> = flow
+        .nodes
         .iter()
-        .map(|bank| Label::of(profile, river, bank, look))
+        .map(|node| Label::for_node(profile, &bounds, flow, node, style))
         .collect();
-    let graph = graph(river, look, |bank| labels[bank].width);
+    let graph = graph(flow, style, |node| labels[node].width);
     let layout = layout(&graph, &Spacing::default());
     let down = |point: &Point| At {
         x: point.x,
@@ -70,23 +73,24 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
 
     let mut shapes = Vec::new();
     // Light arcs lie on top of heavy ones, and boxes on top of all.
-    let mut order: Vec<usize> = (0..river.streams.len()).collect();
+    let mut order: Vec<usize> = (0..flow.edges.len()).collect();
     order.sort_by(|&a, &b| {
         let width = |arc: usize| graph.arcs[arc].width;
         width(b).total_cmp(&width(a)).then(a.cmp(&b))
     });
+    let calls = |edge: &FlowEdge| at_least(bounds.flow(flow, edge), grouped(edge.calls));
     let mut loops = Vec::new();
     let mut backs = Vec::new();
     for index in order {
-        let stream = &river.streams[index];
-        let share = river.share(stream.time);
+        let edge = &flow.edges[index];
+        let share = flow.share(edge.time);
         let hint = format!(
             "{} \u{2192} {}: {} calls, {}{}",
-            labels[stream.from].full_name,
-            labels[stream.to].full_name,
-            grouped(stream.calls),
+            labels[edge.from].full_name,
+            labels[edge.to].full_name,
+            calls(edge),
             percent(share),
-            if stream.through_hidden {
+            if edge.through_hidden {
                 ", partly through functions that are not shown"
             } else {
                 ""
@@ -97,12 +101,12 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
                 from: down(&points[0]),
                 steps: level_curve(points, down),
                 width: graph.arcs[index].width,
-                colour: match stream.through_hidden {
+                colour: match edge.through_hidden {
                     true => SHALLOW_THROUGH_HIDDEN.mix(DEEP_THROUGH_HIDDEN, share.sqrt()),
                     false => SHALLOW.mix(DEEP, share.sqrt()),
                 },
                 opacity: 0.72,
-                dashed: stream.through_hidden && graph.arcs[index].width < 3.0,
+                dashed: edge.through_hidden && graph.arcs[index].width < 3.0,
                 hint,
             }),
             Route::Back(points) => {
@@ -116,10 +120,10 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
                     dashed: true,
                     hint,
                 });
-                backs.push(([start, first, second, end], stream.calls));
+                backs.push(([start, first, second, end], calls(edge)));
             }
             Route::Own => {
-                let place = &layout.places[stream.from];
+                let place = &layout.places[edge.from];
                 let (bar, at) = own_loop(place);
                 shapes.push(Shape::Stroke {
                     from: At {
@@ -133,12 +137,12 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
                     dashed: false,
                     hint,
                 });
-                loops.push((down(&at), stream.calls));
+                loops.push((down(&at), calls(edge)));
             }
         }
     }
-    for ((place, label), bank) in layout.places.iter().zip(&labels).zip(&river.banks) {
-        label.draw(place, river.share(bank.own), &mut shapes);
+    for ((place, label), node) in layout.places.iter().zip(&labels).zip(&flow.nodes) {
+        label.draw(place, flow.share(node.self_time), &mut shapes);
     }
     let boxes = layout.places.iter().map(|place| Area {
         left: place.left,
@@ -147,7 +151,7 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
         height: place.height,
     });
     let mut marks = Marks::new(boxes.collect(), RECURSION);
-    let mark = |calls: u64| format!("rc={}", grouped(calls));
+    let mark = |calls: String| format!("rc={calls}");
     for (at, calls) in loops {
         marks.beside(at, mark(calls));
     }
@@ -155,7 +159,7 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
         marks.along(curve, mark(calls));
     }
     shapes.extend(marks.shapes());
-    header(river, look, &mut shapes);
+    header(flow, style, &mut shapes);
     let caption = shapes
         .iter()
         .map(|shape| match shape {
@@ -170,7 +174,7 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
         })
         .fold(0.0, f64::max);
     Scene {
-        title: look.title.clone(),
+        title: style.title.clone(),
         width: layout.width.max(caption + Spacing::default().margin).ceil(),
         height: (layout.height + HEADER).ceil(),
         background: PAPER,
@@ -179,24 +183,24 @@ pub fn draw(profile: &Profile, river: &River, look: &Look) -> Scene {
 }
 
 /// The river as boxes and arcs that have a size.
-pub fn graph(river: &River, look: &Look, box_width: impl Fn(usize) -> f64) -> Graph {
-    let shares = river.streams.iter().map(|stream| river.share(stream.time));
+pub fn graph(flow: &FlowGraph, style: &Style, box_width: impl Fn(usize) -> f64) -> Graph {
+    let shares = flow.edges.iter().map(|edge| flow.share(edge.time));
     let least = shares.filter(|&share| share > 0.0).fold(1.0, f64::min);
     Graph {
-        nodes: (0..river.banks.len())
-            .map(|bank| Node {
-                width: box_width(bank),
+        nodes: (0..flow.nodes.len())
+            .map(|node| Node {
+                width: box_width(node),
                 height: BOX_HEIGHT,
             })
             .collect(),
-        arcs: river
-            .streams
+        arcs: flow
+            .edges
             .iter()
-            .map(|stream| Arc {
-                from: stream.from,
-                to: stream.to,
-                width: (look.width.units(river.share(stream.time), least) * look.unit)
-                    .max(THINNEST),
+            .map(|edge| Arc {
+                from: edge.from,
+                to: edge.to,
+                width: (style.width.units(flow.share(edge.time), least) * style.unit)
+                    .max(MIN_ARC_WIDTH),
             })
             .collect(),
     }
@@ -211,27 +215,33 @@ struct Label {
 }
 
 impl Label {
-    fn of(profile: &Profile, river: &River, bank: &Bank, look: &Look) -> Label {
-        let full_name = match bank.function {
-            Some(function) => profile.functions[function as usize]
+    fn for_node(
+        profile: &Profile,
+        bounds: &Bounds,
+        flow: &FlowGraph,
+        node: &FlowNode,
+        style: &Style,
+    ) -> Label {
+        let full_name = match node.function {
+            Some(function) => profile.functions[function]
                 .name
                 .replace(char::is_control, "\u{fffd}"),
             None => "START".to_string(),
         };
-        let room = font::width("n", NAME_SIZE) * look.name_length as f64;
+        let room = font::width("n", NAME_SIZE) * style.name_length as f64;
         let name = font::cut(&full_name, NAME_SIZE, room);
-        let data = match bank.function {
-            None if river.timed => match profile.meta.weighed_by.map(Metric::unit) {
-                None => time(bank.total),
-                Some(Unit::Bytes) => format!("{} bytes", grouped(bank.total)),
-                Some(_) => grouped(bank.total),
+        let data = match node.function {
+            None if flow.timed => match profile.meta.weighed_by.map(Metric::unit) {
+                None => time(node.total),
+                Some(Unit::Bytes) => format!("{} bytes", grouped(node.total)),
+                Some(_) => grouped(node.total),
             },
-            None => format!("{} calls", grouped(bank.total)),
-            Some(_) => format!(
-                "{}   own {}   {}\u{d7}",
-                percent(river.share(bank.total)),
-                percent(river.share(bank.own)),
-                short_count(bank.calls)
+            None => format!("{} calls", grouped(node.total)),
+            Some(function) => format!(
+                "{}   self {}   {}\u{d7}",
+                percent(flow.share(node.total)),
+                percent(flow.share(node.self_time)),
+                at_least(bounds.function(function), short_count(node.calls))
             ),
         };
         let text = font::width(&name, NAME_SIZE).max(font::width(&data, DATA_SIZE));
@@ -331,7 +341,7 @@ fn own_loop(place: &Place) -> ([Point; 4], Point) {
     )
 }
 
-fn header(river: &River, look: &Look, shapes: &mut Vec<Shape>) {
+fn header(flow: &FlowGraph, style: &Style, shapes: &mut Vec<Shape>) {
     let left = Spacing::default().margin;
     let line = |y: f64, size: f64, colour: Colour, bold: bool, text: String| Shape::Text {
         at: At { x: left, y },
@@ -341,35 +351,35 @@ fn header(river: &River, look: &Look, shapes: &mut Vec<Shape>) {
         bold,
         text,
     };
-    let title = font::cut(&look.title, 15.0, 900.0);
+    let title = font::cut(&style.title, 15.0, 900.0);
     shapes.push(line(24.0, 15.0, INK, true, title));
-    let shown = river
-        .banks
+    let shown = flow
+        .nodes
         .iter()
-        .filter(|bank| bank.function.is_some())
+        .filter(|node| node.function.is_some())
         .count();
-    let what = if river.timed { "time" } else { "calls" };
+    let what = if flow.timed { "time" } else { "calls" };
     let mut text = format!("{} functions", grouped(shown as u64));
-    if river.hidden_functions > 0 {
-        let least = match river.cutoff > 0.0 {
-            true => percent(river.cutoff),
+    if flow.hidden_functions > 0 {
+        let least = match flow.cutoff > 0.0 {
+            true => percent(flow.cutoff),
             false => "what was asked for".to_string(),
         };
         text += &format!(
             "; {} below {least} are part of their callers",
-            grouped(river.hidden_functions as u64),
+            grouped(flow.hidden_functions as u64),
         );
     }
-    if river.passing_functions > 0 {
+    if flow.passing_functions > 0 {
         text += &format!(
             "; so are {} that only pass time on (greener arcs)",
-            grouped(river.passing_functions as u64)
+            grouped(flow.passing_functions as u64)
         );
     }
-    if river.hidden_streams > 0 {
+    if flow.hidden_edges > 0 {
         text += &format!(
             "; {} thin arcs are left out",
-            grouped(river.hidden_streams as u64)
+            grouped(flow.hidden_edges as u64)
         );
     }
     text +=
@@ -397,6 +407,14 @@ fn time(ns: u64) -> String {
     }
 }
 
+/// How counts that are lower bounds are written.
+fn at_least(is_bound: bool, text: String) -> String {
+    match is_bound {
+        true => format!(">= {text}"),
+        false => text,
+    }
+}
+
 fn short_count(count: u64) -> String {
     match count as f64 {
         n if n >= 1e10 => format!("{:.0}G", n / 1e9),
@@ -406,16 +424,4 @@ fn short_count(count: u64) -> String {
         n if n >= 1e4 => format!("{:.0}k", n / 1e3),
         _ => count.to_string(),
     }
-}
-
-fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }

@@ -1,4 +1,5 @@
-//! The one font of our pictures: it gives text its size before there is a picture, and its outlines for pixels.
+//! The one font of our pictures: it gives text its size before there is a picture, and its outlines
+//! for pixels.
 
 use std::sync::LazyLock;
 
@@ -29,7 +30,8 @@ fn advance(c: char) -> f64 {
         .into()
 }
 
-/// Calls `draw` for each letter with its x, pixels per unit of the font, and what gives its outline.
+/// Calls `draw` for each letter with its x, pixels per unit of the font, and what gives its
+/// outline.
 pub fn outlines(
     text: &str,
     size: f64,
@@ -47,7 +49,8 @@ pub fn outlines(
     }
 }
 
-/// At most `room` wide; what is too much goes from the middle, since both ends of a name tell the most.
+/// At most `room` wide; what is too much goes from the middle, since both ends of a name tell the
+/// most.
 pub fn cut(text: &str, size: f64, room: f64) -> String {
     if width(text, size) <= room {
         return text.to_string();

@@ -10,13 +10,11 @@ mod draw;
 mod font;
 mod marks;
 pub mod png;
-mod river;
 mod scene;
 pub mod svg;
 mod width;
 
-pub use draw::{Look, draw};
+pub use draw::{Style, draw};
 pub use font::width as text_width;
-pub use river::{Bank, Basin, Choice, GOOD_SIZE, River, Spring, Stream, river};
 pub use scene::Scene;
 pub use width::Width;

@@ -12,7 +12,7 @@ use super::scene::{Anchor, At, Colour, Scene, Shape, Step};
 use super::svg::dash_lengths;
 
 /// Four bytes each: 400 MB.
-const MOST_PIXELS: f64 = 1e8;
+const MAX_PIXELS: f64 = 1e8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PngError {
@@ -29,7 +29,7 @@ pub enum PngError {
 pub fn write(scene: &Scene, scale: f64, mut out: impl Write) -> Result<(), PngError> {
     let (width, height) = ((scene.width * scale).ceil(), (scene.height * scale).ceil());
     let too_large = || PngError::TooLarge { width, height };
-    if width * height > MOST_PIXELS {
+    if width * height > MAX_PIXELS {
         return Err(too_large());
     }
     let mut pixels = Pixmap::new(width as u32, height as u32).ok_or_else(too_large)?;

@@ -1,4 +1,5 @@
-//! A picture as a list of shapes: what SVG and PNG both draw, and nothing that only one of them can.
+//! A picture as a list of shapes: what SVG and PNG both draw, and nothing that only one of them
+//! can.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour(pub u8, pub u8, pub u8);

@@ -142,7 +142,8 @@ fn colour(Colour(red, green, blue): Colour) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Text that is nothing but text in XML and HTML, of which the first allows no other control characters.
+/// Text that is nothing but text in XML and HTML, of which the first allows no other control
+/// characters.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -8,8 +8,8 @@
 //! table     w of the first row whose bound t does not exceed
 //! ```
 //!
-//! t is the time of the callee and all below it in calls over the arc, as a share of the whole or of the virtual root. Widths
-//! are in units; the picture gives the unit its size.
+//! t is the time of the callee and all below it in calls over the arc, as a share of the whole or
+//! of the virtual root. Widths are in units; the picture gives the unit its size.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ pub enum Width {
 }
 
 /// The width of the widest arc in units, of all rules but tables.
-const WIDEST: f64 = 10.0;
+const MAX_UNITS: f64 = 10.0;
 
 impl Width {
     /// Prepared for a picture whose smallest share is `least`.
@@ -32,11 +32,11 @@ impl Width {
         let share = share.clamp(0.0, 1.0);
         match self {
             Width::None => 1.0,
-            Width::Linear => WIDEST * share,
+            Width::Linear => MAX_UNITS * share,
             Width::Logarithmic => (1000.0 * share + 0.0001).log2().clamp(1.0, 9.0),
             Width::Adaptive => {
                 let least = least.clamp(1e-9, 0.999);
-                let scale = (WIDEST - 1.0) / -least.ln();
+                let scale = (MAX_UNITS - 1.0) / -least.ln();
                 1.0 + scale * (share.max(least) / least).ln()
             }
             Width::Table(rows) => {

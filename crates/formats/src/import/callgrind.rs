@@ -1,12 +1,14 @@
-//! Callgrind's format: costs per function, and calls with the cost of the callee per pair of functions.
+//! Callgrind's format: costs per function, and calls with the cost of the callee per pair of
+//! functions.
 //!
-//! It knows pairs and no deeper contexts, and none are made up: every function stands at the top with its own cost, marked as one
-//! whose callers are not known there, and below it the functions that it called. What is added up per function and per
-//! pair is what the file says; trees and paths end after one step.
+//! It knows pairs and no deeper contexts, and none are made up: every function stands at the top
+//! with its own cost, marked as one whose callers are not known there, and below it the functions
+//! that it called. What is added up per function and per pair is what the file says; trees and
+//! paths end after one step.
 
 use std::collections::HashMap;
 
-use thalweg_model::{NodeFlags, Profile};
+use thalweg_model::{FuncId, NodeFlags, Profile};
 
 use super::ImportError;
 use super::trees::Trees;
@@ -178,7 +180,7 @@ impl Reader {
             "imported from callgrind:{unit} it holds pairs of caller and callee, so trees end after one step"
         ));
         let thread = trees.thread(0, 0, "");
-        let ours: Vec<u32> = self
+        let ours: Vec<FuncId> = self
             .functions
             .iter()
             .map(|(object, file, name)| {
@@ -197,12 +199,12 @@ impl Reader {
             let node = trees.child(thread, None, function)?;
             let own = self.own.get(&index).copied().unwrap_or(0);
             let node = trees.node(thread, node);
-            node.base = node.base.saturating_add(own);
+            node.self_ns = node.self_ns.saturating_add(own);
             if called[index] {
                 // Its callers bring in its inclusive cost; here it would count twice.
                 node.flags = NodeFlags::FOLDED;
             } else {
-                node.cum = node.cum.saturating_add(own);
+                node.total_ns = node.total_ns.saturating_add(own);
             }
         }
         for ((caller, callee), (calls, cost)) in pairs {
@@ -210,10 +212,10 @@ impl Reader {
             let below = trees.child(thread, Some(top), ours[callee])?;
             let node = trees.node(thread, below);
             node.calls = node.calls.saturating_add(calls);
-            node.cum = node.cum.saturating_add(cost);
+            node.total_ns = node.total_ns.saturating_add(cost);
             if !called[caller] && caller != callee {
                 let top = trees.node(thread, top);
-                top.cum = top.cum.saturating_add(cost);
+                top.total_ns = top.total_ns.saturating_add(cost);
             }
         }
         trees.finish_as_is()

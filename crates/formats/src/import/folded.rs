@@ -1,6 +1,6 @@
 //! Folded stacks: `main;parse;read 812`, one per line.
 
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 use super::trees::Trees;
 use super::{ImportError, Unit};
@@ -27,7 +27,7 @@ pub fn read(text: &str, unit: Unit) -> Result<Profile, ImportError> {
             line: number,
             what: "not a stack: expected 'function;function count'".to_string(),
         })?;
-        let functions: Vec<u32> = stack
+        let functions: Vec<FuncId> = stack
             .split(';')
             .map(|name| trees.function(module, name, 0, None, 0))
             .collect();

@@ -1,11 +1,13 @@
-//! Other tools' data as a profile, so that it can be looked at, merged and compared like one of ours.
+//! Other tools' data as a profile, so that it can be looked at, merged and compared like one of
+//! ours.
 //!
-//! Beginning of the way for what thalweg did not measure: file -> importer -> `Trees` -> [`Profile`]. Such a profile keeps to
-//! what its source knew, and its notes say what that was: samples are not calls, costs that are no times are shown in
-//! the columns of times, one for one nanosecond.
+//! Beginning of the way for what thalweg did not measure: file -> importer -> `Trees` ->
+//! [`Profile`]. Such a profile keeps to what its source knew, and its notes say what that was:
+//! samples are not calls, costs that are no times are shown in the columns of times, one for one
+//! nanosecond.
 //!
-//! Nothing in a file is believed: no importer panics, none recurses, none allocates by a number it read, and all stop at the
-//! limits below.
+//! Nothing in a file is believed: no importer panics, none recurses, none allocates by a number it
+//! read, and all stop at the limits below.
 
 mod callgrind;
 mod folded;
@@ -19,9 +21,10 @@ use flate2::bufread::MultiGzDecoder;
 use thalweg_model::Profile;
 
 /// Of a file that is read as it is.
-const MOST_BYTES: u64 = 4 << 30;
-/// Of what a gzipped one unpacks to: a thousand times its size is easily had, so that its size says nothing.
-const MOST_UNPACKED: u64 = 1 << 30;
+const MAX_BYTES: u64 = 4 << 30;
+/// Of what a gzipped one unpacks to: a thousand times its size is easily had, so that its size says
+/// nothing.
+const MAX_UNPACKED: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -99,14 +102,14 @@ fn unpacked(input: impl Read) -> Result<Vec<u8>, ImportError> {
     let mut bytes = Vec::new();
     if input.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
         let plain = MultiGzDecoder::new(input);
-        plain.take(MOST_UNPACKED + 1).read_to_end(&mut bytes)?;
-        return match bytes.len() as u64 > MOST_UNPACKED {
+        plain.take(MAX_UNPACKED + 1).read_to_end(&mut bytes)?;
+        return match bytes.len() as u64 > MAX_UNPACKED {
             true => Err(ImportError::Bomb),
             false => Ok(bytes),
         };
     }
-    input.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MOST_BYTES {
+    input.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_BYTES {
         true => Err(ImportError::TooLarge("4 GiB")),
         false => Ok(bytes),
     }

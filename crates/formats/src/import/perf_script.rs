@@ -1,4 +1,5 @@
-//! What `perf script` prints: per sample a line about it, its stack from the inside out, an empty line.
+//! What `perf script` prints: per sample a line about it, its stack from the inside out, an empty
+//! line.
 //!
 //! ```text
 //! python3 41/42 [001]  1234.567890:     250000 cpu-clock:u:
@@ -9,12 +10,12 @@
 //! Without -g each sample is one line, with the place behind the event:
 //!
 //! ```text
-//!  python3 41 1234.567890:     250000 cpu-clock:u:      55d0c0de _PyEval_EvalFrameDefault+0x1a (/usr/bin/python3.11)
+//!  python3 41 1234.567890:  250000 cpu-clock:u:  55d0c0de _PyEval_Vector+0x1a (/usr/bin/python3)
 //! ```
 //!
 //! Periods of clock events are nanoseconds; of other events each sample counts one.
 
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 use super::ImportError;
 use super::trees::Trees;
@@ -68,7 +69,7 @@ struct Sample {
     weight: u64,
     is_time: bool,
     /// The innermost function first.
-    stack: Vec<u32>,
+    stack: Vec<FuncId>,
 }
 
 impl Sample {
@@ -84,8 +85,8 @@ impl Sample {
     }
 }
 
-/// `comm pid/tid [cpu] seconds: period event:`; most parts may be missing, and comm may have blanks.
-/// Without stacks (`perf record` without -g) the place stands behind the event.
+/// `comm pid/tid [cpu] seconds: period event:`; most parts may be missing, and comm may have
+/// blanks. Without stacks (`perf record` without -g) the place stands behind the event.
 fn head(line: &str, trees: &mut Trees) -> Option<Sample> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ids = words.iter().skip(1).position(|word| is_ids(word))? + 1;
@@ -140,7 +141,7 @@ fn is_ids(word: &str) -> bool {
 }
 
 /// `address symbol+offset (module)`.
-fn frame(line: &str, trees: &mut Trees) -> Option<u32> {
+fn frame(line: &str, trees: &mut Trees) -> Option<FuncId> {
     let (address, rest) = line.trim().split_once(char::is_whitespace)?;
     let address = u64::from_str_radix(address, 16).ok()?;
     let (symbol, module) = match rest.trim().rsplit_once(" (") {

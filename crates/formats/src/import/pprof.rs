@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 
-use thalweg_model::Profile;
+use thalweg_model::{FuncId, Profile};
 
 use super::ImportError;
 use super::trees::Trees;
 use crate::pprof::field;
 use crate::protobuf::{Fields, Malformed, Value};
 
-/// A location may stand for many inlined functions, and a stack may name it many times: a small file for a huge stack.
-const MOST_LEVELS: usize = 1 << 20;
+/// A location may stand for many inlined functions, and a stack may name it many times: a small
+/// file for a huge stack.
+const MAX_LEVELS: usize = 1 << 20;
 
-/// Whether the bytes could be a profile: every field is one that profiles have, and there is a sample type.
+/// Whether the bytes could be a profile: every field is one that profiles have, and there is a
+/// sample type.
 pub fn looks_like_it(bytes: &[u8]) -> bool {
     let mut typed = false;
     for field in Fields(bytes).take(64) {
@@ -58,11 +60,11 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ImportError> {
     let mut trees = Trees::new("pprof");
     trees.meta.created_unix_ns = tables.time_ns;
     trees.meta.duration_ns = tables.duration_ns;
-    let figures = Figures::of(&tables)?;
+    let figures = Figures::from_tables(&tables)?;
     trees.notes.push(figures.note());
 
     // Numbers of ours for each location, made when a sample first needs it.
-    let mut frames: HashMap<u64, Vec<u32>> = HashMap::new();
+    let mut frames: HashMap<u64, Vec<FuncId>> = HashMap::new();
     for sample in &tables.samples {
         let sample = Sample::read(sample, &tables)?;
         let weight = |index: Option<usize>| -> u64 {
@@ -76,13 +78,13 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ImportError> {
             let known = frames
                 .entry(*location)
                 .or_insert_with(|| tables.frames(*location, &mut trees));
-            if stack.len() + known.len() > MOST_LEVELS {
+            if stack.len() + known.len() > MAX_LEVELS {
                 return Err(ImportError::TooLarge("a million frames in a stack"));
             }
             stack.extend_from_slice(known);
         }
-        let base = weight(Some(figures.weight)).saturating_mul(figures.factor);
-        trees.add(thread, stack, weight(figures.calls), base)?;
+        let self_ns = weight(Some(figures.weight)).saturating_mul(figures.factor);
+        trees.add(thread, stack, weight(figures.calls), self_ns)?;
     }
     trees.finish()
 }
@@ -128,7 +130,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The functions at a location, the outermost of what was inlined first.
-    fn frames(&self, number: u64, trees: &mut Trees) -> Vec<u32> {
+    fn frames(&self, number: u64, trees: &mut Trees) -> Vec<FuncId> {
         let nothing = Location::default();
         let location = self.locations.get(&number).unwrap_or(&nothing);
         let (file, build_id) = self
@@ -197,7 +199,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(tables: &Tables) -> Result<Figures, ImportError> {
+    fn from_tables(tables: &Tables) -> Result<Figures, ImportError> {
         let types: Vec<(String, String)> = tables
             .sample_types
             .iter()

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use thalweg_model::{Function, Meta, Module, Node, Process, Profile, Thread};
+use thalweg_model::{FuncId, Function, Meta, Module, Node, Process, Profile, Thread};
 
 use super::ImportError;
 
 /// Some 150 bytes each in memory.
-const MOST_NODES: usize = 20_000_000;
+const MAX_NODES: usize = 20_000_000;
 /// Of all stacks together: a small file may name the same long stack very often.
-const MOST_FRAMES: u64 = 2_000_000_000;
+const MAX_FRAMES: u64 = 2_000_000_000;
 
 #[derive(Default)]
 pub struct Trees {
@@ -18,7 +18,7 @@ pub struct Trees {
     modules: Vec<Module>,
     module_numbers: HashMap<String, u32>,
     functions: Vec<Function>,
-    function_numbers: HashMap<(u32, String, u64), u32>,
+    function_numbers: HashMap<(u32, String, u64), FuncId>,
     threads: Vec<Growing>,
     thread_numbers: HashMap<(u32, u32, String), usize>,
     nodes: usize,
@@ -28,7 +28,7 @@ pub struct Trees {
 struct Growing {
     pid: u32,
     thread: Thread,
-    children: HashMap<(Option<u32>, u32), u32>,
+    children: HashMap<(Option<u32>, FuncId), u32>,
 }
 
 impl Trees {
@@ -62,12 +62,12 @@ impl Trees {
         address: u64,
         file: Option<&str>,
         line: u32,
-    ) -> u32 {
+    ) -> FuncId {
         let key = (module, name.to_string(), address);
         if let Some(&number) = self.function_numbers.get(&key) {
             return number;
         }
-        let number = self.functions.len() as u32;
+        let number = FuncId::from_index(self.functions.len());
         self.function_numbers.insert(key, number);
         self.functions.push(Function {
             name: name.to_string(),
@@ -122,14 +122,14 @@ impl Trees {
         &mut self,
         thread: usize,
         parent: Option<u32>,
-        function: u32,
+        function: FuncId,
     ) -> Result<u32, ImportError> {
         let growing = &mut self.threads[thread];
         let next = growing.thread.nodes.len() as u32;
         let number = *growing.children.entry((parent, function)).or_insert(next);
         if number == next {
             self.nodes += 1;
-            if self.nodes > MOST_NODES {
+            if self.nodes > MAX_NODES {
                 return Err(ImportError::TooLarge("20 million contexts"));
             }
             growing.thread.nodes.push(Node {
@@ -149,22 +149,22 @@ impl Trees {
     pub fn add(
         &mut self,
         thread: usize,
-        stack: impl IntoIterator<Item = u32>,
+        stack: impl IntoIterator<Item = FuncId>,
         calls: u64,
-        base: u64,
+        self_ns: u64,
     ) -> Result<(), ImportError> {
         let mut at = None;
         for function in stack {
             at = Some(self.child(thread, at, function)?);
             self.frames += 1;
         }
-        if self.frames > MOST_FRAMES {
+        if self.frames > MAX_FRAMES {
             return Err(ImportError::TooLarge("two billion frames in its stacks"));
         }
         if let Some(node) = at {
             let node = self.node(thread, node);
             node.calls = node.calls.saturating_add(calls);
-            node.base = node.base.saturating_add(base);
+            node.self_ns = node.self_ns.saturating_add(self_ns);
         }
         Ok(())
     }
@@ -174,20 +174,20 @@ impl Trees {
         for growing in &mut self.threads {
             let nodes = &mut growing.thread.nodes;
             for node in nodes.iter_mut() {
-                node.cum = node.base;
+                node.total_ns = node.self_ns;
             }
             for index in (0..nodes.len()).rev() {
-                let cum = nodes[index].cum;
+                let total_ns = nodes[index].total_ns;
                 if let Some(parent) = nodes[index].parent {
-                    let above = &mut nodes[parent as usize].cum;
-                    *above = above.saturating_add(cum);
+                    let above = &mut nodes[parent as usize].total_ns;
+                    *above = above.saturating_add(total_ns);
                 }
             }
         }
         self.finish_as_is()
     }
 
-    /// The same where the importer has set cum itself.
+    /// The same where the importer has set total itself.
     pub fn finish_as_is(mut self) -> Result<Profile, ImportError> {
         if self
             .threads
@@ -200,7 +200,7 @@ impl Trees {
         let mut places: HashMap<u32, usize> = HashMap::new();
         for mut growing in self.threads {
             for node in &mut growing.thread.nodes {
-                node.elapsed = node.cum;
+                node.wall_ns = node.total_ns;
             }
             growing.children = HashMap::new();
             count_recursion(&mut growing.thread, self.functions.len());
@@ -219,7 +219,11 @@ impl Trees {
         }
         Ok(Profile {
             switched: Vec::new(),
-            looked: Vec::new(),
+            blocks: Vec::new(),
+            cycles_of: None,
+            block_counters: Vec::new(),
+            marks: Vec::new(),
+            sampled: Vec::new(),
             enters_kernel: Vec::new(),
             meta: self.meta,
             modules: self.modules,
@@ -233,20 +237,21 @@ impl Trees {
     }
 }
 
-/// How often the same function stands above, by one walk over the tree: stacks may be as deep as they like.
+/// How often the same function stands above, by one walk over the tree: stacks may be as deep as
+/// they like.
 fn count_recursion(thread: &mut Thread, functions: usize) {
     let tree = thalweg_analysis::Tree::new(thread, thalweg_analysis::Weight::Time);
     let nodes = tree.nodes;
     let mut recursion = vec![0; nodes.len()];
     let mut above = vec![0u32; functions];
-    let mut path: Vec<(u32, u32)> = Vec::new();
+    let mut path: Vec<(u32, FuncId)> = Vec::new();
     for index in tree.depth_first(|a, b| a.cmp(b)) {
         let (level, function) = (tree.level(index), nodes[index as usize].function);
         while let Some((_, left)) = path.pop_if(|(above, _)| *above >= level) {
-            above[left as usize] -= 1;
+            above[left.index()] -= 1;
         }
-        recursion[index as usize] = above[function as usize];
-        above[function as usize] += 1;
+        recursion[index as usize] = above[function.index()];
+        above[function.index()] += 1;
         path.push((level, function));
     }
     for (node, recursion) in thread.nodes.iter_mut().zip(recursion) {

@@ -1,7 +1,7 @@
 //! What was measured beside calls and time means the same to those who read it elsewhere.
 
 use super::*;
-use thalweg_analysis::{FunctionTotals, weigh};
+use thalweg_analysis::{FunctionTotals, by_metric};
 use thalweg_model::{Metric, Profile, Unit};
 
 /// Every metric in every context, no two figures alike.
@@ -22,7 +22,7 @@ fn measured() -> Profile {
 
 /// What `report --json` has of each function.
 fn rows(profile: &Profile) -> BTreeMap<String, FunctionTotals> {
-    let name = |row: &FunctionTotals| profile.functions[row.function as usize].name.clone();
+    let name = |row: &FunctionTotals| profile.functions[row.function].name.clone();
     let rows = flat(profile).into_iter();
     rows.filter(|row| row.calls > 0)
         .map(|row| (name(&row), row))
@@ -47,7 +47,7 @@ fn go_tool_pprof_has_a_sample_type_for_each_metric() {
         };
         let shown = pprof_top(&file, metric.name(), unit);
         for (name, row) in rows(&profile) {
-            let truth = [row.metrics.get(metric), row.cum_metrics.get(metric)];
+            let truth = [row.metrics.get(metric), row.total_metrics.get(metric)];
             let found = in_pprof(&shown, &name);
             assert_eq!(found, Some(truth), "{} of {name}: {shown:?}", metric.name());
         }
@@ -75,7 +75,7 @@ fn callgrind_annotate_knows_each_metric_as_an_event_with_its_sum() {
             for (name, row) in rows(&profile) {
                 let truth = match inclusive {
                     "no" => row.metrics.get(metric),
-                    _ => row.cum_metrics.get(metric),
+                    _ => row.total_metrics.get(metric),
                 };
                 assert_eq!(
                     annotated.cost(&name),
@@ -137,7 +137,7 @@ fn speedscope_and_flame_graphs_show_a_metric_in_the_place_of_time() {
     let schema =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/speedscope-file-format-schema.json");
     for metric in [Metric::LiveBytes, Metric::SyscallCalls] {
-        let weighed = weigh(profile.clone(), metric);
+        let weighed = by_metric(profile.clone(), metric);
         let file = written(&directory, "p.speedscope.json", |out| {
             speedscope::write(&weighed, out).unwrap();
         });

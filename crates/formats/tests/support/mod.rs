@@ -1,6 +1,8 @@
 //! A profile with everything that a format could trip over.
 
-use thalweg_model::{Creator, Function, Meta, Module, Node, NodeFlags, Process, Profile, Thread};
+use thalweg_model::{
+    Creator, FuncId, Function, Meta, Module, Node, NodeFlags, Process, Profile, Thread,
+};
 
 /// Names that mean something in one format or another.
 pub const NAMES: [&str; 8] = [
@@ -14,7 +16,8 @@ pub const NAMES: [&str; 8] = [
     "unseen",
 ];
 
-/// main -> { easy -> work, hard -> { work, recursion work -> hard -> work } }, odd names in a second thread.
+/// main -> { easy -> work, hard -> { work, recursion work -> hard -> work } }, odd names in a
+/// second thread.
 pub fn profile() -> Profile {
     let functions = NAMES.iter().zip(0..).map(|(name, index)| Function {
         name: name.to_string(),
@@ -82,7 +85,7 @@ pub fn profile() -> Profile {
                     created_by: Some(Creator {
                         pid: 41,
                         tid: 41,
-                        function: Some(0),
+                        function: Some(FuncId(0)),
                     }),
                     start_ns: 1_000,
                     end_ns: 250_000,
@@ -97,36 +100,40 @@ pub fn profile() -> Profile {
         skipped: vec![],
         notes: vec!["a note".into()],
         switched: vec![],
-        looked: vec![],
+        blocks: Vec::new(),
+        block_counters: Vec::new(),
+        cycles_of: None,
+        marks: Vec::new(),
+        sampled: vec![],
         enters_kernel: vec![],
     }
 }
 
-/// Nodes from parent, function, calls and base.
+/// Nodes from parent, function, calls and self.
 pub fn tree(contexts: &[(Option<u32>, u32, u64, u64)]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
-    for &(parent, function, calls, base) in contexts {
+    for &(parent, function, calls, self_ns) in contexts {
         let above = std::iter::successors(parent, |&node| nodes[node as usize].parent);
         let recursion = above
-            .filter(|&node| nodes[node as usize].function == function)
+            .filter(|&node| nodes[node as usize].function == FuncId(function))
             .count();
         nodes.push(Node {
             parent,
-            function,
+            function: FuncId(function),
             calls,
-            base,
-            cum: base,
-            min: base / calls.max(1),
-            max: base,
+            self_ns,
+            total_ns: self_ns,
+            min: self_ns / calls.max(1),
+            max: self_ns,
             recursion: recursion as u32,
             ..Node::default()
         });
     }
     for index in (0..nodes.len()).rev() {
-        let cum = nodes[index].cum;
-        nodes[index].elapsed = cum;
+        let total_ns = nodes[index].total_ns;
+        nodes[index].wall_ns = total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += cum;
+            nodes[parent as usize].total_ns += total_ns;
         }
     }
     nodes

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg_blocks::BlockPlan;
 use thalweg_patch::{EntersKernel, ModulePlan, Watched};
 use thalweg_symbols::Module;
 use thalweg_symbols::store::{In, Out};
@@ -29,6 +30,8 @@ pub fn store(out: &mut Out, surveyed: &Surveyed) -> Option<()> {
         plan,
         gates,
         gate_plan,
+        blocks,
+        first_counter: _,
         allocators,
         enters_kernel,
         watched,
@@ -56,6 +59,7 @@ pub fn store(out: &mut Out, surveyed: &Surveyed) -> Option<()> {
         out.number(kind.number().into());
     });
     gate_plan.store(out);
+    out.optional(blocks.as_ref(), |out, blocks| blocks.store(out));
     out.list(allocators, |out, &(function, kind)| {
         out.size(function);
         out.number(kind.into());
@@ -80,6 +84,10 @@ pub fn restore(stored: &mut In<'_>, file: &File) -> Option<Surveyed> {
         plan: Arc::new(ModulePlan::restore(stored, functions)?),
         gates: stored.list(|i| Some((index(i)?, restored(small(i)?)?)))?,
         gate_plan: Arc::new(ModulePlan::restore(stored, functions)?),
+        blocks: stored
+            .optional(|i| BlockPlan::restore(i, functions))?
+            .map(Arc::new),
+        first_counter: 0,
         allocators: stored.list(|i| Some((index(i)?, small(i)?)))?,
         enters_kernel: stored.list(|i| EntersKernel::restore(i, functions))?,
         watched: stored.list(|i| Watched::restore(i, functions))?,

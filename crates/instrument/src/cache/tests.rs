@@ -5,12 +5,15 @@ use std::path::Path;
 
 /// A library of this machine, analysed.
 fn fresh(name: &str) -> (Fresh, File) {
+    fresh_for(name, Filter::default())
+}
+
+fn fresh_for(name: &str, filter: Filter) -> (Fresh, File) {
     let directories = ["/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"];
     let paths = directories.map(|directory| Path::new(directory).join(name));
     let path = paths.into_iter().find(|path| path.exists());
     let path = path.expect("a library of this machine");
     let file = File::open(&path).expect("readable");
-    let filter = Filter::default();
     let mut survey = Survey::of_file(&path, &filter).expect("analysed");
     let fresh = Fresh {
         key: FileKey::of(&file, &path, &filter).expect("a file"),
@@ -27,31 +30,31 @@ fn surveyed_of(fresh: &Fresh) -> &Surveyed {
     }
 }
 
-fn maker() -> Stamp {
+fn writer() -> Stamp {
     Stamp::of_path("/proc/self/exe".as_ref()).expect("this program")
 }
 
 /// What comes of `bytes`, as bytes.
 fn again(bytes: &[u8], of: &Fresh, file: &File) -> Option<Vec<u8>> {
-    let surveyed = unpack(bytes, &maker(), &of.key, file)?;
+    let surveyed = unpack(bytes, &writer(), &of.key, file)?;
     let again = Fresh {
         key: of.key.clone(),
         debug_files: of.debug_files.clone(),
         content: Content::Surveyed(Box::new(surveyed)),
     };
-    pack(&again, &maker())
+    pack(&again, &writer())
 }
 
 #[test]
 fn what_comes_back_is_what_was_kept() {
     for name in ["libc.so.6", "libm.so.6"] {
         let (fresh, file) = fresh(name);
-        let bytes = pack(&fresh, &maker()).expect("packed");
+        let bytes = pack(&fresh, &writer()).expect("packed");
         assert!(!surveyed_of(&fresh).plan.functions.is_empty());
         assert_eq!(again(&bytes, &fresh, &file), Some(bytes), "{name}");
         let back = {
-            let bytes = pack(&fresh, &maker()).expect("packed");
-            unpack(&bytes, &maker(), &fresh.key, &file).expect("unpacked")
+            let bytes = pack(&fresh, &writer()).expect("packed");
+            unpack(&bytes, &writer(), &fresh.key, &file).expect("unpacked")
         };
         assert_eq!(back.module.functions, surveyed_of(&fresh).module.functions);
         for (a, b) in back
@@ -69,9 +72,62 @@ fn what_comes_back_is_what_was_kept() {
 }
 
 #[test]
+fn plans_of_blocks_come_back_as_they_were_kept() {
+    let blocks = || Filter::default().with_blocks(true);
+    let (fresh, file) = fresh_for("libm.so.6", blocks());
+    let bytes = pack(&fresh, &writer()).expect("packed");
+    assert_eq!(again(&bytes, &fresh, &file).as_ref(), Some(&bytes));
+    let back = unpack(&bytes, &writer(), &fresh.key, &file).expect("unpacked");
+    let kept = surveyed_of(&fresh).blocks.as_ref().expect("blocks");
+    let back = back.blocks.expect("blocks");
+    assert!(kept.blocks.len() > 1000 && back.blocks == kept.blocks);
+    // What a plan says is all in what it emits.
+    let code = |plan: &thalweg_blocks::BlockPlan| {
+        let place = thalweg_blocks::Placement {
+            bias: 0x10_0000,
+            base: 0x4000_0000,
+            encoder: &Numbers,
+        };
+        let module = &surveyed_of(&fresh).module;
+        let code = thalweg_blocks::emit(module, plan, &place).expect("emitted");
+        format!("{code:?}")
+    };
+    assert!(code(&back) == code(kept), "another cave");
+}
+
+struct Numbers;
+
+impl thalweg_blocks::Encoder for Numbers {
+    fn count(&self, counter: u32) -> [u8; thalweg_blocks::COUNT_BYTES] {
+        let mut code = [0x65, 0x48, 0xff, 0x04, 0x25, 0, 0, 0, 0];
+        code[5..].copy_from_slice(&(counter * 8).to_le_bytes());
+        code
+    }
+
+    fn claim(&self) -> u64 {
+        0x3000_0000
+    }
+}
+
+#[test]
+fn a_damaged_plan_of_blocks_is_none_or_another_one_and_nothing_breaks() {
+    let (fresh, file) = fresh_for("libdl.so.2", Filter::default().with_blocks(true));
+    let mut stored = Out::default();
+    stored::store(&mut stored, surveyed_of(&fresh)).expect("stored");
+    for at in 0..stored.0.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff, stored.0[at] ^ 4] {
+            let mut damaged = stored.0.clone();
+            damaged[at] = value;
+            let _ = stored::restore(&mut In(&damaged), &file);
+            let _ = stored::restore(&mut In(&damaged[..at]), &file);
+        }
+    }
+}
+
+#[test]
 fn a_damaged_entry_is_none_wherever_the_damage_is() {
     let (fresh, file) = fresh("libdl.so.2");
-    let bytes = pack(&fresh, &maker()).expect("packed");
+    let bytes = pack(&fresh, &writer()).expect("packed");
     for at in 0..bytes.len() {
         assert!(again(&bytes[..at], &fresh, &file).is_none(), "cut at {at}");
         for bit in 0..8 {
@@ -102,16 +158,16 @@ fn reading_stored_bytes_is_total() {
 #[test]
 fn an_entry_is_for_one_file_one_program_and_its_debug_files_only() {
     let (mut fresh, file) = fresh("libdl.so.2");
-    let bytes = pack(&fresh, &maker()).expect("packed");
+    let bytes = pack(&fresh, &writer()).expect("packed");
     let (other, _) = self::fresh("libm.so.6");
-    assert!(unpack(&bytes, &maker(), &fresh.key, &file).is_some());
-    assert!(unpack(&bytes, &maker(), &other.key, &file).is_none());
+    assert!(unpack(&bytes, &writer(), &fresh.key, &file).is_some());
+    assert!(unpack(&bytes, &writer(), &other.key, &file).is_none());
     let another = Stamp::of_path("/bin/sh".as_ref()).expect("a shell");
     assert!(unpack(&bytes, &another, &fresh.key, &file).is_none());
     // A debug file that was not there, and now is.
     fresh.debug_files = vec![("/bin/sh".into(), None)];
-    let bytes = pack(&fresh, &maker()).expect("packed");
-    assert!(unpack(&bytes, &maker(), &fresh.key, &file).is_none());
+    let bytes = pack(&fresh, &writer()).expect("packed");
+    assert!(unpack(&bytes, &writer(), &fresh.key, &file).is_none());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use regex::Regex;
 use thalweg_abi as shm;
+use thalweg_model::Language;
 use thalweg_rules::{Options, Redactions, Rule};
 
 use super::Recording;
@@ -27,7 +28,7 @@ pub struct Change {
 pub fn change(shared: &Shared, change: &Change) -> Result<About> {
     let header = shared.header()?;
     if header.flags & shm::HEADER_RECORDS == 0 {
-        return Err(Error::Other(
+        return Err(Error::Refused(
             "no calls are recorded here: its probes cannot do so unless it is attached with --rule or --recordable"
                 .into(),
         ));
@@ -57,7 +58,7 @@ fn write(shared: &Shared, header: &shm::Header, known: About, change: &Change) -
         match index {
             Some(index) if removed.insert(index) => {}
             _ => {
-                return Err(Error::Other(format!(
+                return Err(Error::Refused(format!(
                     "there is no rule {number}: `thalweg rules -p PID` lists them"
                 )));
             }
@@ -74,7 +75,7 @@ fn write(shared: &Shared, header: &shm::Header, known: About, change: &Change) -
             text_limit: known.text_limit,
         },
         redact: known.redact,
-        roots: roots.map_err(|error| Error::Other(format!("the target's rules: {error}")))?,
+        roots: roots.map_err(|error| Error::Damaged(format!("the target's rules: {error}")))?,
         memory: 0,
         overwrite: false,
         keep: 0,
@@ -112,6 +113,7 @@ pub(super) fn functions(
             go: go
                 .iter()
                 .any(|(first, end)| (*first..*end).contains(&number)),
+            managed: matches!(function.language, Language::Python | Language::Java),
         }
     });
     Ok(counted.collect())

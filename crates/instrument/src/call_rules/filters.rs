@@ -13,7 +13,7 @@ use thalweg_rules::{
 };
 
 use crate::error::Result;
-use crate::memory::{Shared, bytes_of};
+use crate::memory::{IntoBytes, Shared};
 
 /// The most comparisons that are made at one end of a call. Beyond that asking is not much dearer.
 const MOST_TESTS: usize = 24;
@@ -159,7 +159,7 @@ impl<'a> Filters<'a> {
     fn write(&self, number: u16, filter: &Filter) -> Result<()> {
         let start = self.rules_offset + rules::FILTERS_OFFSET;
         let place = start + u64::from(number) * rules::FILTER_SIZE;
-        self.shared.write(place, bytes_of(filter))
+        self.shared.write(place, filter.as_bytes())
     }
 
     fn write_word(&self, field: usize, value: u64) -> Result<()> {

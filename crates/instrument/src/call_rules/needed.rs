@@ -37,7 +37,7 @@ pub fn needed(shared: &Shared, header: &shm::Header) -> Result<HashSet<u32>> {
     for set in sets.chunks_exact(16) {
         let (at, len) = (word(&set[..8]), word(&set[8..]));
         let fits = left.checked_sub(len);
-        left = fits.ok_or_else(|| Error::Other("the target's rules are damaged".into()))?;
+        left = fits.ok_or_else(|| Error::Damaged("the target's rules are damaged".into()))?;
         let bits = shared.read_vec(programs.saturating_add(at), len)?;
         for (byte, first) in bits.iter().zip((0u32..).step_by(8)) {
             let all = (0..8).filter(|bit| byte >> bit & 1 != 0);
@@ -147,7 +147,7 @@ pub(super) fn check_for_off(rules: &[Rule], shared: &Shared, header: &shm::Heade
 fn check(rules: &[Rule], advice: &str) -> Result<()> {
     for rule in rules {
         if let Some(part) = rule.needs_all_functions() {
-            return Err(Error::Other(format!(
+            return Err(Error::Refused(format!(
                 "the rule '{}' asks for '{part}', which is known only where every function is counted: {advice}, or ask for `above` and `duration` instead",
                 rule.text
             )));

@@ -19,7 +19,7 @@ use thalweg_rules::{
 use super::filters::Filters;
 use super::{Recording, errno};
 use crate::error::{Error, Result};
-use crate::memory::{Shared, bytes_of};
+use crate::memory::{IntoBytes, Shared};
 use crate::proc::Pid;
 use crate::survey::{Survey, Surveyed};
 
@@ -94,6 +94,8 @@ pub struct Counted {
     pub address: u64,
     /// Go's compiler made it.
     pub go: bool,
+    /// A runtime runs it.
+    pub managed: bool,
 }
 
 impl Counted {
@@ -105,6 +107,7 @@ impl Counted {
             module: &self.module,
             address: self.address,
             go: self.go,
+            managed: self.managed,
         }
     }
 
@@ -127,6 +130,7 @@ pub fn counted(modules: &[Surveyed], numbers: &[Vec<u32>]) -> Vec<Counted> {
                     module: surveyed.path.clone(),
                     address: function.start,
                     go: go.is_some_and(|go| (go.start..go.end).contains(&function.start)),
+                    managed: false,
                 });
             }
         }
@@ -152,14 +156,16 @@ impl Tables {
                 |rule: &Rule| compile(std::slice::from_ref(rule), &infos, &options).is_ok();
             recording.rules.retain(is_usable);
         }
-        let mut tables = Tables::compile(&recording, &functions, lenient)
+        // Those of a runtime are known when they have been called.
+        let waits = lenient || survey.has_runtime();
+        let mut tables = Tables::compile(&recording, &functions, waits)
             .map_err(|error| with_reason(error, &recording, &functions, survey))?;
         tables.errno = errno::offset(pid, survey);
         Ok(tables)
     }
 
-    /// For the functions that a target counts.
-    pub fn compile(recording: &Recording, functions: &[Counted], lenient: bool) -> Result<Tables> {
+    /// For the functions that a target counts. `waits`: there may be a function later that a root means.
+    pub fn compile(recording: &Recording, functions: &[Counted], waits: bool) -> Result<Tables> {
         let infos: Vec<FunctionInfo> = functions.iter().map(Counted::info).collect();
         let mut rules = recording.rules.clone();
         for &removed in &recording.removed {
@@ -212,8 +218,8 @@ impl Tables {
                     tables.add(function.number, 0, rules::ENTRY_ROOT, None);
                 }
             }
-            if !found && !lenient {
-                return Err(Error::Other(format!(
+            if !found && !waits {
+                return Err(Error::Refused(format!(
                     "--root '{root}': no function that is counted is called so; nothing was touched"
                 )));
             }
@@ -228,7 +234,7 @@ impl Tables {
             .get(program)
             .map(|p| bytecode::Header::read(p));
         let Some(Ok(head)) = head else {
-            return Err(Error::Other("a rule has become no program".into()));
+            return Err(Error::Refused("a rule has become no program".into()));
         };
         if removed.contains(&usize::from(head.rule)) {
             return Ok(());
@@ -424,16 +430,16 @@ impl Tables {
                 if by_duration {
                     laid.least = laid.least.min(entry.least);
                 }
-                bytes.extend_from_slice(bytes_of(&entry));
+                bytes.extend_from_slice(entry.as_bytes());
             }
             let at = laid.put(first, &bytes);
             laid.lists.insert(function, (at / 8) as u32);
         }
         let about = serde_json::to_vec(&self.about)
-            .map_err(|error| Error::Other(format!("cannot describe the rules: {error}")))?;
+            .map_err(|error| Error::Damaged(format!("cannot describe the rules: {error}")))?;
         laid.about = (laid.put(first, &about), about.len() as u64);
         if first + laid.bytes.len() as u64 > rules::PROGRAMS_LEN {
-            return Err(Error::Other(
+            return Err(Error::NoRoom(
                 "the rules need more room than there is: detach and attach again, or name fewer functions"
                     .into(),
             ));
@@ -513,7 +519,7 @@ fn read_about(shared: &Shared, header: &shm::Header) -> Result<About> {
         .saturating_add(head.about_offset);
     let bytes = shared.read_vec(about, head.about_len)?;
     serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Other(format!("the target's rules are damaged: {error}")))
+        .map_err(|error| Error::Damaged(format!("the target's rules are damaged: {error}")))
 }
 
 /// A function that no rule can be used on because it is not counted: why that is.
@@ -547,6 +553,7 @@ fn with_reason(
                 module: &surveyed.path,
                 address: function.start,
                 go: false,
+                managed: false,
             };
             if !means(&rule.pattern, &info) {
                 continue;
@@ -556,7 +563,7 @@ fn with_reason(
                 Some(skipped) => format!("cannot be counted: {}", skipped.reason),
                 None => "is not counted: -F, -N, --lib or --no-lib leave it out".into(),
             };
-            return Error::Other(format!(
+            return Error::Refused(format!(
                 "{rule_error}\n  {} is there but {why}",
                 function.name
             ));

@@ -1,8 +1,6 @@
 //! What the ledger knows for those who switch the probes of single functions: whose the patches are, where a function's mode is,
 //! and which functions hang together.
 
-use std::collections::{HashMap, HashSet};
-
 use thalweg_abi as shm;
 use thalweg_patch::{Emitted, FragmentPlan, ModulePlan, Probe};
 
@@ -70,23 +68,28 @@ impl Switches {
         for (function, _) in &surveyed.allocators {
             modes[*function] = 0;
         }
-        // Its mode is that of all Python functions, which have none of their own: they stay timed.
+        // Its mode is that of all Python functions, which have none of their own: they are timed or,
+        // with the word that names them, off.
         let evaluator = surveyed.python.function();
         if let Some(mode) = evaluator.and_then(|function| modes.get_mut(function)) {
             *mode = 0;
         }
         // Fragments stay patched, so those in whose bytes they have springboards do too.
-        let fragments: HashMap<usize, &FragmentPlan> =
-            plan.fragments.iter().map(|f| (f.function, f)).collect();
-        let mut held: HashSet<usize> = fragments.values().flat_map(|f| f.hosts.clone()).collect();
-        held.extend(surveyed.gates.iter().map(|(function, _)| *function));
-        held.extend(surveyed.allocators.iter().map(|(function, _)| *function));
-        held.extend(surveyed.enters_kernel.iter().map(|one| one.function));
-        held.extend(surveyed.watched.iter().map(|one| one.function));
-        held.extend(evaluator);
-        // By its first patch a module is known to be instrumented.
-        held.extend(emitted.owners.first());
-        let leaves: HashSet<usize> = emitted.leaves.iter().copied().collect();
+        let mut fragments: Vec<Option<&FragmentPlan>> = vec![None; numbers.len()];
+        for fragment in &plan.fragments {
+            if let Some(place) = fragments.get_mut(fragment.function) {
+                *place = Some(fragment);
+            }
+        }
+        let held = (plan.fragments.iter().flat_map(|f| f.hosts.iter().copied()))
+            .chain(surveyed.gates.iter().map(|(function, _)| *function))
+            .chain(surveyed.allocators.iter().map(|(function, _)| *function))
+            .chain(surveyed.enters_kernel.iter().map(|one| one.function))
+            .chain(surveyed.watched.iter().map(|one| one.function))
+            // By its first patch a module is known to be instrumented.
+            .chain(emitted.owners.first().copied());
+        let held = flags(numbers.len(), held);
+        let leaves = flags(numbers.len(), emitted.leaves.iter().copied());
         let mut switchable: Vec<Switchable> = Vec::new();
         for planned in &plan.functions {
             let index = planned.function;
@@ -101,7 +104,8 @@ impl Switches {
             let mut done = 0;
             while let Some(other) = all.get(done) {
                 done += 1;
-                for next in fragments.get(other).map_or(&[][..], |f| &f.continues_in) {
+                let part = fragments.get(*other).copied().flatten();
+                for next in part.map_or(&[][..], |part| &part.continues_in) {
                     if *next != index && !all.contains(next) {
                         all.push(*next);
                     }
@@ -113,8 +117,8 @@ impl Switches {
                 low: function.start + surveyed.bias,
                 high: function.end + surveyed.bias,
                 mode_at: modes[index],
-                fixed: held.contains(&index) || events.into_iter().any(|e| special(e.probe)),
-                leaf: leaves.contains(&index),
+                fixed: held[index] || events.into_iter().any(|e| special(e.probe)),
+                leaf: leaves[index],
                 needs: needs.filter(|&other| other != NOBODYS).collect(),
             });
         }
@@ -134,6 +138,17 @@ impl Switches {
                 .collect(),
         }
     }
+}
+
+/// Which of so many functions are among these.
+fn flags(count: usize, functions: impl Iterator<Item = usize>) -> Vec<bool> {
+    let mut flags = vec![false; count];
+    for function in functions {
+        if let Some(flag) = flags.get_mut(function) {
+            *flag = true;
+        }
+    }
+    flags
 }
 
 impl Ledger {

@@ -75,7 +75,7 @@ impl Regions {
         }
         let unnoted = self.all.iter().filter(|r| !r.noted).count();
         if self.noted + unnoted >= shm::MAX_CODE_REGIONS {
-            return Err(Error::Other("no room for more stubs".into()));
+            return Err(Error::NoRoom("no room for more stubs".into()));
         }
         let head = page_up(agent::IMAGE.len() as u64);
         let len = REGION.max(head + bytes);
@@ -84,7 +84,7 @@ impl Regions {
         taken.extend(planned.map(|r| prepare::reserved(r.start, r.len)));
         taken.sort_by_key(|m| m.start);
         let start = place::find_gap(&taken, surveyed.low, surveyed.high, len)
-            .ok_or_else(|| Error::Other("no room for stubs within reach".into()))?;
+            .ok_or_else(|| Error::NoRoom("no room for stubs within reach".into()))?;
         self.all.push(Region {
             pid,
             start,

@@ -13,7 +13,7 @@ use crate::catalogs;
 use crate::dynamic::{self, Dynamic};
 use crate::error::{Error, Result};
 use crate::ledger::{Ledger, Text};
-use crate::memory::{Shared, bytes_of, zeroed};
+use crate::memory::{FromZeros, IntoBytes, Shared};
 use crate::prepare::page_up;
 use crate::proc::{self, Pid};
 use crate::survey;
@@ -48,7 +48,7 @@ impl Store {
         let entry = self.new_entry()?;
         let offset = self.take(shared, bytes.len() as u64)?;
         shared.write(offset, &bytes)?;
-        let mut loaded: shm::Loaded = zeroed();
+        let mut loaded: shm::Loaded = FromZeros::new_zeroed();
         loaded.state = shm::LOADED_CLOSED;
         loaded.pid = pid.0 as u32;
         loaded.catalog_offset = offset;
@@ -60,7 +60,7 @@ impl Store {
 
     pub(super) fn new_entry(&mut self) -> Result<usize> {
         if self.entries >= shm::MAX_LOADED {
-            return Err(Error::Other("no room for more modules".into()));
+            return Err(Error::NoRoom("no room for more modules".into()));
         }
         self.entries += 1;
         Ok(self.entries - 1)
@@ -101,7 +101,7 @@ impl Store {
     }
 
     fn write(&self, shared: &Shared, entry: usize, loaded: &shm::Loaded) -> Result<()> {
-        shared.write(entry_offset(entry), bytes_of(loaded))?;
+        shared.write(entry_offset(entry), loaded.as_bytes())?;
         let count = offset_of!(shm::Header, loaded) as u64;
         shared.write(count, &(self.entries as u32).to_le_bytes())
     }
@@ -109,7 +109,7 @@ impl Store {
     fn take(&mut self, shared: &Shared, bytes: u64) -> Result<u64> {
         let bytes = page_up(bytes);
         if self.used.saturating_add(bytes) > self.len {
-            return Err(Error::Other(
+            return Err(Error::NoRoom(
                 "no room for what more modules need to be described".into(),
             ));
         }
@@ -139,7 +139,7 @@ fn entries(shared: &Shared, header: &shm::Header) -> Result<Vec<shm::Loaded>> {
 }
 
 fn damaged() -> Error {
-    Error::Other("what the target carries of loaded modules is damaged".into())
+    Error::Damaged("what the target carries of loaded modules is damaged".into())
 }
 
 /// Of all modules together. Those of a program with 0.4 million functions have some 60 MB.
@@ -154,7 +154,10 @@ fn name_bytes(catalog: &model::Profile) -> usize {
     let notes = catalog.notes.iter().map(|note| note.len() + EACH);
     let modules = catalog.modules.iter();
     let modules = modules.map(|one| one.name.len() + one.path.len() + one.build_id.len() + EACH);
-    functions.chain(skipped).chain(notes).chain(modules).sum()
+    let blocks = catalog.blocks.iter();
+    let blocks = blocks.map(|own| own.blocks.len() * size_of::<model::Block>());
+    let names = functions.chain(skipped).chain(notes).chain(modules);
+    names.chain(blocks).sum()
 }
 
 /// Whether no two entries speak of the same bytes: all of them together are no larger than the memory.
@@ -195,7 +198,7 @@ pub fn add_catalogs(
         }
         let bytes = shared.read_vec(loaded.catalog_offset, loaded.catalog_len)?;
         let more = model::read(&mut &*bytes)
-            .map_err(|e| Error::Other(format!("the target's catalog: {e}")))?;
+            .map_err(|e| Error::Damaged(format!("the target's catalog: {e}")))?;
         // Blobs unpack to more than they are, each a little: together they stay bounded, too.
         names += name_bytes(&more);
         if names > MAX_NAME_BYTES {
@@ -215,9 +218,17 @@ pub fn add_catalogs(
         }
         let first = profile.functions.len() as u32;
         for mut one in more.enters_kernel {
-            one.function += first;
+            one.function.0 += first;
             profile.enters_kernel.push(one);
         }
+        for mut own in more.blocks {
+            own.module += modules;
+            for block in &mut own.blocks {
+                block.function.0 += first;
+            }
+            profile.blocks.push(own);
+        }
+        profile.block_counters.extend(more.block_counters);
         for mut function in more.functions {
             function.module += modules;
             profile.functions.push(function);
@@ -269,7 +280,7 @@ mod tests {
     #[test]
     fn one_blob_is_not_read_as_that_of_many_modules() {
         let entry = |catalog: (u64, u64), ledger: (u64, u64)| {
-            let mut loaded: shm::Loaded = zeroed();
+            let mut loaded: shm::Loaded = FromZeros::new_zeroed();
             loaded.state = shm::LOADED_LIVE;
             (loaded.catalog_offset, loaded.catalog_len) = catalog;
             (loaded.ledger_offset, loaded.ledger_len) = ledger;

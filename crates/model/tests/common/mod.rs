@@ -5,10 +5,11 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use thalweg_model::{
-    Call, CallEnd, CallValue, Counting, Creator, End, EntersKernel, Function, Held, KernelCounts,
-    Language, Looked, Made, Meta, Metric, Module, Node, NodeFlags, NodeMetrics, ProbeCosts,
-    ProbeState, Process, Profile, Pruned, Rule, SampleNode, Sampling, Site, SiteId, Skipped,
-    Switched, SystemCall, Target, Thread,
+    Block, BlockCounters, Call, CallEnd, CallValue, Counting, Creator, End, Ending, EntersKernel,
+    FuncId, Function, Held, KernelCounts, Language, Made, Meta, Metric, Module, ModuleBlocks, Node,
+    NodeFlags, NodeMetrics, NotTaken, ProbeCosts, ProbeState, Process, Profile, Pruned, Rule,
+    SampleNode, SampledFunction, Sampling, Site, SiteId, Skipped, Switched, SystemCall, Target,
+    Thread, TimedSample, Timeline, Wait, WaitsOf,
 };
 
 /// Any profile that the types and `validate` allow, however senseless its figures.
@@ -36,27 +37,27 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                 switched: (0..functions.len() as u32)
                     .filter(|function| function % 2 == skipped.len() as u32 % 2)
                     .map(|function| Switched {
-                        function,
+                        function: FuncId(function),
                         state: states[function as usize % states.len()],
                         off_ns: u64::from(function) << 33,
                         changes: function.into(),
                     })
                     .collect(),
-                looked: (0..functions.len() as u32)
+                sampled: (0..functions.len() as u32)
                     .filter(|function| function % 3 == skipped.len() as u32 % 3)
-                    .map(|function| Looked {
-                        function,
+                    .map(|function| SampledFunction {
+                        function: FuncId(function),
                         own: function.into(),
                         on_stack: u64::from(function) << 20,
                         error_ns: u64::MAX - u64::from(function),
-                        cum_error_ns: 1 << function,
+                        total_error_ns: 1 << function,
                         through_ns: u64::from(function) << 7,
                     })
                     .collect(),
                 enters_kernel: (0..functions.len() as u32)
                     .filter(|function| function % 2 == notes.len() as u32 % 2)
                     .map(|function| EntersKernel {
-                        function,
+                        function: FuncId(function),
                         made: match function % 4 {
                             0 => Made::Between(function, Some(u32::MAX).filter(|_| function > 4)),
                             1 => Made::Unknown,
@@ -74,6 +75,10 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                         },
                     })
                     .collect(),
+                blocks: Vec::new(),
+                block_counters: Vec::new(),
+                cycles_of: None,
+                marks: Vec::new(),
                 meta,
                 modules,
                 functions,
@@ -90,6 +95,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
                 add_calls(&mut profile);
             }
             add_metrics(&mut profile);
+            add_blocks(&mut profile);
             if profile.meta.sampling.is_some() {
                 add_samples(&mut profile);
             }
@@ -131,10 +137,10 @@ pub fn add_calls(profile: &mut Profile) {
             pid: node.recursion,
             tid: index,
             request: node.max,
-            entry_ns: node.base,
-            exit_ns: node.cum,
+            entry_ns: node.self_ns,
+            exit_ns: node.total_ns,
             self_ns: node.min,
-            waited_ns: node.elapsed,
+            waited_ns: node.wall_ns,
             end: ends[node.calls as usize % ends.len()],
             values,
         });
@@ -145,6 +151,62 @@ fn index_before(index: u32) -> Option<u32> {
     index.checked_sub(1)
 }
 
+/// Some in each function, of every kind.
+fn add_blocks(profile: &mut Profile) {
+    let endings = |n: u64| {
+        [
+            Ending::Falls,
+            Ending::Jump(n),
+            Ending::Branch(u64::MAX - n),
+            Ending::Computed,
+            Ending::Return,
+            Ending::Call(n << 32),
+            Ending::CallComputed,
+            Ending::SystemCall,
+            Ending::Stop,
+        ]
+    };
+    for module in 0..profile.modules.len() as u32 {
+        let own = (0..).zip(&profile.functions);
+        let own: Vec<u32> = own
+            .filter(|(_, f)| f.module == module)
+            .map(|(n, _): (u32, _)| n)
+            .collect();
+        let blocks = own.iter().cycle().take(own.len() * 9);
+        let blocks = (0u64..).zip(blocks).map(|(n, &function)| {
+            let ending = endings(n)[n as usize % 9];
+            Block {
+                function: FuncId(function),
+                start: n << 20,
+                bytes: 3 << n.min(20),
+                instructions: n as u32,
+                ending,
+                executions: u64::MAX >> n.min(60),
+                not_taken: match ending {
+                    Ending::Branch(_) => n,
+                    _ => 0,
+                },
+                cost: u32::MAX >> n.min(30),
+            }
+        });
+        let blocks: Vec<Block> = blocks.collect();
+        if !blocks.is_empty() {
+            profile.blocks.push(ModuleBlocks { module, blocks });
+            profile.block_counters.push(BlockCounters {
+                first: module,
+                not_taken: vec![
+                    NotTaken::BlockBehind,
+                    NotTaken::AllButTarget,
+                    NotTaken::Counter(u32::MAX),
+                ],
+            });
+        }
+    }
+    if !profile.blocks.is_empty() {
+        profile.cycles_of = Some("zen4".into());
+    }
+}
+
 /// Of each metric some contexts have something.
 fn add_metrics(profile: &mut Profile) {
     let metrics = profile.meta.metrics.clone();
@@ -153,7 +215,7 @@ fn add_metrics(profile: &mut Profile) {
         for (index, node) in (0..).zip(&thread.nodes) {
             for (shift, &metric) in metrics.iter().enumerate() {
                 if node.calls >> shift & 1 != 0 {
-                    thread.metrics.set(index, metric, node.base >> shift);
+                    thread.metrics.set(index, metric, node.self_ns >> shift);
                 }
             }
         }
@@ -167,10 +229,24 @@ fn add_samples(profile: &mut Profile) {
         let frames = thread.nodes.iter().map(|node| SampleNode {
             parent: node.parent,
             function: node.function,
-            counted: node.base % 2 == 0,
-            own: node.cum,
+            counted: node.self_ns % 2 == 0,
+            own: node.total_ns,
         });
         thread.samples = frames.collect();
+        let seen = (0..).zip(&thread.samples).map(|(index, node)| TimedSample {
+            at_ns: u64::from(index) * 1000 + node.own % 1000,
+            sample: (index % 3 > 0).then_some(index),
+        });
+        thread.timeline = Timeline {
+            period_ns: 1000,
+            samples: seen.collect(),
+            waits: vec![Wait {
+                start_ns: 7,
+                end_ns: 70_000,
+                system_call: Some(202),
+                of: WaitsOf::Pipe,
+            }],
+        };
     }
 }
 
@@ -234,7 +310,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                     spread: 0.2,
                     first_ns: clock_hz,
                     far: [(512.0, 2.5), (1024.0, overhead_ns_per_call)],
-                    look_ns: 14e3,
+                    sample_ns: 14e3,
                     counted_ns: 2.5,
                     leaf_ns: clock_hz,
                     counted_error: 0.3,
@@ -249,7 +325,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                 estimated: numbers.3,
                 sampling: numbers.2.then_some(Sampling {
                     period_ns: numbers.0,
-                    looks: numbers.1,
+                    samples: numbers.1,
                     lost: numbers.4,
                     cut_short: numbers.5,
                     in_probes: numbers.0 / 3,
@@ -259,7 +335,7 @@ fn any_meta() -> impl Strategy<Value = Meta> {
                         metric: Metric::Faults,
                         period: numbers.0,
                         in_kernel: numbers.2,
-                        looks: numbers.1,
+                        samples: numbers.1,
                         lost: numbers.4,
                         in_probes: numbers.5,
                         nobodys: numbers.0 / 3,
@@ -309,6 +385,8 @@ fn any_function(modules: u32) -> impl Strategy<Value = Function> {
             file,
             line,
             language,
+            waits: line.is_multiple_of(3),
+            at_least: line.is_multiple_of(5),
         })
 }
 
@@ -366,12 +444,13 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
             created_by: creator.map(|((pid, tid), function)| Creator {
                 pid,
                 tid,
-                function: function.filter(|_| functions > 0),
+                function: function.filter(|_| functions > 0).map(FuncId),
             }),
             start_ns: numbers.1,
             end_ns: numbers.2,
             metrics: NodeMetrics::default(),
             samples: Vec::new(),
+            timeline: Timeline::default(),
             folded_calls: numbers.3,
             others: numbers.3 & 3,
             kernel: (numbers.1 & 1 == 1).then_some(KernelCounts {
@@ -387,11 +466,11 @@ fn any_thread(functions: u32) -> impl Strategy<Value = Thread> {
                     parent: parent
                         .filter(|_| index > 0)
                         .map(|parent| parent % index.max(1) as u32),
-                    function,
+                    function: FuncId(function),
                     calls: m.0,
-                    base: m.1,
-                    cum: m.2,
-                    elapsed: m.3,
+                    self_ns: m.1,
+                    total_ns: m.2,
+                    wall_ns: m.3,
                     min: m.4,
                     max: m.5,
                     recursion,
@@ -427,7 +506,8 @@ fn any_skipped() -> impl Strategy<Value = Skipped> {
     })
 }
 
-/// A tree as a program makes one: call counts over five decades, times that add up, recursion, 3,000 functions.
+/// A tree as a program makes one: call counts over five decades, times that add up, recursion,
+/// 3,000 functions.
 pub fn realistic(node_count: usize) -> Profile {
     let mut state = 88172645463325252u64;
     let mut random = move |below: u64| {
@@ -448,7 +528,7 @@ pub fn realistic(node_count: usize) -> Profile {
         let spread = |r: u64| if calls == 1 { 0 } else { r };
         let function = match parent {
             Some(parent) if random(20) == 0 => nodes[parent as usize].function,
-            _ => (random(60) * random(50)) as u32,
+            _ => FuncId((random(60) * random(50)) as u32),
         };
         let recursion = match parent.map(|parent| nodes[parent as usize]) {
             Some(parent) if parent.function == function => parent.recursion + 1,
@@ -458,9 +538,9 @@ pub fn realistic(node_count: usize) -> Profile {
             parent,
             function,
             calls,
-            base: mean * calls + spread(random(mean)),
-            cum: 0,
-            elapsed: 0,
+            self_ns: mean * calls + spread(random(mean)),
+            total_ns: 0,
+            wall_ns: 0,
             min: mean - spread(random(mean.min(18))),
             max: mean + spread(random(mean * 3)),
             recursion,
@@ -472,10 +552,10 @@ pub fn realistic(node_count: usize) -> Profile {
         });
     }
     for index in (0..node_count).rev() {
-        nodes[index].cum += nodes[index].base;
-        nodes[index].elapsed = nodes[index].cum;
+        nodes[index].total_ns += nodes[index].self_ns;
+        nodes[index].wall_ns = nodes[index].total_ns;
         if let Some(parent) = nodes[index].parent {
-            nodes[parent as usize].cum += nodes[index].cum;
+            nodes[parent as usize].total_ns += nodes[index].total_ns;
         }
     }
     Profile {

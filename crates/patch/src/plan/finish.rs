@@ -8,7 +8,7 @@ use crate::image::Image;
 use crate::insn::Flow;
 use crate::interface::{
     Event, FragmentPlan, FunctionPlan, MAX_LEAF_BYTES, ModulePlan, PatchForm, Probe, SkipReason,
-    Skipped,
+    Skipped, Window,
 };
 use crate::kernel::EntersKernel;
 use crate::limiting::Watched;
@@ -99,15 +99,14 @@ impl Planner<'_, '_> {
 
     /// Puts back what was displaced to make room that nobody used.
     fn drop_spare(&mut self) {
-        let planned = |s: &State| match s {
-            State::Planned(planned) => planned
-                .windows
-                .iter()
-                .map(|w| (w.end, w.patch))
-                .collect::<Vec<_>>(),
-            _ => Vec::new(),
-        };
-        let all = || self.states.iter().flat_map(planned);
+        fn planned(state: &State) -> &[Window] {
+            match state {
+                State::Planned(planned) => &planned.windows,
+                _ => &[],
+            }
+        }
+        let windows = || self.states.iter().flat_map(planned);
+        let all = || windows().map(|window| (window.end, window.patch));
         let mut boards: Vec<u64> = all().filter_map(|(_, p)| p.springboard()).collect();
         boards.sort_unstable();
         let puns: HashSet<u64> = all()

@@ -44,7 +44,7 @@ pub fn run_to_ready(stopped: &mut Stopped) -> Result<()> {
                     return Ok(());
                 }
             }
-            Err(Error::Other(format!(
+            Err(Error::Lost(format!(
                 "the loader of process {} never said that its libraries are in place",
                 stopped.pid()
             )))

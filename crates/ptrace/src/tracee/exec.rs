@@ -34,7 +34,7 @@ impl Held {
         }
         let event = sys::wait(self.tid, deadline);
         self.stands = matches!(event, Some(event) if !matches!(event, Event::Ended(_)));
-        event.ok_or_else(|| Error::Other(format!("thread {} does not answer", self.tid)))
+        event.ok_or_else(|| Error::Lost(format!("thread {} does not answer", self.tid)))
     }
 }
 
@@ -118,7 +118,7 @@ fn stand(held: &mut Held) -> Result<()> {
             Event::Signal(signal) => signal,
             Event::Exec | Event::Syscall => 0,
             Event::Ended(_) => {
-                return Err(Error::Other(format!(
+                return Err(Error::Lost(format!(
                     "thread {} ended before it became another program",
                     held.tid
                 )));

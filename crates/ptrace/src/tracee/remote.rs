@@ -131,7 +131,7 @@ impl Stopped {
             chosen.get_or_insert((tid, regs));
         }
         chosen.ok_or_else(|| {
-            Error::Other(format!(
+            Error::Refused(format!(
                 "no thread of process {} runs 64-bit code: it cannot be made to map memory",
                 self.pid
             ))
@@ -174,7 +174,7 @@ impl Stopped {
     /// One call by the borrowed thread.
     fn run_syscall(&mut self, nr: i64, args: [u64; 6]) -> Result<u64> {
         let Some(Remote { tid, foreign, .. }) = &self.remote else {
-            return Err(Error::Other("no thread is borrowed".to_owned()));
+            return Err(Error::Lost("no thread is borrowed".to_owned()));
         };
         let tid = *tid;
         let mut regs = *foreign;

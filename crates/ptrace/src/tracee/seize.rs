@@ -2,7 +2,7 @@
 //!
 //! Order: seize all; interrupt those that sleep and collect their stops, while the others run on; then interrupt and collect
 //! the others. So whoever works stands no longer because many sleep, nor at all where one of those does not stop. A thread
-//! that was made meanwhile shows in the next listing; its maker cannot make more once it stands. It is over when all
+//! that was made meanwhile shows in the next listing; its creator cannot make more once it stands. It is over when all
 //! known threads stand and a listing, as long as the kernel's own count of threads, shows no new one.
 
 use std::cell::RefCell;

@@ -50,8 +50,9 @@ const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_GET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4211;
 const PTRACE_EVENT_STOP: i32 = 128;
 
-/// SAFETY contract of every call below: `addr` and `data` are either plain numbers or point to live memory of the size
-/// that the request reads or writes. The kernel checks the rest.
+/// # Safety
+/// `addr` and `data` must be plain numbers, or point to live memory of the size that the request
+/// reads or writes. The kernel checks the rest.
 unsafe fn request(
     code: libc::c_uint,
     name: &'static str,

@@ -43,6 +43,12 @@ pub(super) fn bound(header: &mut shm::Header, len: u64) {
     header.functions_limit = header.functions_limit.min(MAX_FUNCTIONS.into());
     header.functions = header.functions.min(header.functions_limit as u32);
     header.next_slot = header.next_slot.min(shm::SLOTS as u32);
+    header.blocks.offset = header.blocks.offset.min(len);
+    header.blocks.slots = header.blocks.slots.min(shm::SLOTS as u32);
+    if header.blocks.len() > len - header.blocks.offset {
+        header.blocks = shm::Blocks::default();
+    }
+    header.blocks.used = header.blocks.used.min(header.blocks.limit);
     header.ended = header.ended.min(shm::ENDED_LIMIT as u32);
     header.loaded = header.loaded.min(shm::MAX_LOADED as u32);
     let entries = len.saturating_sub(shm::TABLE_OFFSET) / 8;
@@ -63,12 +69,12 @@ fn entries_fit(mask: u64, room: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::zeroed;
+    use crate::memory::FromZeros;
 
     #[test]
     fn whatever_a_header_says_its_figures_stay_inside_the_memory() {
         const LEN: u64 = 1 << 37;
-        let mut header: shm::Header = zeroed();
+        let mut header: shm::Header = FromZeros::new_zeroed();
         // SAFETY: the header consists of integers: every byte may be anything.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(
@@ -90,12 +96,14 @@ mod tests {
         assert!(u64::from(header.functions) <= header.functions_limit);
         assert!(u64::from(header.next_slot) <= shm::SLOTS);
         assert_eq!(header.table_mask, 0);
+        let blocks = header.blocks;
+        assert!(blocks.offset + blocks.len() <= LEN && blocks.used <= blocks.limit);
     }
 
     #[test]
     fn the_header_of_a_real_layout_stays_as_it_is() {
         let layout = shm::Layout::new(400_000, 9 << 20, 7 << 20, 256 << 20);
-        let mut header: shm::Header = zeroed();
+        let mut header: shm::Header = FromZeros::new_zeroed();
         header.table_mask = layout.table_entries - 1;
         header.functions = 400_000;
         header.functions_limit = layout.functions_limit;

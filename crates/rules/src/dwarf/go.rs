@@ -1,5 +1,6 @@
-//! Go's functions. Their compiler leaves parameters without a name out of the debug information, so the convention alone does not tell where the
-//! others are; but it says where each one is at the first instruction.
+//! Go's functions. Their compiler leaves parameters without a name out of the debug information, so
+//! the convention alone does not tell where the others are; but it says where each one is at the
+//! first instruction.
 
 use std::rc::Rc;
 
@@ -11,7 +12,8 @@ use crate::types::{Type, TypeRef};
 /// What is particular about a function of Go's.
 #[derive(Debug, Clone)]
 pub(crate) struct Go {
-    /// Where the parameters are when the function begins; `None`: that is not said, since nobody looks at them.
+    /// Where the parameters are when the function begins; `None`: that is not said, since nobody
+    /// looks at them.
     pub places: Vec<Option<Vec<Piece>>>,
     pub results: Vec<(String, TypeRef, Rc<Type>)>,
 }
@@ -35,7 +37,8 @@ pub(crate) enum Where {
     Nowhere,
 }
 
-/// Integer registers in the order in which they are used, by their numbers in debug information: rax rbx rcx rdi rsi r8 r9 r10 r11.
+/// Integer registers in the order in which they are used, by their numbers in debug information:
+/// rax rbx rcx rdi rsi r8 r9 r10 r11.
 const INTS: [u16; 9] = [0, 3, 2, 5, 4, 8, 9, 10, 11];
 const FIRST_VECTOR: u16 = 17;
 const FLOATS: u16 = 15;
@@ -59,7 +62,8 @@ impl Debug {
             if entry.tag() != gimli::DW_TAG_formal_parameter {
                 return;
             }
-            // Of functions that were also copied into others what they have in common stands elsewhere.
+            // Of functions that were also copied into others what they have in common stands
+            // elsewhere.
             let origin = self
                 .reference(child, unit, entry, gimli::DW_AT_abstract_origin)
                 .and_then(|origin| Some((origin, self.entry(origin)?)));
@@ -84,8 +88,8 @@ impl Debug {
         let name = self.string(named, &unit_of, &entry_of, gimli::DW_AT_name);
         let root = unit.entry(unit.header.root_offset()).ok()?;
         let producer = self.string(at, &unit, &root, gimli::DW_AT_producer);
-        // A copy for type arguments has a parameter that nobody wrote; without optimisation it says where parameters will be once they
-        // are stored, not where they are.
+        // A copy for type arguments has a parameter that nobody wrote; without optimisation it says
+        // where parameters will be once they are stored, not where they are.
         let is_plain = producer.is_some_and(|by| by.split([' ', ';']).all(|flag| flag != "-N"));
         Some(Declared {
             parameters,

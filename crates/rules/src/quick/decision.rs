@@ -1,4 +1,5 @@
-//! What the hot path does with a call of a function when it begins, by comparisons of what it was called with: nothing, ask, or look at its end.
+//! What the hot path does with a call of a function when it begins, by comparisons of what it was
+//! called with: nothing, ask, or look at its end.
 //!
 //! ```text
 //! n > 100 or ret < 0; record n       n > 100 ?  yes: ask
@@ -10,8 +11,8 @@
 //!
 //! Where the end asks for a long call nothing has to be compared: long calls are looked at anyway.
 //!
-//! Each comparison of the beginning is answered either way and put into the conditions, until only those of the end are left: what is the same then
-//! is decided in one place.
+//! Each comparison of the beginning is answered either way and put into the conditions, until only
+//! those of the end are left: what is the same then is decided in one place.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -61,7 +62,8 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaf {
     Ask,
-    /// What the call begins with is saved or not, and of calls that return those are asked about for which `exit` holds.
+    /// What the call begins with is saved or not, and of calls that return those are asked about
+    /// for which `exit` holds.
     Look {
         save: Save,
         exit: Formula,
@@ -80,11 +82,13 @@ impl Leaf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
     pub decision: Rc<Decision>,
-    /// Calls that took as many nanoseconds have to be asked about when they end, whatever else is found.
+    /// Calls that took as many nanoseconds have to be asked about when they end, whatever else is
+    /// found.
     pub longer: Option<u64>,
 }
 
-/// What is done with calls of a function that has these rules. `None`: that would take more than `most` comparisons.
+/// What is done with calls of a function that has these rules. `None`: that would take more than
+/// `most` comparisons.
 pub fn decide(questions: &[Question], most: usize) -> Option<Decided> {
     let mut deciding = Deciding {
         known: HashMap::new(),

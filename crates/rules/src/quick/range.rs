@@ -1,8 +1,10 @@
-//! One comparison of a number that lies in one word with a constant, as a range; and of two that lie in a word each.
+//! One comparison of a number that lies in one word with a constant, as a range; and of two that
+//! lie in a word each.
 //!
-//! All comparisons of some neighbouring bits of a word with a constant are one: shifted up to the top of a word, `bits - low <= span`
-//! without a sign. Signed ones too, since their ranges are only cut at another place of the circle; and those of floats, once
-//! their bits are turned so that they are in order.
+//! All comparisons of some neighbouring bits of a word with a constant are one: shifted up to the
+//! top of a word, `bits - low <= span` without a sign. Signed ones too, since their ranges are only
+//! cut at another place of the circle; and those of floats, once their bits are turned so that they
+//! are in order.
 
 use thalweg_bytecode::op;
 
@@ -20,7 +22,8 @@ pub enum Source {
     /// xmm0, xmm1
     RetFloat(u8),
     Errno,
-    /// What the call took, waits included, in nanoseconds. The hot path counts in other units: it may take a few more than pass.
+    /// What the call took, waits included, in nanoseconds. The hot path counts in other units: it
+    /// may take a few more than pass.
     Took,
 }
 
@@ -139,8 +142,8 @@ impl Pair {
     }
 }
 
-/// `((word & mask) << cut) - low <= span`, modulo 2^64 and without a sign. With `float` the bits are put in order before
-/// `low` is taken off: see `in_order`.
+/// `((word & mask) << cut) - low <= span`, modulo 2^64 and without a sign. With `float` the bits
+/// are put in order before `low` is taken off: see `in_order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     pub source: Source,
@@ -168,7 +171,8 @@ impl Range {
     }
 }
 
-/// The bits of floats in the order of the floats: those below zero turned around, zero in the middle. What is not a number lies at both ends.
+/// The bits of floats in the order of the floats: those below zero turned around, zero in the
+/// middle. What is not a number lies at both ends.
 fn in_order(bits: u64) -> u64 {
     bits ^ ((bits as i64 >> 63) as u64 | 1 << 63)
 }
@@ -254,7 +258,8 @@ impl Number {
         })
     }
 
-    /// Those of its values for which `value op constant` is true, or `constant op value` if that is `turned`.
+    /// Those of its values for which `value op constant` is true, or `constant op value` if that is
+    /// `turned`.
     pub(super) fn compared(self, compare: u8, constant: u64, turned: bool) -> Option<Answer> {
         let without_sign = matches!(compare, op::LT_UNSIGNED | op::LE_UNSIGNED);
         let bits = self.bits;
@@ -315,7 +320,8 @@ impl Number {
             self.keys_of(f64::NEG_INFINITY).0,
             self.keys_of(f64::INFINITY).1,
         );
-        // The keys below, of and above the constant; where no float is equal to it, it lies beside its nearest.
+        // The keys below, of and above the constant; where no float is equal to it, it lies beside
+        // its nearest.
         let (below, above) = if near < constant {
             (Some(high), high.checked_add(1))
         } else if near > constant {
@@ -340,7 +346,8 @@ impl Number {
         Some(answer.unless(compare == op::FNE))
     }
 
-    /// The least and the most of what the bits of floats that are equal to `value` come to in order.
+    /// The least and the most of what the bits of floats that are equal to `value` come to in
+    /// order.
     fn keys_of(&self, value: f64) -> (u64, u64) {
         let key = |value: f64| match self.bits {
             32 => in_order(u64::from((value as f32).to_bits()) << 32),

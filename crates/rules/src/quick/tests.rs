@@ -29,6 +29,7 @@ fn compiled(rule: &str) -> (Vec<u8>, Formula) {
         module: std::path::Path::new(""),
         address: 0,
         go: false,
+        managed: false,
     };
     let compiled = crate::compile(&[rule], &[function], &crate::Options::default());
     let compiled = compiled.expect("a rule without types");
@@ -46,7 +47,8 @@ fn holds(formula: &Formula, word: &dyn Fn(Source) -> u64) -> bool {
     }
 }
 
-/// Whether a rule's program keeps a call with this word in all places at once, when its condition is known at the entry.
+/// Whether a rule's program keeps a call with this word in all places at once, when its condition
+/// is known at the entry.
 fn kept_at_entry(program: &[u8], word: u64) -> bool {
     let machine = Machine {
         int: [word; thalweg_bytecode::INTS],
@@ -98,7 +100,8 @@ fn numbers() -> Vec<u64> {
     around.chain(floats).chain(more).collect()
 }
 
-/// Holds the formula of a rule whose whole condition is comparisons against its program, for all numbers; whether it had any.
+/// Holds the formula of a rule whose whole condition is comparisons against its program, for all
+/// numbers; whether it had any.
 fn compare(rule: &str, at_exit: bool) -> usize {
     let (program, formula) = compiled(rule);
     let formula = match at_exit {
@@ -180,6 +183,7 @@ fn is_compilable(rule: &str) -> bool {
         module: std::path::Path::new(""),
         address: 0,
         go: false,
+        managed: false,
     };
     crate::compile(&[rule], &[function], &crate::Options::default()).is_ok()
 }

@@ -1,4 +1,5 @@
-//! Lists whose elements are texts: the first of them are read one by one, since what lies in the list are addresses.
+//! Lists whose elements are texts: the first of them are read one by one, since what lies in the
+//! list are addresses.
 
 use std::rc::Rc;
 

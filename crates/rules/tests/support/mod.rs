@@ -1,5 +1,6 @@
-//! Real programs stopped at real functions: compiles a target, stops it by breakpoints at the entry and at the return of
-//! the functions that rules mean, and runs the rules' programs on its registers and memory, as the agent does.
+//! Real programs stopped at real functions: compiles a target, stops it by breakpoints at the entry
+//! and at the return of the functions that rules mean, and runs the rules' programs on its
+//! registers and memory, as the agent does.
 
 #![allow(dead_code)] // each test uses a part of it
 
@@ -84,6 +85,7 @@ impl Target {
                 module: &self.path,
                 address: f.start,
                 go: false,
+                managed: false,
             })
             .collect()
     }

@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use thalweg_model::{Counting, Metrics, Node, NodeFlags, Thread};
+use thalweg_model::{Counting, FuncId, Metrics, Node, NodeFlags, Thread};
 
 use super::functions::FunctionId;
 use super::tree::Tree;
@@ -25,7 +25,7 @@ const MOST_GONE: usize = 4;
 /// What functions are in the profile.
 pub(super) struct Numbers {
     /// By id; `None`: not counted, or not known there any more.
-    pub(super) counted: Vec<Option<u32>>,
+    pub(super) counted: Vec<Option<FuncId>>,
     /// Stands for callers that are not known.
     pub(super) unknown: Option<FunctionId>,
 }
@@ -96,7 +96,7 @@ pub(super) fn charge(
 }
 
 /// Numbers of the functions that are known of a stack, innermost first.
-fn stack(tree: &Tree, numbers: &Numbers, innermost: usize) -> Vec<u32> {
+fn stack(tree: &Tree, numbers: &Numbers, innermost: usize) -> Vec<FuncId> {
     let parent = |seen: &&super::tree::Seen| seen.parent.map(|p| &tree.nodes[p as usize]);
     let frames = std::iter::successors(Some(&tree.nodes[innermost]), parent);
     frames
@@ -107,21 +107,21 @@ fn stack(tree: &Tree, numbers: &Numbers, innermost: usize) -> Vec<u32> {
 enum Place {
     Context(u32),
     /// The folded context of a function.
-    Folded(u32),
+    Folded(FuncId),
 }
 
 /// Of the functions that were seen.
 struct Contexts {
-    callees: HashMap<(Option<u32>, u32), u32>,
+    callees: HashMap<(Option<u32>, FuncId), u32>,
     /// The same of callees further down, with one to some contexts in between.
-    further: HashMap<(Option<u32>, u32), u32>,
-    folded: HashMap<u32, u32>,
-    of_function: HashMap<u32, Vec<u32>>,
+    further: HashMap<(Option<u32>, FuncId), u32>,
+    folded: HashMap<FuncId, u32>,
+    of_function: HashMap<FuncId, Vec<u32>>,
 }
 
 impl Contexts {
     fn of(nodes: &[Node], tree: &Tree, numbers: &Numbers) -> Contexts {
-        let seen: HashSet<u32> = tree
+        let seen: HashSet<FuncId> = tree
             .nodes
             .iter()
             .filter_map(|seen| numbers.counted[seen.function.0 as usize])
@@ -133,7 +133,7 @@ impl Contexts {
             of_function: HashMap::new(),
         };
         // Where several come into question, call sites for example, it is the one with most calls.
-        let keep = |known: &mut HashMap<(Option<u32>, u32), u32>, key, index: u32| {
+        let keep = |known: &mut HashMap<(Option<u32>, FuncId), u32>, key, index: u32| {
             let kept = known.entry(key).or_insert(index);
             if nodes[index as usize].calls > nodes[*kept as usize].calls {
                 *kept = index;
@@ -158,7 +158,7 @@ impl Contexts {
     }
 
     /// Where one is that sees `function` below `of`.
-    fn below(&self, of: Option<u32>, function: u32, counted: bool) -> Option<u32> {
+    fn below(&self, of: Option<u32>, function: FuncId, counted: bool) -> Option<u32> {
         let key = (of, function);
         let near = self.callees.get(&key);
         let far = || self.further.get(&key).filter(|_| counted);
@@ -167,8 +167,8 @@ impl Contexts {
     }
 
     /// Where a stack belongs of which only the innermost functions are known.
-    fn of_part(&self, nodes: &[Node], stack: &[u32]) -> Option<Place> {
-        let is_known = |function: &u32| {
+    fn of_part(&self, nodes: &[Node], stack: &[FuncId]) -> Option<Place> {
+        let is_known = |function: &FuncId| {
             self.of_function.contains_key(function) || self.folded.contains_key(function)
         };
         let innermost = stack.iter().position(is_known)?;
@@ -194,7 +194,7 @@ impl Contexts {
 }
 
 /// How many of the callers are above the context, in this order.
-fn likeness(nodes: &[Node], context: u32, callers: &[u32]) -> usize {
+fn likeness(nodes: &[Node], context: u32, callers: &[FuncId]) -> usize {
     let mut above = nodes[context as usize].parent;
     let mut alike = 0;
     for &caller in callers {
@@ -214,13 +214,13 @@ mod tests {
     use super::*;
     use thalweg_model::Metric;
 
-    const MAIN: u32 = 0;
-    const P: u32 = 1;
-    const Q: u32 = 2;
-    const G: u32 = 3;
-    const CUT: u32 = 9;
+    const MAIN: FuncId = FuncId(0);
+    const P: FuncId = FuncId(1);
+    const Q: FuncId = FuncId(2);
+    const G: FuncId = FuncId(3);
+    const CUT: FuncId = FuncId(9);
 
-    fn node(parent: Option<u32>, function: u32, calls: u64) -> Node {
+    fn node(parent: Option<u32>, function: FuncId, calls: u64) -> Node {
         Node {
             parent,
             function,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// What each context, those that were added included, was charged with, and what is nobody's. A function that is negative was not counted at the time.
-    fn charged(nodes: &[Node], stacks: &[(&[i32], u64)]) -> (Vec<(Option<u32>, u32, u64)>, u64) {
+    fn charged(nodes: &[Node], stacks: &[(&[i32], u64)]) -> (Vec<(Option<u32>, FuncId, u64)>, u64) {
         let mut thread = Thread {
             nodes: nodes.to_vec(),
             ..Thread::default()
@@ -243,14 +243,16 @@ mod tests {
             }
         }
         let numbers = Numbers {
-            counted: (0..CUT + 1).map(|n| (n <= G).then_some(n)).collect(),
-            unknown: Some(FunctionId(CUT)),
+            counted: (0..CUT.0 + 1)
+                .map(|n| (n <= G.0).then_some(FuncId(n)))
+                .collect(),
+            unknown: Some(FunctionId(CUT.0)),
         };
         let counting = Counting {
             metric: Metric::Faults,
             period: 10,
             in_kernel: true,
-            looks: 0,
+            samples: 0,
             lost: 0,
             in_probes: 0,
             nobodys: 0,
@@ -258,7 +260,7 @@ mod tests {
         };
         let nobodys = charge(&mut thread, &tree, &numbers, &counting);
         let figures = (0..).zip(&thread.nodes).map(|(index, node)| {
-            let figure = thread.metrics.of(index).get(Metric::Faults);
+            let figure = thread.metrics.at(index).get(Metric::Faults);
             (node.parent, node.function, figure)
         });
         (figures.collect(), nobodys)
@@ -309,7 +311,7 @@ mod tests {
             node(Some(0), G, 1),
             node(Some(3), Q, 1),
         ];
-        let cut = CUT as i32;
+        let cut = CUT.0 as i32;
         let stacks: &[(&[i32], u64)] = &[
             (&[cut, 1, 7, 2], 3),
             (&[cut, 2, 7], 2),
@@ -331,7 +333,7 @@ mod tests {
             ..node(None, Q, 9)
         };
         let nodes = [node(None, MAIN, 1), folded];
-        let (figures, _) = charged(&nodes, &[(&[0, 2], 2), (&[CUT as i32, 2], 1)]);
+        let (figures, _) = charged(&nodes, &[(&[0, 2], 2), (&[CUT.0 as i32, 2], 1)]);
         assert_eq!(figures, [(None, MAIN, 0), (None, Q, 30)]);
     }
 }

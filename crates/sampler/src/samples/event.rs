@@ -80,7 +80,8 @@ impl Wanted {
                 | perf::PERF_SAMPLE_STACK_USER) as u64,
             sample_regs_user: REGISTERS,
             sample_stack_user: self.stack,
-            clockid: libc::CLOCK_MONOTONIC,
+            // As all other times of a recording.
+            clockid: libc::CLOCK_MONOTONIC_RAW,
             ..Default::default()
         };
         attributes.__bindgen_anon_1.sample_period = self.period;

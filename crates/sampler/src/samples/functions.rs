@@ -65,7 +65,9 @@ impl Functions {
     /// By id: the index in a profile that has as many functions, of those that it counts.
     pub(super) fn numbers(&self, functions: usize) -> Numbers {
         let known = |function: &Function| match function {
-            Function::Probed(number) if (*number as usize) < functions => Some(*number),
+            Function::Probed(number) if (*number as usize) < functions => {
+                Some(model::FuncId(*number))
+            }
             _ => None,
         };
         Numbers {
@@ -75,28 +77,34 @@ impl Functions {
     }
 
     /// Adds to the profile what it does not have yet. By id: the index in the profile, none for a number that it does not know.
-    pub(super) fn add_to(&self, profile: &mut model::Profile) -> Vec<Option<u32>> {
+    pub(super) fn add_to(&self, profile: &mut model::Profile) -> Vec<Option<model::FuncId>> {
         let counted = profile.functions.len() as u32;
-        self.add_each(profile, |_, number| (number < counted).then_some(number))
+        self.add_each(profile, |_, number| {
+            (number < counted).then_some(model::FuncId(number))
+        })
     }
 
     /// Adds all to a profile that has none: those with probes to the module `catalog`, with their numbers for addresses.
-    pub(super) fn encode(&self, profile: &mut model::Profile, catalog: u32) -> Vec<Option<u32>> {
+    pub(super) fn encode(
+        &self,
+        profile: &mut model::Profile,
+        catalog: u32,
+    ) -> Vec<Option<model::FuncId>> {
         self.add_each(profile, |profile, number| {
             profile.functions.push(model::Function {
                 module: catalog,
                 address: number.into(),
                 ..model::Function::default()
             });
-            Some(profile.functions.len() as u32 - 1)
+            Some(model::FuncId::from_index(profile.functions.len() - 1))
         })
     }
 
     fn add_each(
         &self,
         profile: &mut model::Profile,
-        mut probed: impl FnMut(&mut model::Profile, u32) -> Option<u32>,
-    ) -> Vec<Option<u32>> {
+        mut probed: impl FnMut(&mut model::Profile, u32) -> Option<model::FuncId>,
+    ) -> Vec<Option<model::FuncId>> {
         let mut modules: HashMap<Arc<ModuleName>, u32> = HashMap::new();
         let indices = self.all.iter().map(|function| match function {
             Function::Probed(number) => probed(profile, *number),
@@ -117,7 +125,7 @@ impl Functions {
                     address: *address,
                     ..model::Function::default()
                 });
-                Some(profile.functions.len() as u32 - 1)
+                Some(model::FuncId::from_index(profile.functions.len() - 1))
             }
         });
         indices.collect()

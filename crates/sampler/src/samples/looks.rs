@@ -1,16 +1,19 @@
 //! All that was seen so far: a tree for each thread and kind of events. It goes into profiles, and as bytes (`written.rs`) to those who read
 //! the target while another looks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use thalweg_abi as shm;
 use thalweg_model as model;
-use thalweg_model::{Counting, Metric, SampleNode, Sampling};
+use thalweg_model::{Counting, FuncId, Metric, SampleNode, Sampling};
 
 use super::charge::{Numbers, charge};
 use super::event::Wanted;
-use super::functions::Functions;
+use super::functions::{FunctionId, Functions};
+use super::records::Look;
 use super::tree::Tree;
+use super::waits::Waits;
+use crate::proc::{self, Pid, Tid};
 
 #[derive(Default)]
 pub struct Looks {
@@ -38,6 +41,14 @@ pub(super) struct Track {
     /// Whose tree, and what it was when the thread ended; 0 instead of a thread's number: of many.
     pub(super) ended: Vec<((u32, u32), Tree)>,
     pub(super) totals: Totals,
+    /// How often each instruction was seen, by process and address, and whose it is.
+    pub(super) instructions: HashMap<(u32, u64), (FunctionId, u64)>,
+    /// Functions with an instruction at which threads wait, as somebody else has found.
+    pub(super) known_to_wait: BTreeSet<FunctionId>,
+    /// Of the timer's samples the time of each so-manieth is kept.
+    pub(super) every: u64,
+    /// What threads were found to wait for.
+    pub(super) waits: Waits,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +67,11 @@ impl Totals {
     }
 }
 
+/// An instruction at which a thread is more often than this waits for something. In eleven programs on an AMD EPYC guest of family 26: interpreters have
+/// 2 to 6 % at their hottest instruction, jq 20, xz 54, chains of multiplications 46 and 72.
+const PEAK_SHARE: f64 = 0.1;
+/// Instructions that are remembered.
+const MAX_INSTRUCTIONS: usize = 1 << 16;
 /// Trees of threads that have ended; beyond it those of one process share one.
 const MOST_ENDED: usize = 16_384;
 
@@ -68,7 +84,49 @@ impl Track {
             trees: HashMap::new(),
             ended: Vec::new(),
             totals: Totals::default(),
+            instructions: HashMap::new(),
+            known_to_wait: BTreeSet::new(),
+            every: 1,
+            waits: Waits::default(),
         }
+    }
+
+    /// A thread was on a processor, in a probe or nobody knows where. Says whether the time is kept.
+    pub(super) fn be_somewhere(&mut self, look: &Look<'_>) -> bool {
+        let tree = self.trees.entry((look.pid, look.tid)).or_insert_with(|| {
+            let name = proc::thread_name(Pid(look.pid as i32), Tid(look.tid as i32));
+            Tree::new(look.time_ns, name.unwrap_or_default())
+        });
+        tree.first_ns = tree.first_ns.min(look.time_ns);
+        tree.last_ns = tree.last_ns.max(look.time_ns);
+        tree.add_time(look.time_ns, None, self.every)
+    }
+
+    /// A thread was seen at an instruction that is no probe's.
+    pub(super) fn be_at(&mut self, pid: u32, instruction: u64, function: FunctionId) {
+        let has_room = self.instructions.len() < MAX_INSTRUCTIONS;
+        match self.instructions.get_mut(&(pid, instruction)) {
+            Some((_, times)) => *times += 1,
+            None if has_room => {
+                self.instructions.insert((pid, instruction), (function, 1));
+            }
+            None => {}
+        }
+    }
+
+    /// Functions with an instruction that has more than `PEAK_SHARE` of all samples, beyond what chance allows.
+    pub(super) fn waiting(&self) -> BTreeSet<FunctionId> {
+        let all: u64 = self.instructions.values().map(|(_, times)| times).sum();
+        let is_peak = |times: u64| {
+            let times = times as f64;
+            times - 2.0 * times.sqrt() > PEAK_SHARE * all as f64
+        };
+        let peaks = self
+            .instructions
+            .values()
+            .filter(|(_, times)| is_peak(*times));
+        let found = peaks.map(|(function, _)| *function);
+        found.chain(self.known_to_wait.iter().copied()).collect()
     }
 
     /// Every event is looked at.
@@ -105,7 +163,7 @@ impl Track {
         let totals = &self.totals;
         Sampling {
             period_ns: self.period,
-            looks: totals.looks,
+            samples: totals.looks,
             lost: totals.lost,
             cut_short: totals.cut_short + totals.no_room,
             in_probes: totals.in_probes,
@@ -118,7 +176,7 @@ impl Track {
             metric,
             period: self.period,
             in_kernel: self.in_kernel,
-            looks: totals.looks,
+            samples: totals.looks,
             lost: totals.lost,
             in_probes: totals.in_probes,
             nobodys: totals.no_room,
@@ -128,6 +186,11 @@ impl Track {
 }
 
 impl Looks {
+    pub(super) fn timer_mut(&mut self) -> Option<&mut Track> {
+        let mut all = self.tracks.iter_mut();
+        all.find(|track| track.kind == Kind::Timer)
+    }
+
     pub(super) fn timer(&self) -> Option<&Track> {
         self.tracks.iter().find(|track| track.kind == Kind::Timer)
     }
@@ -140,6 +203,11 @@ impl Looks {
                 Kind::Timer => {
                     let numbers = self.functions.add_to(profile);
                     add_samples(track, &numbers, profile, header);
+                    for function in track.waiting() {
+                        if let Some(number) = numbers[function.0 as usize] {
+                            profile.functions[number].waits = true;
+                        }
+                    }
                     profile.meta.sampling = Some(track.sampling());
                 }
                 Kind::Metric(metric) => {
@@ -167,14 +235,62 @@ fn missed(counting: &Counting) -> Option<String> {
 
 fn add_samples(
     track: &Track,
-    numbers: &[Option<u32>],
+    numbers: &[Option<FuncId>],
     profile: &mut model::Profile,
     header: &shm::Header,
 ) {
     for (whose, tree) in track.all() {
         if let Some(thread) = thread_for(profile, header, whose, tree) {
-            thread.add_samples(&nodes(tree, numbers));
+            let (nodes, places) = nodes(tree, numbers);
+            let now = thread.add_samples(&nodes);
+            if whose.1 != 0 && thread.others == 0 {
+                let ns = |monotonic: u64| monotonic.saturating_sub(header.attach_monotonic_ns);
+                let timeline = timeline(tree, &places, ns, |place| now[place as usize]);
+                thread.timeline.add(model::Timeline {
+                    period_ns: track.period.saturating_mul(track.every),
+                    ..timeline
+                });
+            }
         }
+    }
+    for (&(pid, tid), waits) in &track.waits.of {
+        let process = profile.processes.iter_mut().find(|p| p.pid == pid);
+        let last = waits.last().map_or(0, |wait| wait.end_ns);
+        let ns = |monotonic: u64| monotonic.saturating_sub(header.attach_monotonic_ns);
+        if let Some(process) = process
+            && let Some(index) = thread_of(&process.threads, tid, ns(last))
+            && process.threads[index].others == 0
+        {
+            let waits = waits.iter().map(|wait| model::Wait {
+                start_ns: ns(wait.start_ns),
+                end_ns: ns(wait.end_ns),
+                ..*wait
+            });
+            process.threads[index].timeline.add(model::Timeline {
+                waits: waits.collect(),
+                ..model::Timeline::default()
+            });
+        }
+    }
+}
+
+/// When a thread was on a processor. `places`: where each node of the tree is among those of the profile, if it is.
+pub(super) fn timeline(
+    tree: &Tree,
+    places: &[Option<u32>],
+    ns: impl Fn(u64) -> u64,
+    now: impl Fn(u32) -> u32,
+) -> model::Timeline {
+    let samples = tree.times.iter().map(|&(at_ns, place)| model::TimedSample {
+        at_ns: ns(at_ns),
+        sample: place.and_then(|place| places[place as usize]).map(&now),
+    });
+    let mut samples: Vec<model::TimedSample> = samples.collect();
+    // Each processor has a ring of its own, and they are read one after the other.
+    samples.sort_by_key(|one| one.at_ns);
+    model::Timeline {
+        samples,
+        ..model::Timeline::default()
     }
 }
 
@@ -189,7 +305,7 @@ fn charge_all(
         let looks: u64 = tree.nodes.iter().map(|seen| seen.own).sum();
         match thread_for(profile, header, whose, tree) {
             Some(thread) => counting.nobodys += charge(thread, tree, numbers, counting),
-            None if is_choosy(header) => counting.looks = counting.looks.saturating_sub(looks),
+            None if is_choosy(header) => counting.samples = counting.samples.saturating_sub(looks),
             // Of a process that counts nothing.
             None => counting.nobodys += looks,
         }
@@ -215,6 +331,8 @@ fn thread_for<'a>(
     match thread_of(&process.threads, tid, last) {
         Some(index) => Some(&mut process.threads[index]),
         None if is_choosy(header) => None,
+        // No stack of it was ever whole, and nothing of it counted.
+        None if tree.nodes.is_empty() => None,
         None => {
             process.threads.push(model::Thread {
                 tid,
@@ -239,7 +357,11 @@ fn thread_of(threads: &[model::Thread], tid: u32, last_ns: u64) -> Option<usize>
         .or_else(|| threads.iter().rposition(|thread| thread.others > 0))
 }
 
-pub(super) fn nodes(tree: &Tree, numbers: &[Option<u32>]) -> Vec<SampleNode> {
+/// And where each of the tree's nodes is among them.
+pub(super) fn nodes(
+    tree: &Tree,
+    numbers: &[Option<FuncId>],
+) -> (Vec<SampleNode>, Vec<Option<u32>>) {
     let mut places: Vec<Option<u32>> = Vec::with_capacity(tree.nodes.len());
     let mut nodes: Vec<SampleNode> = Vec::with_capacity(tree.nodes.len());
     for seen in &tree.nodes {
@@ -259,7 +381,7 @@ pub(super) fn nodes(tree: &Tree, numbers: &[Option<u32>]) -> Vec<SampleNode> {
             own: seen.own,
         });
     }
-    nodes
+    (nodes, places)
 }
 
 #[cfg(test)]
@@ -308,6 +430,10 @@ mod tests {
                 trees: HashMap::from([((10, 11), tree.clone())]),
                 ended: vec![((10, 0), tree.clone())],
                 totals,
+                instructions: HashMap::from([((10, 64), (not, 9)), ((10, 65), (counted, 1))]),
+                known_to_wait: BTreeSet::new(),
+                every: 1,
+                waits: Waits::default(),
             });
         }
         looks
@@ -315,7 +441,7 @@ mod tests {
 
     /// A process that counts two functions, 500 ns before the first look.
     fn profile() -> (model::Profile, shm::Header) {
-        let mut header: shm::Header = crate::memory::zeroed();
+        let mut header: shm::Header = crate::memory::FromZeros::new_zeroed();
         header.attach_monotonic_ns = 500;
         let mut profile = model::Profile {
             modules: vec![model::Module::default()],
@@ -340,9 +466,24 @@ mod tests {
             .add_to(&mut read, &header);
         assert_eq!(own, read);
         assert_eq!(own.functions[2].name, "small");
+        let waits: Vec<bool> = own.functions.iter().map(|f| f.waits).collect();
+        assert_eq!(waits, [false, false, true]);
         let threads = &own.processes[0].threads;
         assert_eq!((threads.len(), threads[1].samples.len()), (2, 2));
         assert_eq!((threads[1].start_ns, threads[1].end_ns), (500, 1500));
+    }
+
+    #[test]
+    fn a_peak_is_an_instruction_that_has_more_than_a_tenth_for_sure() {
+        let (work, wait) = (FunctionId(0), FunctionId(1));
+        let mut track = Track::new(Kind::Timer, &crate::samples::Samples { hz: 999 }.wanted());
+        (0..900).for_each(|instruction| track.be_at(1, instruction, work));
+        (0..100).for_each(|_| track.be_at(1, 1000, wait));
+        assert!(track.waiting().is_empty(), "a tenth, and chance");
+        (0..60).for_each(|_| track.be_at(1, 1000, wait));
+        assert_eq!(track.waiting(), BTreeSet::from([wait]));
+        (0..900).for_each(|instruction| track.be_at(2, instruction, work));
+        assert!(track.waiting().is_empty(), "others run as well");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thalweg_symbols::{DebugLookup, Frame, Function as Symbol, FunctionKind, Module, Unwinder};
 
 use super::functions::{Function, FunctionId, Functions, ModuleName};
+use super::generated::Generated;
 use super::records::Look;
 use super::stubs::{Place, Stubs};
 use crate::error::Result;
@@ -20,13 +21,15 @@ const MOST_FRAMES: usize = 8192;
 const MOST_RESOLVED: usize = 1 << 16;
 
 const RSP: usize = 7;
-const RIP: usize = 16;
+pub(super) const RIP: usize = 16;
 
 pub(super) struct Space {
+    pid: Pid,
     unwinder: Unwinder,
     /// By address.
     modules: Vec<Placed>,
     resolved: HashMap<u64, Option<FunctionId>>,
+    generated: Generated,
     /// It has mapped more since.
     pub(super) outdated: bool,
     frames: Vec<Frame>,
@@ -61,9 +64,11 @@ impl Space {
     pub(super) fn of(pid: Pid, filter: &Filter, stubs: &Stubs) -> Result<Space> {
         let maps = proc::maps(pid)?;
         let mut space = Space {
+            pid,
             unwinder: Unwinder::new(),
             modules: Vec::new(),
             resolved: HashMap::new(),
+            generated: Generated::default(),
             outdated: false,
             frames: Vec::new(),
         };
@@ -78,6 +83,11 @@ impl Space {
         }
         space.modules.sort_by_key(|placed| placed.low);
         Ok(space)
+    }
+
+    /// A process that has ended has nothing mapped, and what it had is still to be looked at.
+    pub(super) fn has_code(&self) -> bool {
+        !self.modules.is_empty()
     }
 
     fn add(&mut self, placed: Placed) {
@@ -108,6 +118,13 @@ impl Space {
         if home(registers[RIP]).is_none() {
             return Outcome::InProbe;
         }
+        if module_at(&self.modules, registers[RIP]).is_none() {
+            // Its compiler may just have told of it, which is what makes it code.
+            self.generated.function_at(self.pid, registers[RIP]);
+        }
+        if let Some(ranges) = self.generated.fresh_ranges() {
+            self.unwinder.set_generated(ranges);
+        }
         let sp = registers[RSP];
         let end = sp.saturating_add(look.stack.len() as u64);
         let mut deeper = false;
@@ -133,8 +150,12 @@ impl Space {
         if let Some(known) = self.resolved.get(&address) {
             return *known;
         }
-        let placed = module_at(&self.modules, address);
-        let function = placed.and_then(|placed| placed.function_at(address));
+        let Some(placed) = module_at(&self.modules, address) else {
+            // Nothing of it is remembered here: what is at an address changes.
+            let function = self.generated.function_at(self.pid, address);
+            return function.map(|function| functions.id(function));
+        };
+        let function = placed.function_at(address);
         let id = function.map(|function| functions.id(function));
         if self.resolved.len() >= MOST_RESOLVED {
             self.resolved.clear();

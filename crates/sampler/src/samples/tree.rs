@@ -22,6 +22,10 @@ pub(super) struct Tree {
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
     pub(super) name: String,
+    /// Samples by time, each with the place of its innermost frame.
+    pub(super) times: Vec<(u64, Option<u32>)>,
+    /// How many there were, kept or not.
+    pub(super) timed: u64,
 }
 
 impl Tree {
@@ -33,12 +37,32 @@ impl Tree {
         }
     }
 
-    /// Notes a stack, outermost frame first. Says how many nodes that took; none are made beyond `room`, and then nothing is noted.
+    /// Notes when the thread was on a processor, and the place that it was at: every so many times.
+    pub(super) fn add_time(&mut self, at_ns: u64, place: Option<u32>, every: u64) -> bool {
+        self.timed += 1;
+        let is_kept = self.timed.is_multiple_of(every);
+        if is_kept {
+            self.times.push((at_ns, place));
+        }
+        is_kept
+    }
+
+    /// Keeps each second of them. Says how many are left.
+    pub(super) fn thin_times(&mut self) -> usize {
+        let mut number = 0;
+        self.times.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        self.times.len()
+    }
+
+    /// Notes a stack, outermost frame first. Says how many nodes that took, and where it ends; none are made beyond `room`, and then nothing is noted.
     pub(super) fn add(
         &mut self,
         stack: impl Iterator<Item = (FunctionId, bool)>,
         room: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Option<u32>)> {
         let before = self.nodes.len();
         let mut at = None;
         for (function, counted) in stack {
@@ -63,7 +87,7 @@ impl Tree {
         if let Some(place) = at {
             self.nodes[place as usize].own += 1;
         }
-        Some(self.nodes.len() - before)
+        Some((self.nodes.len() - before, at))
     }
 
     /// Adds what was seen of another thread.
@@ -85,6 +109,8 @@ impl Tree {
             places.push(place);
         }
         self.last_ns = self.last_ns.max(other.last_ns);
+        // Threads of several times are no lane.
+        self.times = Vec::new();
     }
 }
 
@@ -97,13 +123,28 @@ mod tests {
         let mut tree = Tree::default();
         let (main, work) = (FunctionId(0), FunctionId(1));
         let stack = |counted| [(main, true), (work, counted)].into_iter();
-        assert_eq!(tree.add(stack(true), 10), Some(2));
-        assert_eq!(tree.add(stack(true), 10), Some(0));
-        assert_eq!(tree.add(stack(false), 10), Some(1));
-        assert_eq!(tree.add(stack(true).take(1), 10), Some(0));
+        assert_eq!(tree.add(stack(true), 10), Some((2, Some(1))));
+        assert_eq!(tree.add(stack(true), 10), Some((0, Some(1))));
+        assert_eq!(tree.add(stack(false), 10), Some((1, Some(2))));
+        assert_eq!(tree.add(stack(true).take(1), 10), Some((0, Some(0))));
         let own: Vec<u64> = tree.nodes.iter().map(|node| node.own).collect();
         assert_eq!(own, [1, 2, 1]);
         assert_eq!(tree.nodes[2].parent, Some(0));
+    }
+
+    #[test]
+    fn thinned_times_are_those_that_would_have_been_kept_from_the_start() {
+        let add = |tree: &mut Tree, from: u64, to: u64, every: u64| {
+            for at in from..to {
+                tree.add_time(at, None, every);
+            }
+        };
+        let (mut thinned, mut sparse) = (Tree::default(), Tree::default());
+        add(&mut thinned, 0, 37, 1);
+        thinned.thin_times();
+        add(&mut thinned, 37, 80, 2);
+        add(&mut sparse, 0, 80, 2);
+        assert_eq!(thinned.times, sparse.times);
     }
 
     #[test]

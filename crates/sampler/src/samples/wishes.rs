@@ -15,10 +15,12 @@ pub struct Samples {
 }
 
 /// What stacks are looked at for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
     /// On a timer.
     pub samples: Option<Samples>,
+    /// What part of a process's time arming that timer may take; `None`: the user has said how often.
+    pub samples_share: Option<f64>,
     /// At what the kernel counts.
     pub counters: Vec<Counter>,
 }
@@ -84,7 +86,7 @@ pub(super) fn refused(source: io::Error) -> Error {
         Some(libc::EMFILE) => "; raise the limit of open files (`ulimit -n`)",
         _ => "",
     };
-    Error::Other(format!(
+    Error::Refused(format!(
         "stacks cannot be looked at on a timer: the kernel refuses performance events ({source}){advice}"
     ))
 }

@@ -13,22 +13,10 @@ use std::time::{Duration, Instant};
 use super::Costs;
 use super::groups::Group;
 use super::memory::{LONGEST_REST, RELAPSE, REST};
-use crate::harvest::FunctionSum;
+use super::tunables::TUNABLES;
+use crate::snapshot::FunctionSum;
 use crate::states::State;
 
-/// Of what a call takes: what a probe may cost so that the call is timed, and so that it is timed again.
-const TIMED_SHARE: f64 = 0.05;
-const AGAIN_SHARE: f64 = 0.03;
-/// Calls that take less than this many times what timing one costs are counted only, and those that take more are sampled.
-const TELLS: f64 = 2.0;
-/// Probes have cost something: nanoseconds in all, or this part of the processor time lately. Where timing takes more than `PLENTY` of the
-/// time, both are smaller accordingly: many functions that each cost little cost much.
-const SPENT_NS: f64 = 1e6;
-const SPENT_SHARE: f64 = 0.01;
-const PLENTY: f64 = 0.1;
-/// What timing may take of a thread's time in all. Functions nest: each may be worth its probes beside what its own calls take, and all of
-/// them together cost a multiple of that.
-const TIMING_MOST: f64 = 0.05;
 /// So many timed calls say what a call takes, and after so many they are counted anew.
 const ENOUGH_CALLS: u64 = 16;
 const MANY_CALLS: u64 = 4096;
@@ -106,8 +94,8 @@ impl Auto {
             }
         }
         self.timing = groups.iter().map(|group| timing(group)).fold(0.0, f64::max);
-        let scarce = (PLENTY / self.timing).min(1.0);
-        let (spent_ns, spent_share) = (SPENT_NS * scarce, SPENT_SHARE * scarce);
+        let scarce = (TUNABLES.plenty / self.timing).min(1.0);
+        let (spent_ns, spent_share) = (TUNABLES.spent_ns * scarce, TUNABLES.spent_share * scarce);
         let mut wanted = Vec::new();
         // Functions that stay timed, and what that takes.
         let mut timed_still: Vec<(f64, u32)> = Vec::new();
@@ -175,13 +163,13 @@ impl Auto {
 }
 
 /// Of functions that are timed, each with the share of the time that this takes, those that cost most and go so that the rest
-/// stays within `TIMING_MOST`.
+/// stays within `TUNABLES.timing_most`.
 fn too_many(mut timed: Vec<(f64, u32)>) -> impl Iterator<Item = u32> {
     timed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut sum = 0.0;
     let kept = timed.iter().take_while(|(share, _)| {
         sum += share;
-        sum <= TIMING_MOST
+        sum <= TUNABLES.timing_most
     });
     let kept = kept.count();
     timed.into_iter().skip(kept).map(|(_, function)| function)
@@ -218,14 +206,16 @@ impl Known {
             return has_rested.then_some(State::Sampled);
         }
         let total = self.total_ns?;
-        let tells = total >= costs.timed_ns * TELLS;
+        let tells = total >= costs.timed_ns * TUNABLES.tells;
         match self.state {
-            State::Timed if has_cost && costs.timed_ns > total * TIMED_SHARE => Some(match tells {
-                true => State::Sampled,
-                false => State::Counted,
-            }),
+            State::Timed if has_cost && costs.timed_ns > total * TUNABLES.timed_share => {
+                Some(match tells {
+                    true => State::Sampled,
+                    false => State::Counted,
+                })
+            }
             State::Sampled if !tells => Some(State::Counted),
-            State::Sampled if costs.timed_ns < total * AGAIN_SHARE && has_rested => {
+            State::Sampled if costs.timed_ns < total * TUNABLES.timed_again_share && has_rested => {
                 Some(State::Timed)
             }
             _ => None,
@@ -242,6 +232,7 @@ mod tests {
         counted_ns: 4.0,
         own_ns: 10.0,
         look_ns: 0.0,
+        error: 1.0,
     };
 
     /// One function that the program calls and does nothing else beside.

@@ -11,8 +11,10 @@
 //! So a few hot and short functions go, and the many that are called now and then stay as they are.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use super::Costs;
+use super::tunables::TUNABLES;
 use crate::states::State;
 
 /// A function that was called since the last look, or that is off and was called before.
@@ -28,13 +30,6 @@ pub(super) struct Candidate {
     pub may_be_off: bool,
 }
 
-/// What it is worth to know a function, however little time it takes.
-const BEING_KNOWN: f64 = 0.0005;
-/// A function that takes less than this part of what is allowed is left as it is.
-const TOO_SMALL: f64 = 0.002;
-/// Functions go off until the others would take this part of what is allowed, were all of them sampled: the rest is for
-/// those that tell enough to be timed.
-const SAMPLED_PART: f64 = 0.7;
 /// How many functions go or come at once.
 const AT_ONCE: usize = 256;
 
@@ -58,7 +53,7 @@ impl Candidate {
     }
 
     fn cost_for_what_it_tells(&self, costs: &Costs) -> f64 {
-        let tells = self.rate * self.own + BEING_KNOWN;
+        let tells = self.rate * self.own + TUNABLES.being_known;
         self.cost(State::Timed, costs) / tells
     }
 }
@@ -76,11 +71,11 @@ fn by_worth(candidates: &mut [Candidate], costs: &Costs) {
 /// What has to change so that all functions together cost no more than `aim`.
 pub(super) fn lower(mut candidates: Vec<Candidate>, costs: &Costs, aim: f64) -> Vec<(u32, State)> {
     by_worth(&mut candidates, costs);
-    let matters = |c: &Candidate| c.cost(State::Timed, costs) > aim * TOO_SMALL;
+    let matters = |c: &Candidate| c.cost(State::Timed, costs) > aim * TUNABLES.too_small;
     let mut wanted = Vec::new();
     let mut least: f64 = candidates.iter().map(|c| c.least(costs)).sum();
     for candidate in candidates.iter_mut() {
-        if least <= aim * SAMPLED_PART || wanted.len() >= AT_ONCE {
+        if least <= aim * TUNABLES.sampled_part || wanted.len() >= AT_ONCE {
             break;
         }
         if candidate.may_be_off && candidate.state != State::Off && matters(candidate) {
@@ -154,6 +149,33 @@ pub(super) fn raise(
     wanted
 }
 
+/// What several groups of threads want, in the order in which they do: those that cost most for what they tell come first.
+#[derive(Default)]
+pub(super) struct Chosen {
+    order: Vec<u32>,
+    states: HashMap<u32, State>,
+}
+
+impl Chosen {
+    pub(super) fn add(&mut self, wanted: Vec<(u32, State)>) {
+        for (function, state) in wanted {
+            if self.states.insert(function, state).is_none() {
+                self.order.push(function);
+            }
+        }
+    }
+
+    pub(super) fn state(&self, function: u32) -> Option<State> {
+        self.states.get(&function).copied()
+    }
+
+    pub(super) fn in_order(self) -> Vec<(u32, State)> {
+        let Chosen { order, states } = self;
+        let state = |function: u32| (function, states[&function]);
+        order.into_iter().map(state).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +185,7 @@ mod tests {
         counted_ns: 6.0,
         own_ns: 0.0,
         look_ns: 0.0,
+        error: 1.0,
     };
 
     fn candidate(function: u32, rate: f64, own: f64) -> Candidate {
@@ -206,6 +229,35 @@ mod tests {
             wanted.iter().all(|(function, _)| *function < 3),
             "functions that cost next to nothing stay: {wanted:?}"
         );
+    }
+
+    #[test]
+    fn what_costs_most_goes_first_and_what_is_wanted_twice_stays_in_its_place() {
+        let mut all = program();
+        all[1].rate = 0.04;
+        let first = lower(all, &COSTS, 0.035);
+        let mut chosen = Chosen::default();
+        chosen.add(first.clone());
+        let costliest = first[0].0;
+        chosen.add(
+            (0..60)
+                .rev()
+                .map(|function| (function, State::Off))
+                .collect(),
+        );
+        assert_eq!(chosen.state(costliest), Some(State::Off));
+        let order: Vec<u32> = chosen
+            .in_order()
+            .iter()
+            .map(|(function, _)| *function)
+            .collect();
+        let expected = first.iter().map(|(function, _)| *function);
+        assert!(
+            order.iter().copied().take(first.len()).eq(expected),
+            "{order:?}"
+        );
+        assert_eq!(order.len(), 60);
+        assert!(order[first.len()..].is_sorted_by(|a, b| a > b), "{order:?}");
     }
 
     #[test]

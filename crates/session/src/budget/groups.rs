@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Costs;
 use super::choose::Candidate;
-use crate::harvest::{ThreadSum, Whose};
+use crate::snapshot::{ThreadSum, Whose};
 
 /// A thread that has used less than this part of what all have is not judged by itself.
 const MATTERS: f64 = 0.05;
@@ -144,6 +144,7 @@ mod tests {
         counted_ns: 6.0,
         own_ns: 0.0,
         look_ns: 0.0,
+        error: 1.0,
     };
 
     fn thread(root: u64, clock_ns: f64, calls: Vec<u64>) -> ThreadSum {
@@ -152,6 +153,7 @@ mod tests {
             clock_ns,
             slow_ns: 0.0,
             slow_events: 0,
+            off_calls: 0,
             calls,
         }
     }

@@ -14,7 +14,7 @@ use thalweg_abi as shm;
 use thalweg_model::{self as model, Profile};
 
 use crate::error::{Error, Result};
-use crate::memory::{Shared, own};
+use crate::memory::{Shared, memfd};
 use crate::proc::{self, Pid};
 
 /// How long a profile is kept.
@@ -36,7 +36,7 @@ pub struct Left {
 impl Left {
     pub fn profile(&self) -> Result<Profile> {
         let damaged = |error: model::ReadError| {
-            Error::Other(format!("what process {} keeps: {error}", self.sidecar))
+            Error::Damaged(format!("what process {} keeps: {error}", self.sidecar))
         };
         let mut file = &self.file;
         file.rewind().map_err(|error| damaged(error.into()))?;
@@ -61,7 +61,7 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
             let link = format!("/proc/{sidecar}/fd/0");
             // First whether it has yet to read: it may be done before the next question, and not the other way round.
             is_reading |= has_yet_to_read(Path::new(&link), target);
-            if let Some(file) = own::open_profile(Path::new(&link), NAME) {
+            if let Some(file) = memfd::open_profile(Path::new(&link), NAME) {
                 return Ok(Some(Left {
                     sidecar,
                     descriptor,
@@ -73,7 +73,7 @@ pub fn left_by(target: Pid) -> Result<Option<Left>> {
             return Ok(None);
         }
         if Instant::now() > deadline {
-            return Err(Error::Other(format!(
+            return Err(Error::Busy(format!(
                 "process {target} has ended, but its sidecar has not read yet what it left, or waits for fork children that are counted with it: try again, or detach one of these"
             )));
         }
@@ -97,7 +97,7 @@ fn has_yet_to_read(link: &Path, target: Pid) -> bool {
 
 /// Whether this process was given a profile to keep.
 pub fn has_profile() -> bool {
-    own::open_profile(Path::new("/proc/self/fd/0"), NAME).is_some()
+    memfd::open_profile(Path::new("/proc/self/fd/0"), NAME).is_some()
 }
 
 /// The sidecar of an attached process.
@@ -129,7 +129,7 @@ fn all_of(target: Pid) -> Vec<(Pid, OwnedFd, u64)> {
         // First the descriptor: what is found out then is true of the process that it names, if that still lives.
         let descriptor = descriptor_of(pid)?;
         let since = proc::stat(pid).ok()?.start_ticks;
-        let is_it = proc::is_kin(pid) && named(pid);
+        let is_it = proc::runs_this_program(pid) && named(pid);
         (is_it && signal(&descriptor, 0)).then_some((pid, descriptor, since))
     });
     found.collect()
@@ -152,10 +152,11 @@ fn signal(process: &OwnedFd, signal: i32) -> bool {
 
 /// A profile in memory that cannot be changed any more.
 pub fn keep_profile(profile: &Profile) -> Result<File> {
-    let failed = |error: std::io::Error| {
-        Error::Other(format!("the profile cannot be kept in memory: {error}"))
+    let failed = |error: std::io::Error| Error::System {
+        doing: "the profile cannot be kept in memory".into(),
+        source: error,
     };
-    let bytes = model::write(profile).map_err(|error| Error::Other(error.to_string()))?;
+    let bytes = model::write(profile).map_err(|error| Error::Damaged(error.to_string()))?;
     // SAFETY: a C string and flags; the descriptor is owned by nobody else.
     let mut file = unsafe {
         match libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) {
@@ -164,7 +165,7 @@ pub fn keep_profile(profile: &Profile) -> Result<File> {
         }
     };
     file.write_all(&bytes).map_err(failed)?;
-    own::seal_profile(&file).map_err(failed)?;
+    memfd::seal_profile(&file).map_err(failed)?;
     Ok(file)
 }
 
@@ -174,7 +175,7 @@ pub(super) fn show(profile: &Profile) -> Result<()> {
     // SAFETY: numbers; nobody here reads from the standard input.
     match unsafe { libc::dup2(file.as_raw_fd(), libc::STDIN_FILENO) } {
         0 => Ok(()),
-        _ => Err(Error::Other("the profile cannot be shown".into())),
+        _ => Err(Error::Lost("the profile cannot be shown".into())),
     }
 }
 

@@ -41,7 +41,7 @@ impl Looker {
             let begin = move || Sampler::begin(&looking.wishes, &looking.filter, shared, pid);
             let thread = std::thread::Builder::new().name("looks".into());
             let begun = thread.spawn(begin);
-            let begun = begun.map_err(|e| Error::Other(format!("cannot start a thread: {e}")))?;
+            let begun = begun.map_err(Error::no_thread)?;
             looker.beginning = Some(begun);
         }
         Ok(looker)

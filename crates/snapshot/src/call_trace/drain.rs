@@ -21,7 +21,7 @@ use super::making::{Making, Times};
 use super::walk::{End, Stop, Walk};
 use crate::error::Result;
 use crate::memory::Shared;
-use crate::witness::Witness;
+use crate::thread_registry::ThreadRegistry;
 
 /// A record that is not finished after this long never will be: a signal handler did not come back to what it interrupted.
 const ABANDONED: Duration = Duration::from_secs(1);
@@ -50,6 +50,8 @@ pub struct Drain {
     forgotten: u64,
     /// Somebody else has taken some out.
     others_read: bool,
+    /// What others have taken out is read as well, as long as it lies there.
+    wants_all: bool,
 }
 
 #[derive(Default)]
@@ -104,6 +106,14 @@ impl Drain {
             most: Some(MOST_READ),
             calls: CallList::of_at_most(MOST_READ_BYTES),
             ..Drain::default()
+        }
+    }
+
+    /// For one who only looks, from the beginning of a recording on that another owns.
+    pub fn reader_of_all() -> Drain {
+        Drain {
+            wants_all: true,
+            ..Drain::reader()
         }
     }
 
@@ -208,6 +218,9 @@ impl Drain {
             true => ring.position.max(indices.read),
             false => ring.position,
         };
+        if self.wants_all && ring.position == 0 && to <= words {
+            from = 0;
+        }
         if oldest > from {
             from = oldest;
             self.overrun += 1;
@@ -276,12 +289,12 @@ impl Drain {
         &self,
         shared: &Shared,
         header: &shm::Header,
-        witness: &Witness,
+        registry: &ThreadRegistry,
         hz: f64,
         end: u64,
     ) -> Result<model::Recorded> {
         let times = Times::new(header, hz, end);
-        let mut making = Making::new(&self.calls, shared, header, witness, times)?;
+        let mut making = Making::new(&self.calls, shared, header, registry, times)?;
         for part in self.calls.parts() {
             making.add(part, &self.slots);
         }
@@ -293,12 +306,12 @@ impl Drain {
         mut self,
         shared: &Shared,
         header: &shm::Header,
-        witness: &Witness,
+        registry: &ThreadRegistry,
         hz: f64,
         end: u64,
     ) -> Result<model::Recorded> {
         let times = Times::new(header, hz, end);
-        let mut making = Making::new(&self.calls, shared, header, witness, times)?;
+        let mut making = Making::new(&self.calls, shared, header, registry, times)?;
         for part in std::mem::take(&mut self.calls).into_parts() {
             making.add(&part, &self.slots);
         }
@@ -325,20 +338,20 @@ impl Drain {
 pub fn recorded(
     shared: &Shared,
     header: &shm::Header,
-    witness: &Witness,
+    registry: &ThreadRegistry,
     hz: f64,
     end: u64,
 ) -> Result<model::Recorded> {
     let mut drain = Drain::reader();
     drain.take(shared, header)?;
     drain.trim();
-    drain.recorded(shared, header, witness, hz, end)
+    drain.recorded(shared, header, registry, hz, end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::zeroed;
+    use crate::memory::FromZeros;
     use std::fs::File;
     use std::os::fd::FromRawFd;
 
@@ -348,7 +361,7 @@ mod tests {
     fn region() -> (Shared, shm::Header) {
         // SAFETY: a descriptor of our own, or -1.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"region".as_ptr(), 0)) };
-        let mut header: shm::Header = zeroed();
+        let mut header: shm::Header = FromZeros::new_zeroed();
         header.flags = shm::HEADER_RECORDS;
         header.next_slot = 1;
         header.frames_offset = shm::TABLE_OFFSET;

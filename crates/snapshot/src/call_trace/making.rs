@@ -15,7 +15,7 @@ use super::walk::{Call, End};
 use crate::call_rules::tables::{self, About};
 use crate::error::Result;
 use crate::memory::Shared;
-use crate::witness::Witness;
+use crate::thread_registry::ThreadRegistry;
 
 /// What counter values mean.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl Times {
 pub struct Making<'a> {
     recorded: model::Recorded,
     namer: Namer,
-    witness: &'a Witness,
+    registry: &'a ThreadRegistry,
     times: Times,
     functions: u32,
     wanted: Vec<bool>,
@@ -62,7 +62,7 @@ impl Making<'_> {
         calls: &CallList,
         shared: &Shared,
         header: &shm::Header,
-        witness: &'a Witness,
+        registry: &'a ThreadRegistry,
         times: Times,
     ) -> Result<Making<'a>> {
         let about = tables::about(shared, header)?;
@@ -96,7 +96,7 @@ impl Making<'_> {
                 numbers: HashMap::new(),
                 names: Vec::new(),
             },
-            witness,
+            registry,
             times,
             functions: header.functions,
             places: vec![0; wanted.len()],
@@ -129,10 +129,10 @@ impl Making<'_> {
             // Below 2^53, so that readers of JSON that have no other numbers keep them apart.
             id: u64::from(slot) << 40 | call.position,
             parent: call.parent.map(|parent| self.places[parent as usize]),
-            function: call.function,
+            function: model::FuncId(call.function),
             rule: (call.rule.checked_sub(1)).filter(|rule| (*rule as usize) < rules),
-            pid: self.witness.process(call.pid),
-            tid: self.witness.thread(call.pid, call.tid),
+            pid: self.registry.process(call.pid),
+            tid: self.registry.thread(call.pid, call.tid),
             request: u64::from(call.request),
             entry_ns: times.since_start(call.entry),
             exit_ns: times.since_start(times.end),

@@ -4,8 +4,8 @@
 //! and when the call began: a mark that was written twice is known, and what was dropped shows.
 
 use thalweg_abi::record::{
-    HOW_ENDED, HOW_GOROUTINE, HOW_SUSPENDED, HOW_TOLD, HOW_UNWOUND, HOW_WITHOUT_VALUES, Head,
-    KIND_ENTER, KIND_EXIT, KIND_NONE, KIND_THREAD, NO_RULE,
+    HOW_ENDED, HOW_GOROUTINE, HOW_MARKED_ELSEWHERE, HOW_SUSPENDED, HOW_UNWOUND, HOW_WITHOUT_VALUES,
+    Head, KIND_ENTER, KIND_EXIT, KIND_NONE, KIND_THREAD, NO_RULE,
 };
 
 use super::list::{CallList, ReadAt};
@@ -196,7 +196,7 @@ impl Walk {
         }
         if !is_open && known.is_none() {
             if rule == NO_RULE {
-                if head.how() & HOW_TOLD != 0 {
+                if head.how() & HOW_MARKED_ELSEWHERE != 0 {
                     let early = Early {
                         record: record.to_vec(),
                         how: head.how(),
@@ -205,8 +205,8 @@ impl Walk {
                 }
                 return Some(());
             }
-            let is_told = head.how() & HOW_TOLD != 0;
-            self.begin(head, what, entry, position, is_told, calls);
+            let is_marked_elsewhere = head.how() & HOW_MARKED_ELSEWHERE != 0;
+            self.begin(head, what, entry, position, is_marked_elsewhere, calls);
         }
         let call = match known {
             Some(call) => call,
@@ -260,7 +260,7 @@ impl Walk {
             own: word(4)?,
             processor: word(5)?,
             slow: word(6)?,
-            how: how & !(HOW_GOROUTINE | HOW_TOLD),
+            how: how & !(HOW_GOROUTINE | HOW_MARKED_ELSEWHERE),
         };
         Some(())
     }

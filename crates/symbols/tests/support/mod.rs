@@ -18,7 +18,8 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// Compiles `tests/programs/{source}`; `None` where this machine has no such compiler or libraries.
+    /// Compiles `tests/programs/{source}`; `None` where this machine has no such compiler or
+    /// libraries.
     pub fn compile(
         &self,
         compiler: &str,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 /// The path that collectors listen on for spans.
 const DEFAULT_PATH: &str = "/v1/traces";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `http://HOST[:PORT][/PATH]`
 #[derive(Debug, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl Address {
             .with_context(|| format!("{there} is not known"))?
             .next();
         let address = address.with_context(|| format!("{there} is not known"))?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)
             .with_context(|| format!("{there} does not answer"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         write!(
             stream,
             "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/x-protobuf\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -1,4 +1,4 @@
-//! `--follow`: recorded calls as they end, from a process that goes on. It only looks: whoever records them still gets them all.
+//! `--follow`: recorded calls as they end, from a process that goes on. It only samples: whoever records them still gets them all.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use thalweg_model::{CallEnd, Profile};
 use thalweg_ptrace::proc::Pid;
 use thalweg_region::clock;
 use thalweg_snapshot::call_trace::Drain;
-use thalweg_snapshot::harvest::{self, Witness};
+use thalweg_snapshot::snapshot::{self, ThreadRegistry};
 
 use super::filter::Where;
 use crate::live::Interrupts;
 use crate::report::{self, Style};
 
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Result<()> {
     let interrupts = Interrupts::catch()?;
     let (shared, _) = detach::attached(pid)?;
-    let mut witness = Witness::default();
+    let mut registry = ThreadRegistry::default();
     let mut drain = Drain::reader();
     let mut profile = Profile::default();
     while !interrupts.any() {
@@ -30,11 +30,11 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
         drain.take(&shared, &header)?;
         if drain.has_ended() {
             if profile.functions.len() < header.functions as usize {
-                witness.look(&shared)?;
-                profile = harvest::harvest(&shared, &witness, None)?;
+                registry.update(&shared)?;
+                profile = snapshot::take(&shared, &registry, None)?;
             }
             let hz = profile.meta.clock_hz;
-            profile.recorded = drain.recorded(&shared, &header, &witness, hz, clock::ticks())?;
+            profile.recorded = drain.recorded(&shared, &header, &registry, hz, clock::ticks())?;
             let calls = Calls::new(&profile);
             let mut out = std::io::stdout().lock();
             for call in calls.all() {
@@ -54,7 +54,7 @@ pub fn follow(pid: Pid, filter: &Where, json: bool, style: Style) -> anyhow::Res
         if ended || header.state != thalweg_abi::STATE_ATTACHED {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

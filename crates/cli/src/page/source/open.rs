@@ -137,14 +137,14 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    const LARGEST: u64 = 1 << 20;
+    const MAX_SOURCE_BYTES: u64 = 1 << 20;
 
     fn is_root() -> bool {
         nix::unistd::Uid::effective().is_root()
     }
 
     fn shown(path: &Path) -> bool {
-        read(path, LARGEST, Viewer::current()).is_some()
+        read(path, MAX_SOURCE_BYTES, Viewer::current()).is_some()
     }
 
     #[test]
@@ -162,9 +162,13 @@ mod tests {
         assert!(!shown(&pipe));
         assert!(!shown(scratch.path()));
         assert!(!shown(Path::new("/dev/zero")) && !shown(Path::new("/")));
-        let kernels = read(Path::new("/proc/self/status"), LARGEST, Viewer::current());
+        let kernels = read(
+            Path::new("/proc/self/status"),
+            MAX_SOURCE_BYTES,
+            Viewer::current(),
+        );
         assert!(kernels.is_none_or(|bytes| bytes.is_empty()));
-        fs::write(&file, vec![b'x'; LARGEST as usize + 1]).unwrap();
+        fs::write(&file, vec![b'x'; MAX_SOURCE_BYTES as usize + 1]).unwrap();
         assert!(!shown(&file), "too large");
     }
 
@@ -208,7 +212,7 @@ mod tests {
                 gid: uid,
                 is_privileged: true,
             };
-            read(&file, LARGEST, viewer).is_some()
+            read(&file, MAX_SOURCE_BYTES, viewer).is_some()
         };
         set(0, 0o600);
         assert!(sees(0) && !sees(1000), "root's own");

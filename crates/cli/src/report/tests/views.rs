@@ -1,11 +1,18 @@
 //! The views of one function, of the threads, of the whole program and of two runs, against files as the others.
 
+use thalweg_views::arcs::Stanzas;
+use thalweg_views::callers_callees::{Around, Direction, Surroundings};
+use thalweg_views::context::Contexts;
+use thalweg_views::diff::Sides;
+use thalweg_views::overview::Overview;
+use thalweg_views::threads::{ThreadOrder, Threads};
+
 use super::*;
 
 #[test]
 fn golden_arcs() {
     let profile = sample();
-    let selection = by(&profile, SortKey::Cum);
+    let selection = by(&profile, SortKey::Total);
     let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
     assert_golden("arcs", &found);
 }
@@ -23,8 +30,8 @@ fn golden_arcs_without_a_clock() {
 #[test]
 fn light_arcs_share_a_row_and_the_sums_hold() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Cum);
-    selection.filter = named(&["^main$"]);
+    let mut selection = by(&profile, SortKey::Total);
+    selection.functions = kept_functions(&profile, &named(&["^main$"]));
     selection.min_percent = Some(20.0);
     let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
     let last = found.lines().find(|line| line.contains("(2 others)"));
@@ -38,9 +45,9 @@ fn light_arcs_share_a_row_and_the_sums_hold() {
 #[test]
 fn golden_callers_and_callees() {
     let profile = sample();
-    let selection = by(&profile, SortKey::Cum);
+    let selection = by(&profile, SortKey::Total);
     let mut found = text(|out| {
-        print_around(
+        print_callers_callees(
             &profile,
             &[EVEN, FIB],
             Direction::Callers,
@@ -51,7 +58,7 @@ fn golden_callers_and_callees() {
     });
     found.push('\n');
     found += &text(|out| {
-        print_around(
+        print_callers_callees(
             &profile,
             &[EVEN],
             Direction::Callees,
@@ -60,54 +67,71 @@ fn golden_callers_and_callees() {
             PAPER,
         )
     });
-    assert_golden("around", &found);
+    assert_golden("callers_callees", &found);
 }
 
 #[test]
 fn golden_context() {
     let profile = sample();
-    let mut wanted = Wanted::parse(&profile, "_M_insert").unwrap();
-    wanted.extend(Wanted::parse(&profile, "main -> fib").unwrap());
-    let found = text(|out| print_context(&profile, &wanted, out, PAPER));
+    let mut chosen = wanted(&profile, "_M_insert").unwrap();
+    chosen.extend(wanted(&profile, "main -> fib").unwrap());
+    let found = text(|out| print_context(&profile, &chosen, out, PAPER));
     assert_golden("context", &found);
 }
 
 #[test]
 fn golden_threads() {
     let profile = sample();
-    let found = text(|out| print_threads(&profile, ThreadOrder::Base, None, out, PAPER));
+    let found = text(|out| {
+        print_threads(
+            &profile,
+            &Threads::new(&profile, ThreadOrder::SelfTime, None),
+            out,
+            PAPER,
+        )
+    });
     assert_golden("threads", &found);
 }
 
 #[test]
 fn golden_overview() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Base);
+    let mut selection = by(&profile, SortKey::SelfTime);
     selection.limit = Some(4);
-    let found = text(|out| print_overview(&profile, None, &selection, out, PAPER));
+    let found = text(|out| {
+        print_overview(
+            &profile,
+            &Overview::new(&profile, None, &selection),
+            selection.limit,
+            out,
+            PAPER,
+        )
+    });
     assert_golden("overview", &found);
 }
 
 #[test]
 fn golden_flat_of_chosen_fields() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Mean);
-    selection.fields = vec![Field::Name, Field::Mean, Field::Threads, Field::Recursion];
-    let found = text(|out| print_flat(&profile, &selection, out, PAPER));
+    let selection = by(&profile, SortKey::Mean);
+    let columns = Columns {
+        fields: vec![Field::Name, Field::Mean, Field::Threads, Field::Recursion],
+        wide: false,
+    };
+    let found = text(|out| print_flat(&profile, &selection, &columns, out, PAPER));
     assert_golden("flat_fields", &found);
 }
 
 fn slower() -> Profile {
     let mut profile = sample();
     let nodes = &mut profile.processes[0].threads[0].nodes;
-    nodes[7].base *= 3;
+    nodes[7].self_ns *= 3;
     nodes[7].calls += 500;
     profile
 }
 
 fn sides<'a>(diff: &'a thalweg_analysis::Diff, runs: usize, contexts: bool) -> Sides<'a> {
     Sides {
-        weighed_by: None,
         diff,
         timed: true,
         before: runs,
@@ -123,26 +147,47 @@ fn sides<'a>(diff: &'a thalweg_analysis::Diff, runs: usize, contexts: bool) -> S
 fn golden_diff() {
     let one = thalweg_analysis::diff(&[sample()], &[slower()]);
     let several = thalweg_analysis::diff(&[sample(), sample()], &[slower(), slower()]);
-    let mut found = text(|out| print_diff(&sides(&one, 1, false), out, PAPER));
+    let mut found = text(|out| {
+        print_diff(
+            &sides(&one, 1, false).changes(),
+            Weights::by(None),
+            out,
+            PAPER,
+        )
+    });
     found.push('\n');
-    found += &text(|out| print_diff(&sides(&several, 2, true), out, PAPER));
+    found += &text(|out| {
+        print_diff(
+            &sides(&several, 2, true).changes(),
+            Weights::by(None),
+            out,
+            PAPER,
+        )
+    });
     assert_golden("diff", &found);
 }
 
 #[test]
 fn golden_json_of_the_views() {
     let profile = sample();
-    let mut selection = by(&profile, SortKey::Cum);
+    let mut selection = by(&profile, SortKey::Total);
     selection.limit = Some(2);
     let diff = thalweg_analysis::diff(&[sample()], &[slower()]);
-    let wanted = Wanted::parse(&profile, "worker").unwrap();
+    let chosen = wanted(&profile, "worker").unwrap();
     let reports = [
-        text(|out| print_arcs_json(&profile, &selection, out)),
-        text(|out| print_around_json(&profile, &[ODD], Direction::Callers, &selection, out)),
-        text(|out| print_context_json(&profile, &wanted, out)),
-        text(|out| print_threads_json(&profile, ThreadOrder::Number, None, out)),
-        text(|out| print_overview_json(&profile, None, &selection, out)),
-        text(|out| print_diff_json(&sides(&diff, 1, true), out)),
+        text(|out| write_json(None, &Stanzas::new(&profile, &selection), out)),
+        text(|out| {
+            let callers = Direction::Callers;
+            let around = [Surroundings::new(&profile, ODD, callers, None)];
+            write_json(None, &Around::new(true, &around, callers, &selection), out)
+        }),
+        text(|out| write_json(None, &Contexts::new(&profile, &chosen), out)),
+        text(|out| {
+            let threads = Threads::new(&profile, ThreadOrder::Number, None);
+            write_json(None, &threads, out)
+        }),
+        text(|out| write_json(None, &Overview::new(&profile, None, &selection), out)),
+        text(|out| write_json(None, &sides(&diff, 1, true).changes(), out)),
     ];
     let mut all = String::new();
     for report in reports {
@@ -156,13 +201,19 @@ fn golden_json_of_the_views() {
 #[test]
 fn a_name_means_itself_before_it_means_a_pattern() {
     let profile = sample();
-    assert_eq!(meant(&profile, "--callers", "fib").unwrap(), [FIB]);
-    assert_eq!(meant(&profile, "--callers", "^is_").unwrap(), [EVEN, ODD]);
-    let error = meant(&profile, "--callers", "never_called").unwrap_err();
+    assert_eq!(
+        functions_matching(&profile, "--callers", "fib").unwrap(),
+        [FIB]
+    );
+    assert_eq!(
+        functions_matching(&profile, "--callers", "^is_").unwrap(),
+        [EVEN, ODD]
+    );
+    let error = functions_matching(&profile, "--callers", "never_called").unwrap_err();
     assert!(error.to_string().contains("never_called"), "{error}");
-    let error = meant(&profile, "--callers", "(").unwrap_err();
+    let error = functions_matching(&profile, "--callers", "(").unwrap_err();
     assert!(error.to_string().contains("given to --callers"), "{error}");
-    let error = Wanted::parse(&profile, "fib -> main").unwrap_err();
+    let error = wanted(&profile, "fib -> main").unwrap_err();
     assert_eq!(error.to_string(), "'fib' never called 'main'");
 }
 
@@ -173,15 +224,31 @@ fn no_line_of_the_views_is_wider_than_the_terminal() {
         width: Some(100),
         colour: false,
     };
-    let selection = by(&profile, SortKey::Base);
+    let selection = by(&profile, SortKey::SelfTime);
     let diff = thalweg_analysis::diff(&[sample()], &[slower()]);
-    let wanted = Wanted::parse(&profile, "_M_insert").unwrap();
+    let chosen = wanted(&profile, "_M_insert").unwrap();
     let all = text(|out| {
         print_arcs(&profile, &selection, out, terminal)?;
-        print_context(&profile, &wanted, out, terminal)?;
-        print_threads(&profile, ThreadOrder::Number, None, out, terminal)?;
-        print_overview(&profile, None, &selection, out, terminal)?;
-        print_diff(&sides(&diff, 1, true), out, terminal)
+        print_context(&profile, &chosen, out, terminal)?;
+        print_threads(
+            &profile,
+            &Threads::new(&profile, ThreadOrder::Number, None),
+            out,
+            terminal,
+        )?;
+        print_overview(
+            &profile,
+            &Overview::new(&profile, None, &selection),
+            selection.limit,
+            out,
+            terminal,
+        )?;
+        print_diff(
+            &sides(&diff, 1, true).changes(),
+            Weights::by(None),
+            out,
+            terminal,
+        )
     });
     for line in all
         .lines()

@@ -26,6 +26,8 @@ pub struct Node {
     pub unwound: u64,
     pub on_stack_at_attach: bool,
     pub folded: bool,
+    /// There were at least so many calls.
+    pub at_least: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -260,6 +262,7 @@ fn thread(json: &Value, pid: u64, functions: usize) -> Thread {
             unwound: item["unwound"].as_u64().unwrap_or(0),
             on_stack_at_attach: item["on_stack_at_attach"].as_bool().unwrap_or(false),
             folded: item["folded"].as_bool().unwrap_or(false),
+            at_least: item["calls_at_least"].as_bool().unwrap_or(false),
         });
     }
     Thread {

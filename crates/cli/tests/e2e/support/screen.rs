@@ -3,7 +3,7 @@
 use super::thalweg::command;
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::num::NonZero;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex};
@@ -47,9 +47,17 @@ impl Screen {
         let shared = Arc::clone(&parser);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // The last end of the terminal is closed when thalweg ends, which is an error on this side.
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shared.lock().expect("parser").process(&bytes[..count]);
+            // The last end of the terminal is closed when thalweg ends, which is EIO on this side.
+            loop {
+                match output.read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(count) => shared.lock().expect("parser").process(&bytes[..count]),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        eprintln!("the terminal is read no more: {error}");
+                        break;
+                    }
+                }
             }
         });
         Screen {

@@ -1,4 +1,5 @@
-//! Conditions that mix what a call begins with and what it ends with: what the hot path does with random ones, against what their programs say.
+//! Conditions that mix what a call begins with and what it ends with: what the hot path does with
+//! random ones, against what their programs say.
 
 use thalweg_bytecode::{Header, flags};
 
