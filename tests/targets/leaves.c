@@ -1,4 +1,4 @@
-/* Short functions that call nothing, reached in every way: by calls, by tail jumps, after a jump out of a stack, in handlers, as the first thing
+/* Functions that call nothing, short and long ones, reached in every way: by calls, by tail jumps, after a jump out of a stack, in handlers, as the first thing
  * that a thread does, and in fork children. */
 #include "target.h"
 #include <pthread.h>
@@ -18,6 +18,32 @@ FN int branching(int x)
     KEEP;
     return x & 2 ? x - 1 : x ^ 7;
 }
+
+/* Call nothing either, but a loop and a jump by a table keep them from being counted at their entry alone. */
+FN int looping(int x)
+{
+    int sum = 0;
+    KEEP;
+    for (int i = 0; i < (x & 7) + 2; i++) {
+        sum += i ^ x;
+        KEEP;
+    }
+    return sum;
+}
+FN int chooses(int x)
+{
+    KEEP;
+    switch (x & 7) {
+    case 0: KEEP; return x * 3;
+    case 1: KEEP; return x - 70;
+    case 2: KEEP; return x ^ 21;
+    case 3: KEEP; return x / 3;
+    case 4: KEEP; return x << 3;
+    case 5: KEEP; return x | 64;
+    default: KEEP; return -x;
+    }
+}
+FN int jumps_to_loop(int x) { KEEP; return looping(x + 1); }
 
 /* Returns for whoever jumps to it, and for those who have jumped there. */
 FN int jumps(int x) { KEEP; return leaf(x + 1); }
@@ -82,6 +108,7 @@ int main(void)
     for (int i = 0; i < 100; i++) {
         sum += leaf(i) + branching(i) + jumps(i) + jumps_twice(i) + jumps_by_pointer(i);
         sum += calls_jumps(i) + jumped_out(i);
+        sum += looping(i) + chooses(i) + jumps_to_loop(i);
         interrupted(SIGUSR1);
         interrupted(SIGUSR2);
         interrupted(SIGHUP);

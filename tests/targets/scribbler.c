@@ -5,11 +5,8 @@
 // The numbers say where things lie in that memory: two fields of its header, the first thread's page, and the state of the
 // record area in such a page. The modes:
 //
-//   words    single words of the header but the first five, which say that it is attached: any number, or one that is likely to hurt
 //   rings    the indices of record areas
 //   links    links between contexts, so that trees lead round and into each other
-//   tables   everything between the header and the shadow stacks
-//   all      the whole of it
 //
 // It calls nothing while it does so, so that no probe of its own trips over it.
 #include <stdint.h>
@@ -79,26 +76,16 @@ INLINE uint64_t ticks(void) {
     return (uint64_t)high << 32 | low;
 }
 
-enum { WORDS, RINGS, LINKS, TABLES, ALL };
+enum { RINGS, LINKS };
 
 // Never returns: ends by itself after so many ticks.
 __attribute__((noinline)) static void scribble(int mode, uint64_t until) {
     uint64_t state = 88172645463325252ull;
     // Of the unharmed header: later it may say anything.
     uint64_t nodes = word(nodes_offset_at), used = word(nodes_used_at) / 128;
-    for (uint64_t turn = 0;; turn++) {
+    for (;;) {
         uint64_t any = next(&state);
         switch (mode) {
-        case WORDS: {
-            // One that is wrong at a time, and now and then many.
-            uint64_t at = 40 + any % 4056 / 8 * 8, before = word(at);
-            put(at, number(&state));
-            for (int pause = 0; pause < 20000; pause++)
-                __asm__ volatile("pause");
-            if (any >> 52 != 0)
-                put(at, before);
-            break;
-        }
         case RINGS: {
             uint64_t at = slots_at + any % 4 * 4096 + state_at;
             put(at + 8 + any / 4 % 3 * 8, number(&state));
@@ -112,17 +99,6 @@ __attribute__((noinline)) static void scribble(int mode, uint64_t until) {
             link[any >> 63] = (uint32_t)(next(&state) % (used + 2));
             break;
         }
-        case TABLES:
-            put(4096 + any % (32 << 20) / 8 * 8, number(&state));
-            break;
-        default:
-            // Three in four where there is something.
-            put((any & 3 ? next(&state) % (64 << 20) : next(&state) % (length - 8)) / 8 * 8, number(&state));
-            // So that it does not fill all of its memory.
-            if (turn > 100000)
-                for (int pause = 0; pause < 10000; pause++)
-                    __asm__ volatile("pause");
-            break;
         }
         if (ticks() > until)
             __asm__ volatile("syscall" : : "a"(231), "D"(0) : "rcx", "r11", "memory");
@@ -130,11 +106,11 @@ __attribute__((noinline)) static void scribble(int mode, uint64_t until) {
 }
 
 int main(int argc, char **argv) {
-    const char *names[] = {"words", "rings", "links", "tables", "all"};
+    const char *names[] = {"rings", "links"};
     int mode = 0;
     if (argc < 6)
         return 64;
-    while (mode < ALL && strcmp(argv[1], names[mode]) != 0)
+    while (mode < LINKS && strcmp(argv[1], names[mode]) != 0)
         mode++;
     nodes_offset_at = strtoull(argv[2], NULL, 0);
     nodes_used_at = strtoull(argv[3], NULL, 0);

@@ -1,24 +1,24 @@
-// Questions and their answers: from the server, or from the answers that came with the page.
+// Queries and their responses: from the server, or from the responses that came with the page.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { inUnit, matcher, time } from "./format";
 import { current, notify, State } from "./store";
-import type { Functions, Meta, SwitchedFunction } from "./answers";
+import type { Functions, Meta, SwitchedFunction } from "./responses";
 
-const held = document.getElementById("answers");
+const held = document.getElementById("responses");
 const token = document.querySelector<HTMLMetaElement>('meta[name="thalweg-token"]')?.content ?? "";
 
-/** The page is a file: it has the answers that it has. */
+/** The page is a file: it has the responses that it has. */
 export const isFile = held !== null;
 
-let answers: Record<string, unknown> = {};
+let responses: Record<string, unknown> = {};
 let kept = new Map<string, Promise<any>>();
 /** Counts readings of a live process. */
 export let reading = 0;
 
 type Parameters = Record<string, string | number | null | undefined>;
 
-/** One spelling per question: usual values left out, the others sorted by name. */
-export function question(what: string, parameters: Parameters = {}): string {
+/** One spelling per query: usual values left out, the others sorted by name. */
+export function query(what: string, parameters: Parameters = {}): string {
   const given = Object.entries(parameters)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
     .sort(([a], [b]) => (a < b ? -1 : 1))
@@ -28,8 +28,9 @@ export function question(what: string, parameters: Parameters = {}): string {
 
 /** The parameters that every view has in common. */
 export function part(state: State): Parameters {
-  const { root, threads, focus, ignore, hide, from, per } = state;
-  return { root, threads: threads.join(","), focus, ignore, hide, from, per };
+  const { root, threads, focus, ignore, hide, from, per, s0, s1 } = state;
+  const span = s0 !== null && s1 !== null ? `${s0}-${s1}` : null;
+  return { root, threads: threads.join(","), focus, ignore, hide, from, per, span };
 }
 
 /** The metric that is in the place of time, if any. */
@@ -37,7 +38,7 @@ export function metricOf(state: State): { name: string; unit: string } | null {
   return meta?.metrics.find((metric) => metric.name === state.metric) ?? null;
 }
 
-/** What contexts and rivers are weighed by, as it stands in a question. */
+/** What contexts and rivers are weighed by, as it stands in a query. */
 export function weightOf(state: State): string | null {
   return state.metric === "calls" || state.metric === "wall" ? state.metric : (metricOf(state)?.name ?? null);
 }
@@ -71,33 +72,33 @@ export async function open(): Promise<void> {
   if (!held) return;
   const packed = Uint8Array.from(atob(held.textContent ?? ""), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  answers = JSON.parse(await new Response(stream).text());
+  responses = JSON.parse(await new Response(stream).text());
   held.remove();
 }
 
-/** Whether it can be answered. */
-export function answerable(text: string): boolean {
-  return !isFile || text in answers;
+/** Whether it can be loaded. */
+export function isAvailable(text: string): boolean {
+  return !isFile || text in responses;
 }
 
 export function ask(text: string): Promise<any> {
   const known = kept.get(text);
   if (known) return known;
-  const answer = isFile ? Promise.resolve().then(() => fromFile(text)) : fromServer(text);
-  answer.catch(() => kept.delete(text));
+  const response = isFile ? Promise.resolve().then(() => fromFile(text)) : fromServer(text);
+  response.catch(() => kept.delete(text));
   if (kept.size > 300) kept = new Map([...kept].slice(-150));
-  kept.set(text, answer);
-  return answer;
+  kept.set(text, response);
+  return response;
 }
 
 function fromFile(text: string): unknown {
-  if (text in answers) return answers[text];
+  if (text in responses) return responses[text];
   throw new Error("This file does not hold that: open the profile with 'thalweg serve'.");
 }
 
 async function fromServer(text: string): Promise<unknown> {
   const response = await fetch(`api/${text}`, { headers: { "x-thalweg-token": token } }).catch(() => null);
-  if (!response) throw new Error("The server does not answer: 'thalweg serve' has ended.");
+  if (!response) throw new Error("The server does not respond: 'thalweg serve' has ended.");
   if (!response.ok) throw new Error((await response.text()) || response.statusText);
   return response.json();
 }
@@ -110,16 +111,16 @@ export async function act(what: string): Promise<string> {
   return text;
 }
 
-export interface Answered<T> {
+export interface Loaded<T> {
   data: T | null;
   error: string | null;
-  /** The data answers an earlier question; the answer to this one is on its way. */
+  /** The data is for an earlier query; the response to this one is on its way. */
   late: boolean;
 }
 
-/** The answer to a question; until it comes, the one to the question before. */
-export function useAnswer<T>(text: string | null): Answered<T> {
-  const [answered, put] = useState<{ text: string | null; data: T | null; error: string | null }>({
+/** The response to a query; until it comes, the one to the query before. */
+export function useResponse<T>(text: string | null): Loaded<T> {
+  const [loaded, put] = useState<{ text: string | null; data: T | null; error: string | null }>({
     text: null,
     data: null,
     error: null,
@@ -134,15 +135,20 @@ export function useAnswer<T>(text: string | null): Answered<T> {
       (error) => wanted.current === key && put((old) => ({ text: key, data: isFile ? old.data : null, error: error.message })),
     );
   }, [key]);
-  return { data: answered.data, error: answered.text === key ? answered.error : null, late: answered.text !== key };
+  return { data: loaded.data, error: loaded.text === key ? loaded.error : null, late: loaded.text !== key };
 }
 
 /** All functions of the part that is looked at. */
-export function useFunctions(): Answered<Functions> {
-  const answered = useAnswer<Functions>(question("functions", weighedPart(current())));
-  // Files and modules that stand for their functions are functions that nobody has heard of yet.
-  if (answered.data && current().per) learn(answered.data);
-  return answered;
+export function useFunctions(): Loaded<Functions> {
+  const loaded = useResponse<Functions>(query("functions", weighedPart(current())));
+  // Files and modules that stand for their functions are functions that nobody has heard of yet; so are those that only samples have seen.
+  const { per, s0 } = current();
+  const unheard = loaded.data !== null && (per !== "" || s0 !== null) && loaded.data.function.some((f) => names[f] === undefined);
+  if (loaded.data && (per || unheard)) learn(loaded.data);
+  useEffect(() => {
+    if (unheard) notify();
+  }, [unheard]);
+  return loaded;
 }
 
 /** What shares are shares of: the time of the part that is looked at. */
@@ -155,6 +161,7 @@ export let meta: Meta;
 let names: string[] = [];
 let modules: string[] = [];
 let files: string[] = [];
+let languages: string[] = [];
 let byName = new Map<string, number>();
 
 function learn(functions: Functions): void {
@@ -163,12 +170,21 @@ function learn(functions: Functions): void {
     names[f] = functions.name[i];
     modules[f] = functions.modules[functions.module[i]];
     files[f] = functions.file[i] < 0 ? "" : functions.files[functions.file[i]];
+    languages[f] = functions.language?.[i] ?? "native";
     const known = weight.get(functions.name[i]);
     if (known === undefined || functions.total[i] > known) {
       weight.set(functions.name[i], functions.total[i]);
       byName.set(functions.name[i], f);
     }
   });
+}
+
+/** Names that a response brings with it. */
+export function learnNames(of: [number, string, string][]): void {
+  for (const [f, name, module] of of) {
+    names[f] ??= name;
+    modules[f] ??= module;
+  }
 }
 
 async function learnAll(): Promise<void> {
@@ -211,7 +227,17 @@ export function nameOf(f: number): string {
   return names[f] ?? `function ${f}`;
 }
 
-/** Functions whose name, module or file the pattern means. */
+export function languageOf(f: number): string {
+  return languages[f] ?? "native";
+}
+
+/** Those that functions of this profile are in, if there are several. */
+export function languagesShown(): string[] {
+  const all = [...new Set(languages.filter(Boolean))].sort();
+  return all.length > 1 ? all : [];
+}
+
+/** Functions whose name, module, file or language (`language:java`) the pattern means. */
 export function finder(pattern: string): ((f: number) => boolean) | null {
   const match = matcher(pattern);
   if (!match) return null;
@@ -219,7 +245,7 @@ export function finder(pattern: string): ((f: number) => boolean) | null {
   return (f) => {
     let found = known.get(f);
     if (found === undefined) {
-      found = match(nameOf(f)) || match(modules[f] ?? "") || match(files[f] ?? "");
+      found = match(nameOf(f)) || match(modules[f] ?? "") || match(files[f] ?? "") || match(`language:${languageOf(f)}`);
       known.set(f, found);
     }
     return found;

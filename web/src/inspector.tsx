@@ -1,14 +1,14 @@
 // The selected function beside whatever view: its figures, who calls it, what it calls.
 import type { ComponentChildren } from "preact";
-import type { ArcRow, OneFunction } from "./answers";
-import { figure, isWeighed, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "./api";
+import type { ArcRow, OneFunction } from "./responses";
+import { figure, isWeighed, languageOf, metricOf, nameOf, query, unitOf, useResponse, useWhole, weighedPart } from "./api";
 import { atLeast, count, inUnit, percent, plusMinus, short, time } from "./format";
 import { Probes } from "./probes";
 import { link, set, useStore } from "./store";
 
 export function Inspector({ actions }: { actions?: ComponentChildren }) {
   const state = useStore();
-  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...weighedPart(state), f: state.sel }));
+  const { data, error } = useResponse<OneFunction>(state.sel === null ? null : query("function", { ...weighedPart(state), f: state.sel }));
   const whole = useWhole();
   if (state.sel === null)
     return (
@@ -21,6 +21,7 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
     <section class="inspector" aria-label="Selected function">
       <h2 title={nameOf(state.sel)}>
         <a href={link({ view: "function" })} onClick={(event) => go(event, () => set({ view: "function" }))}>
+          <Mark f={state.sel} />
           {nameOf(state.sel)}
         </a>
       </h2>
@@ -39,7 +40,7 @@ export function Inspector({ actions }: { actions?: ComponentChildren }) {
             )}
             <Figure name="calls" value={shown.calls || !shown.samples ? atLeast(count(shown.calls), shown.at_least) : "–"} hint={shown.at_least ? BOUND : undefined} />
             {shown.samples > 0 && <Figure name="samples" value={count(shown.samples)} />}
-            {isWeighed() && shown.calls > 0 && !shown.samples && <Figure name="self per call" value={figure(shown.self / shown.calls)} />}
+            {isWeighed() && shown.calls > 0 && !shown.at_least && <Figure name="self per call" value={figure(shown.self / shown.calls)} error={plusMinus(shown.self_error / shown.calls, figure)} hint={shown.self_error ? ERROR : undefined} />}
             {shown.waiting > 0 && <Figure name="waiting" value={time(shown.waiting)} />}
             {metricOf(state) === null && Object.entries(shown.metrics).map(([name, value]) => <Figure name={name} value={inUnit(value, unitOf(name))} />)}
             {shown.recursion > 0 && <Figure name="recursion" value={`${count(shown.recursion)} deep`} />}
@@ -119,9 +120,18 @@ export function ArcName({ arc }: { arc: ArcRow }) {
 export function FunctionLink({ f }: { f: number }) {
   return (
     <a class="name" href={link({ sel: f })} title={nameOf(f)} data-f={f} onClick={(event) => go(event, () => set({ sel: f }))}>
+      <Mark f={f} />
       {nameOf(f)}
     </a>
   );
+}
+
+const MARKS: Record<string, [string, string]> = { java: ["J", "Java"], python: ["Py", "Python"], go: ["Go", "Go"] };
+
+/** The language of a function that is not native. */
+export function Mark({ f }: { f: number }) {
+  const mark = MARKS[languageOf(f)];
+  return mark ? <span class="mark" role="img" aria-label={mark[1]} title={mark[1]} data-mark={mark[0]} /> : null;
 }
 
 /** A plain click acts here; with a key or another button the browser does what it does with links. */

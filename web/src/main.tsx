@@ -1,7 +1,7 @@
 // The page: what it is about, the views, and the keys that work everywhere.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, finder, isFile, isWeighed, load, meta, nameOf, question, useFunctions, weighedPart } from "./api";
+import { ask, finder, isFile, isWeighed, load, meta, nameOf, query, useFunctions, weighedPart } from "./api";
 import { atLeast, count, isPattern, plusMinus, time } from "./format";
 import { go } from "./inspector";
 import { Refine, RefineChips } from "./refine";
@@ -12,9 +12,10 @@ import { Flame } from "./views/flame";
 import { Function } from "./views/function";
 import { Functions } from "./views/functions";
 import { Live } from "./views/live";
-import { River, riverQuestion } from "./views/river";
+import { River, riverQuery } from "./views/river";
 import { Summary } from "./views/summary";
 import { Threads } from "./views/threads";
+import { SpanChip, TimelineView } from "./views/timeline";
 import { Tree } from "./views/tree";
 
 const TABS: [View, string, () => preact.JSX.Element][] = [
@@ -23,6 +24,7 @@ const TABS: [View, string, () => preact.JSX.Element][] = [
   ["function", "Function", Function],
   ["tree", "Tree", Tree],
   ["flame", "Flame", Flame],
+  ["timeline", "Timeline", TimelineView],
   ["threads", "Threads", Threads],
   ["summary", "Summary", Summary],
   ["compare", "Compare", Compare],
@@ -34,7 +36,7 @@ function Page() {
   const state = useStore();
   const search = useRef<HTMLInputElement>(null);
   const [help, setHelp] = useState(false);
-  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || meta.before !== null) && (view !== "calls" || meta.recorded));
+  const tabs = TABS.filter(([view]) => (view !== "live" || meta.live) && (view !== "compare" || meta.before !== null) && (view !== "calls" || meta.recorded) && (view !== "timeline" || meta.timeline));
   const View = (TABS.find(([view]) => view === state.view) ?? TABS[0])[2];
 
   useEffect(() => {
@@ -83,7 +85,7 @@ function Page() {
         <Chips />
         <Refine />
         <div class="search">
-          <input ref={search} type="search" placeholder="Find: function, module, file (/)" aria-label="Find by function, module or file, a regular expression" value={state.q} onInput={(event) => set({ q: event.currentTarget.value }, true)} aria-invalid={!isPattern(state.q)} onKeyDown={(event) => event.key === "Enter" && step(state.q, event.shiftKey ? -1 : 1)} spellcheck={false} />
+          <input ref={search} type="search" placeholder="Find (/)" title="Function, module or file" aria-label="Find by function, module or file, a regular expression" value={state.q} onInput={(event) => set({ q: event.currentTarget.value }, true)} aria-invalid={!isPattern(state.q)} onKeyDown={(event) => event.key === "Enter" && step(state.q, event.shiftKey ? -1 : 1)} spellcheck={false} />
           <Matches />
         </div>
         <button class="help-button" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>
@@ -122,6 +124,7 @@ function Chips() {
           {threads.length === 1 ? `thread ${threads[0]}` : `${count(threads.length)} threads`} <span aria-hidden="true">×</span>
         </button>
       )}
+      <SpanChip />
       <RefineChips />
     </div>
   );
@@ -155,7 +158,7 @@ function Matches() {
 function step(q: string, by: number): void {
   const match = finder(q);
   if (!match) return;
-  void ask(question("functions", weighedPart(current()))).then((data) => {
+  void ask(query("functions", weighedPart(current()))).then((data) => {
     const weight = isWeighed() ? data.total : data.calls;
     const order: number[] = data.function.map((_: number, i: number) => i).filter((i: number) => match(data.function[i]));
     order.sort((a, b) => weight[b] - weight[a]);
@@ -183,6 +186,8 @@ const KEYS: [string, string][] = [
   ["Functions: l", "locate in the river"],
   ["Tree: → ← x z", "open, close, open the heaviest path, zoom the flame to it"],
   ["Flame: arrows, Enter, Backspace, 0", "move, zoom in, zoom out, whole"],
+  ["Timeline: arrows, shift + arrows", "move, select a range"],
+  ["Timeline: + − 0, z, Backspace", "zoom, to the range, drop the range"],
   ["Threads: space", "choose"],
   ["Calls: time line: ↑ ↓, ← →, + − 0", "choose a call, move, zoom, show all"],
   ["Live: space", "freeze"],
@@ -215,7 +220,7 @@ function Help({ close }: { close: () => void }) {
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 const root = document.getElementById("page")!;
 // What the first view needs is asked for together with what every view does.
-if (current().view === "river" && !current().metric && !isFile) void ask(riverQuestion(current())).catch(() => {});
+if (current().view === "river" && !current().metric && !isFile) void ask(riverQuery(current())).catch(() => {});
 load().then(
   () => render(<Page />, root),
   (error) => render(<p class="failure">{error.message}</p>, root),

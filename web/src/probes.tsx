@@ -1,7 +1,7 @@
 // What the probes of functions do while the process runs: shown, and switched as `thalweg switch` does it.
 import { useState } from "preact/hooks";
-import type { Functions, SwitchedFunction } from "./answers";
-import { act, meta, question, useAnswer } from "./api";
+import type { Functions, SwitchedFunction } from "./responses";
+import { act, meta, query, useResponse } from "./api";
 
 export const STATES = [
   ["timed", "Timed", "count and time every call"],
@@ -17,8 +17,8 @@ export function stateWord(text: string | undefined): string {
 
 /** What can be said of functions by their numbers: `off 87%`. */
 export function useStates(): (f: number) => string {
-  const functions = useAnswer<Functions>(meta.live ? "functions" : null).data;
-  const switched = useAnswer<SwitchedFunction[]>(meta.live ? "switched" : null).data;
+  const functions = useResponse<Functions>(meta.live ? "functions" : null).data;
+  const switched = useResponse<SwitchedFunction[]>(meta.live ? "switched" : null).data;
   return (f) => {
     const i = functions?.function.indexOf(f) ?? -1;
     return (i >= 0 ? functions?.state?.[i] : undefined) ?? switched?.find((one) => one.function === f)?.state ?? "timed";
@@ -32,7 +32,7 @@ export interface Said {
 
 /** Switches the functions of these numbers, or all whose names match. */
 export function switchProbes(which: { f: number } | { match: string }, state: string): Promise<Said> {
-  return act(question("switch", { ...which, state })).then(
+  return act(query("switch", { ...which, state })).then(
     (text) => ({ text, bad: false }),
     (error) => ({ text: error.message, bad: true }),
   );
@@ -61,15 +61,15 @@ export function Probes({ f, name }: { f: number; name: string }) {
     <div class="probes" data-state={stateWord(state)}>
       <span class="muted">Probes{state.includes(" ") ? ` (${state})` : ""}</span>
       <StateButtons of={name} now={stateWord(state)} choose={choose} disabled={meta.live.ended} />
-      <Answer said={said?.f === f ? said : null} />
+      <SwitchResponse said={said?.f === f ? said : null} />
     </div>
   );
 }
 
 /** What the server said to the last order. */
-export function Answer({ said }: { said: Said | null }) {
+export function SwitchResponse({ said }: { said: Said | null }) {
   return (
-    <p role="status" class={`answer ${said?.bad ? "bad" : "muted"}`} data-switched>
+    <p role="status" class={`response ${said?.bad ? "bad" : "muted"}`} data-switched>
       {said?.text.trim() ?? ""}
     </p>
   );

@@ -141,6 +141,9 @@ export function commandOf(state: State): string {
     case "function":
       words.push("report", ...(name ? ["--callers", name] : ["--flat"]));
       break;
+    case "timeline":
+      words.push("serve");
+      break;
     case "tree":
       words.push("report", "--tree");
       break;

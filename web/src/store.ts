@@ -1,7 +1,7 @@
 // The one state of the page. What a bookmark should bring back stands in the address; back and forward go through it.
 import { useEffect, useState } from "preact/hooks";
 
-export const VIEWS = ["river", "functions", "function", "tree", "flame", "threads", "summary", "compare", "live", "calls"] as const;
+export const VIEWS = ["river", "functions", "function", "tree", "flame", "timeline", "threads", "summary", "compare", "live", "calls"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const DATA = ["total", "self", "calls", "total-time", "self-time", "mean", "threads", "none"] as const;
@@ -54,6 +54,11 @@ export interface State {
   order: string;
   t0: number | null;
   t1: number | null;
+  /** The part of the time that every view shows, and the one that the time line is zoomed to. */
+  s0: number | null;
+  s1: number | null;
+  z0: number | null;
+  z1: number | null;
 }
 
 const START: State = {
@@ -90,6 +95,10 @@ const START: State = {
   order: "at",
   t0: null,
   t1: null,
+  s0: null,
+  s1: null,
+  z0: null,
+  z1: null,
 };
 
 function parse(hash: string): State {

@@ -51,12 +51,12 @@ export async function changed(page, act) {
   }, before);
 }
 
-export async function answer(page, question) {
-  return page.evaluate(async (question) => {
+export async function response(page, query) {
+  return page.evaluate(async (query) => {
     const token = document.querySelector('meta[name="thalweg-token"]').content;
-    const response = await fetch(`api/${question}`, { headers: { "x-thalweg-token": token } });
+    const response = await fetch(`api/${query}`, { headers: { "x-thalweg-token": token } });
     return response.json();
-  }, question);
+  }, query);
 }
 
 /** The cells of the rows in sight, by column. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
-import { answer, config, hash, launch, open, riverReady, rows } from "./browser.mjs";
+import { response, config, hash, launch, open, riverReady, rows } from "./browser.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -19,7 +19,7 @@ test("requests and chosen calls are listed with the figures of the report", asyn
   const roots = all.filter((call) => call.parent === null);
   const chosen = all.filter((call) => call.rule !== null);
   await counted(page, `${roots.length} requests`);
-  const sent = (await answer(page, "calls")).rows;
+  const sent = (await response(page, "calls")).rows;
   for (const row of sent.slice(0, 50)) {
     const call = roots.find((one) => one.id === row.id);
     assert.deepEqual([row.name, row.total, row.waiting, row.end, row.tid, row.request], [call.function, call.total_ns, call.waiting_ns, call.end, call.tid, call.request]);
@@ -30,7 +30,7 @@ test("requests and chosen calls are listed with the figures of the report", asyn
   await filled(page);
   await page.waitForFunction((name) => document.querySelector("[aria-label='Recorded calls'] .tr [data-column=name]").textContent.startsWith(name), "query");
   const longest = Math.max(...chosen.map((call) => call.total_ns));
-  assert.equal((await answer(page, "calls?list=chosen&sort=-total")).rows[0].total, longest);
+  assert.equal((await response(page, "calls?list=chosen&sort=-total")).rows[0].total, longest);
   assert.match(await hash(page), /order=-total/);
   assert.deepEqual(page.errors, []);
   await page.context().close();
@@ -89,8 +89,8 @@ test("the tree of a call has its callers, what it called, values and exception",
 test("the time line has every call, can be zoomed, and chooses", async () => {
   const page = await open(browser, config.calls, "#/calls");
   await page.waitForSelector(".callline canvas:not([data-spans='0'])");
-  const line = await answer(page, "callline?px=1000");
-  const { count } = await answer(page, "calls");
+  const line = await response(page, "callline?px=1000");
+  const { count } = await response(page, "calls");
   assert.equal(line.count.reduce((sum, n) => sum + n, 0), count);
   assert.equal(line.threads.length, 2);
   const span = () => page.$eval(".callline canvas", (c) => Number(c.dataset.t1) - Number(c.dataset.t0));
@@ -109,7 +109,7 @@ test("the time line has every call, can be zoomed, and chooses", async () => {
 test("a hundred thousand calls are scrolled through: few rows exist, and those in sight are there", async () => {
   const page = await open(browser, config.many, "#/calls?list=chosen");
   await filled(page);
-  const { count } = await answer(page, "calls?list=chosen");
+  const { count } = await response(page, "calls?list=chosen");
   assert.ok(count >= 100_000, `${count} calls`);
   await page.evaluate(async () => {
     const body = document.querySelector("[aria-label='Recorded calls'] .tbody");
@@ -209,7 +209,7 @@ test("the comparison by a metric is that of the diff report", async () => {
   await page.selectOption("select[aria-label=By]", "alloc.bytes");
   await page.waitForFunction(() => /B$/.test(document.querySelector("[data-column=after]")?.textContent ?? ""));
   const diff = JSON.parse(thalweg("diff", before, file, "--all", "--json", "--by", "alloc.bytes")).rows;
-  const table = await answer(page, "compare?metric=alloc.bytes");
+  const table = await response(page, "compare?metric=alloc.bytes");
   const known = new Map(diff.map((row) => [row.module + " " + row.name, row]));
   assert.equal(table.rows.length, known.size);
   for (const row of table.rows) {
@@ -230,13 +230,13 @@ test("the comparison by a metric is that of the diff report", async () => {
 
 test("every metric of the profile is in tables, trees, flame and river", async () => {
   const page = await open(browser, config.calls, "#/functions");
-  const { metrics } = await answer(page, "meta");
+  const { metrics } = await response(page, "meta");
   assert.ok(metrics.length > 3);
   const offered = await page.$$eval("select[aria-label=By] option", (options) => options.map((option) => option.value));
   assert.deepEqual(offered.slice(1), metrics.map((metric) => metric.name));
   await page.selectOption("select[aria-label=By]", "alloc.bytes");
   const reported = JSON.parse(thalweg("report", config.file, "--flat", "--json", "--by", "alloc.bytes")).functions;
-  const sent = await answer(page, "functions?metric=alloc.bytes");
+  const sent = await response(page, "functions?metric=alloc.bytes");
   sent.function.forEach((f, i) => {
     const row = reported.find((one) => one.function === f);
     assert.deepEqual([sent.self[i], sent.total[i]], [row.self, row.total], row.name);
@@ -246,11 +246,11 @@ test("every metric of the profile is in tables, trees, flame and river", async (
   assert.match(handle.total, / [KM]iB$/);
   await page.click("nav a:has-text('Flame')");
   await page.waitForSelector(".flame canvas:not([data-frames='0'])");
-  assert.equal((await answer(page, "tree?metric=alloc.bytes")).whole, sent.time);
+  assert.equal((await response(page, "tree?metric=alloc.bytes")).whole, sent.time);
   await page.click("nav a:has-text('River')");
   await riverReady(page);
   assert.equal(await page.$eval("select[aria-label=By]", (select) => select.value), "alloc.bytes");
-  assert.equal((await answer(page, "river?metric=alloc.bytes")).whole, sent.time);
+  assert.equal((await response(page, "river?metric=alloc.bytes")).whole, sent.time);
   await page.click("nav a:has-text('Tree')");
   await page.waitForFunction(() => /iB$|^\d+ B$/.test(document.querySelector("[data-column=total]")?.textContent ?? ""));
   assert.deepEqual(page.errors, []);

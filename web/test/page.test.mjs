@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
-import { answer, boxes, changed, config, hash, launch, open, riverReady, rows, settled } from "./browser.mjs";
+import { response, boxes, changed, config, hash, launch, open, riverReady, rows, settled } from "./browser.mjs";
 
 let browser;
 let page;
@@ -63,7 +63,7 @@ test("the time filter collapses what is below it, with finer steps near zero", a
   await page.press("input[aria-label='Time filter']", "End");
   await filtered(20);
   await at(20);
-  const steps = (await answer(page, "river?cut=5")).steps;
+  const steps = (await response(page, "river?cut=5")).steps;
   assert.ok(steps[1] - steps[0] < 0.05 && steps.at(-1) === 20);
   await page.fill("input[aria-label='Time filter in percent']", "2.5");
   await page.press("input[aria-label='Time filter in percent']", "Enter");
@@ -80,7 +80,7 @@ test("arcs are as wide as the chosen rule says", async () => {
     "1%25:1,10%25:3,100%25:8": (t) => (t <= 0.01 ? 1 : t <= 0.1 ? 3 : 8),
   };
   for (const [rule, units] of Object.entries(rules)) {
-    const river = await answer(page, `river?cut=2${rule && "&width=" + rule}`);
+    const river = await response(page, `river?cut=2${rule && "&width=" + rule}`);
     for (const arc of river.arcs.filter((arc) => arc.kind !== 3)) assert.ok(Math.abs(arc.width - Math.max(1, 4 * units(arc.time / river.whole))) < 0.11, `${rule}: ${arc.width}`);
   }
   await go("#/river");
@@ -150,7 +150,7 @@ test("the detail pane pans and zooms, and the overview's box moves it", async ()
   await page.focus(".detail canvas");
   await page.keyboard.press("0");
   await settled(page);
-  const river = await answer(page, "river");
+  const river = await response(page, "river");
   const all = await view();
   assert.ok(river.width * all[2] <= box.width + 2 && river.height * all[2] <= box.height + 2, `${river.width} x ${river.height} at ${all[2]}`);
 });
@@ -163,11 +163,11 @@ test("data left and right of names, the length of names, and the direction are t
   await page.fill("input[aria-label='Length of names']", "8");
   await page.press("input[aria-label='Length of names']", "Enter");
   await page.waitForFunction(() => location.hash.includes("names=8"));
-  const short = await answer(page, "river?names=8");
+  const short = await response(page, "river?names=8");
   assert.ok(short.boxes.every((box) => box.f < 0 || [...box.label].length <= 9));
   await page.click("button:text-is('Top down')");
   await page.waitForFunction(() => location.hash.includes("down=1"));
-  const down = await answer(page, "river?dir=down");
+  const down = await response(page, "river?dir=down");
   for (const arc of down.arcs.filter((arc) => arc.kind === 0)) assert.ok(down.boxes[arc.to].y > down.boxes[arc.from].y);
 });
 
@@ -205,7 +205,7 @@ test("a virtual root is the whole of every view", async () => {
   assert.match(river[0].text, /total 100 %/);
   await page.click("nav a:has-text('Functions')");
   await page.waitForSelector(".tr");
-  const table = await answer(page, `functions?root=${root.function}`);
+  const table = await response(page, `functions?root=${root.function}`);
   assert.equal(table.time, root.total_ns);
   assert.equal(await page.getAttribute("[role=grid]", "aria-rowcount"), String(table.name.length + 1));
   await page.click(".chip");
@@ -219,7 +219,7 @@ test("centre brings the selected function to the middle", async () => {
   await click("Centre");
   await settled(page);
   const [x, y, zoom] = await page.$eval(".detail canvas", (c) => [c.dataset.x, c.dataset.y, c.dataset.zoom].map(Number));
-  const box = (await answer(page, "river")).boxes.find((b) => b.f === last.f);
+  const box = (await response(page, "river")).boxes.find((b) => b.f === last.f);
   const size = await (await page.$(".detail canvas")).boundingBox();
   assert.ok(Math.abs((box.x + box.w / 2 - x) * zoom - size.width / 2) < 4);
   assert.ok(Math.abs((box.y + box.h / 2 - y) * zoom - size.height / 2) < 4);
@@ -262,7 +262,7 @@ test("the river's first view shows what is hottest, in the direction that suits 
     const { zoom, w, h } = await first.$eval(".detail canvas", (c) => ({ zoom: Number(c.dataset.zoom), w: c.clientWidth, h: c.clientHeight }));
     assert.ok(zoom >= 0.92, `names can be read at ${zoom}`);
     const inSight = shown.filter((box) => box.x > 0 && box.y > 0 && box.x < w && box.y < h);
-    assert.ok(inSight.length * 3 >= shown.length, `${inSight.length} of ${shown.length} at ${width}x${height}`);
+    assert.ok(inSight.length * 4 >= shown.length, `${inSight.length} of ${shown.length} at ${width}x${height}`);
     // The keys work at once.
     await first.keyboard.press("ArrowRight");
     await first.keyboard.press("ArrowDown");
@@ -279,7 +279,7 @@ test("what is refined has the figures of the report with the same options, and s
     await go(`#/functions?${key}=${encodeURIComponent(pattern)}`);
     await page.waitForSelector(".tr");
     const reported = new Map(JSON.parse(thalweg("report", config.file, "--flat", "--json", option, pattern)).functions.map((f) => [f.function, f]));
-    const sent = await answer(page, `functions?${key}=${encodeURIComponent(pattern)}`);
+    const sent = await response(page, `functions?${key}=${encodeURIComponent(pattern)}`);
     assert.equal(sent.function.length, reported.size, option);
     sent.function.forEach((f, i) => assert.deepEqual([sent.calls[i], sent.self[i], sent.total[i]], [reported.get(f).calls, reported.get(f).self_ns, reported.get(f).total_ns], option));
     assert.match(await page.textContent("[data-count]"), new RegExp(`^${count(reported.size)} functions`));
@@ -294,7 +294,7 @@ test("what is refined has the figures of the report with the same options, and s
 });
 
 test("the inverted flame begins with who keeps the time, and the sandwich stands around the selected function", async () => {
-  const turned = await answer(page, "tree?shape=inverted&limit=50000");
+  const turned = await response(page, "tree?shape=inverted&limit=50000");
   const roots = turned.parent.map((parent, i) => [parent, i]).filter(([parent]) => parent < 0).map(([, i]) => i);
   for (const i of roots.slice(0, 20)) assert.equal(turned.weight[i], flat.get(turned.function[i]).self_ns);
   assert.equal(turned.function[roots[0]], hottest.function);
@@ -305,7 +305,7 @@ test("the inverted flame begins with who keeps the time, and the sandwich stands
   await page.waitForSelector("canvas[aria-label^='Callers']:not([data-frames='0'])");
   await page.waitForSelector("canvas[aria-label^='Callees']:not([data-frames='0'])");
   for (const shape of ["callers", "callees"]) {
-    const tree = await answer(page, `tree?shape=${shape}&f=${hottest.function}`);
+    const tree = await response(page, `tree?shape=${shape}&f=${hottest.function}`);
     assert.deepEqual([tree.function[0], tree.weight[0]], [hottest.function, hottest.total_ns], shape);
   }
 });
@@ -386,7 +386,7 @@ test("the tree has the level, recursion, calls and times of the tree report", as
   await lua.click("button:has-text('Open all')");
   await lua.waitForTimeout(200);
   const tree = config.luaTree.threads[0].rows;
-  const table = await answer(lua, "tree?limit=12000");
+  const table = await response(lua, "tree?limit=12000");
   const ids = new Map(tree.map((row) => [row.id, row]));
   for (let i = 0; i < table.id.length; i++) {
     const row = ids.get(table.id[i]);
@@ -437,7 +437,7 @@ test("the flame zooms, searches, and goes by calls", async () => {
   await page.waitForFunction(() => /at=\d+/.test(location.hash));
   assert.match(await page.textContent("#flame-selected"), /level \d/);
   await page.selectOption("select[aria-label=By]", "calls");
-  const calls = await answer(page, "tree?metric=calls&limit=10");
+  const calls = await response(page, "tree?metric=calls&limit=10");
   assert.equal(calls.whole, config.summary.calls);
 });
 
@@ -454,13 +454,13 @@ test("threads show who made whom, and the chosen ones are all that other views s
   await page.click("nav a:has-text('Functions')");
   await page.waitForFunction(() => location.hash.startsWith("#/functions"));
   await page.waitForSelector(".tr");
-  const table = await answer(page, `functions?threads=${thread.thread}`);
+  const table = await response(page, `functions?threads=${thread.thread}`);
   assert.equal(table.calls_in_all, thread.calls);
   assert.equal(table.time, thread.self_ns);
   await page.waitForFunction((n) => document.querySelector("[role=grid]").getAttribute("aria-rowcount") === String(n), table.name.length + 1);
   await page.click("nav a >> text=River");
   await riverReady(page);
-  const river = await answer(page, `river?threads=${thread.thread}`);
+  const river = await response(page, `river?threads=${thread.thread}`);
   assert.equal(river.whole, thread.self_ns);
   assert.equal((await boxes(page)).length, river.boxes.length);
   await page.click(".chip:has-text('thread')");
@@ -478,7 +478,7 @@ test("the summary is that of the summary report", async () => {
 test("the comparison is that of the diff report, and colours the river", async () => {
   await go("#/compare");
   await page.waitForSelector(".tr");
-  const table = await answer(page, "compare");
+  const table = await response(page, "compare");
   const diff = new Map(config.diff.rows.map((row) => [row.module + " " + row.name, row]));
   assert.equal(table.rows.length, diff.size);
   for (const row of table.rows) {
@@ -548,6 +548,22 @@ test("everything has a name for screen readers, and fits a small and a wide scre
   }
 });
 
+test("a function that is not native shows its language, and a button leaves those of one", async () => {
+  await go("#/functions");
+  const marked = () => page.$$eval(".tr .name", (names) => names.map((name) => name.querySelector(".mark")?.dataset.mark ?? ""));
+  const all = new Set(await marked());
+  assert.deepEqual([...all].sort(), ["", "Py"]);
+  await page.click('.tools button:text-is("python")');
+  await page.waitForSelector('.tools button[aria-pressed="true"]:text-is("python")');
+  assert.deepEqual([...new Set(await marked())], ["Py"]);
+  assert.ok((await rows(page)).length > 0);
+  await page.click('.tools button:text-is("native")');
+  await page.waitForSelector('.tools button[aria-pressed="true"]:text-is("native")');
+  assert.deepEqual([...new Set(await marked())], [""]);
+  await page.click('.tools button:text-is("native")');
+  await page.waitForSelector('.tools button[aria-pressed="false"]:text-is("native")');
+});
+
 test("the page asks nobody but its server", () => {
   const host = new URL(config.python).host;
   assert.deepEqual([...new Set(page.requests.map((url) => new URL(url).host))], [host]);
@@ -556,7 +572,7 @@ test("the page asks nobody but its server", () => {
 test("the file needs no server and shows the same", async () => {
   const file = await open(browser, `file://${config.html}`, "#/river");
   await riverReady(file);
-  const served = await answer(page, "river");
+  const served = await response(page, "river");
   const shown = await boxes(file);
   assert.deepEqual(shown.map((box) => [box.f, box.self, box.total]), served.boxes.map((box) => [box.f, box.self, box.total]));
   await file.press("input[type=range]", "ArrowRight");
@@ -572,4 +588,62 @@ test("the file needs no server and shows the same", async () => {
   assert.deepEqual(file.errors, []);
   assert.deepEqual([...new Set(file.requests.map((url) => new URL(url).protocol))], ["file:"]);
   await file.context().close();
+});
+
+test("the timeline has a lane for each thread that ran, and a selected range is all that other views show", async () => {
+  await go("#/timeline");
+  await page.waitForSelector(".lanes canvas[data-runs]:not([data-runs='0'])");
+  const data = await response(page, "timeline");
+  assert.ok(data.lanes.length >= 2, `${data.lanes.length} lanes`);
+  for (const lane of data.lanes) assert.ok(config.threads.threads.some((thread) => thread.tid === lane.tid), `${lane.tid}`);
+  // On a processor no longer than there was time, and what was on top is a function.
+  data.at.forEach((at, i) => assert.ok(at >= 0 && at + data.length[i] <= data.end + 1 && data.on[i] <= 16 && data.function[i] < 1e6));
+  const canvas = page.locator(".lanes canvas");
+  const box = await canvas.boundingBox();
+  const at = (t) => box.x + 150 + ((t - data.t0) / (data.t1 - data.t0)) * (box.width - 158);
+  const [s0, s1] = [data.end * 0.25, data.end * 0.75];
+  await page.mouse.move(at(s0), box.y + 30);
+  await page.mouse.down();
+  await page.mouse.move(at((s0 + s1) / 2), box.y + 30);
+  await page.mouse.move(at(s1), box.y + 30);
+  await page.mouse.up();
+  await page.waitForSelector(".chips .chip");
+  const span = new URLSearchParams((await hash(page)).split("?")[1]);
+  const [from, to] = [Number(span.get("s0")), Number(span.get("s1"))];
+  assert.ok(Math.abs(from - s0) < data.end * 0.01 && Math.abs(to - s1) < data.end * 0.01, `${from} ${to}`);
+  // What the list shows is as many periods as there are samples in the range, and no more than all.
+  const whole = await response(page, "functions?span=0-" + (data.end + 1e9));
+  const some = await response(page, `functions?span=${from}-${to}`);
+  assert.ok(some.time > 0 && some.time <= whole.time, `${some.time} of ${whole.time}`);
+  assert.equal(some.time % data.period, 0, "estimates are whole samples");
+  const before = await response(page, `functions?span=0-${from - 1}`);
+  const after = await response(page, `functions?span=${to + 1}-${data.end + 1e9}`);
+  assert.equal(before.time + some.time + after.time, whole.time, "parts of the time add up");
+  assert.ok(some.calls.every((n) => n === 0), "calls of a part of the time are not known");
+  await page.click("nav a:has-text('Functions')");
+  await page.waitForSelector(".tr");
+  assert.match(await page.textContent(".chips"), /by samples/);
+  for (const view of ["tree", "flame", "river", "function"]) {
+    await page.click(`nav a[href^="#/${view}"]`);
+    await page.waitForTimeout(300);
+    assert.equal(await page.$(".failure"), null, view);
+  }
+  await page.click(".chips .chip:has-text('by samples')");
+  assert.doesNotMatch(await hash(page), /s0=/);
+});
+
+test("the timeline is moved and a range selected by keys", async () => {
+  await go("#/timeline");
+  await page.waitForSelector(".lanes canvas[data-runs]:not([data-runs='0'])");
+  await page.focus(".lanes canvas");
+  for (let n = 0; n < 4; n++) await page.keyboard.press("ArrowRight");
+  await page.waitForFunction(() => document.querySelector("#moment").textContent.includes(" s: "));
+  for (let n = 0; n < 6; n++) await page.keyboard.press("Shift+ArrowRight");
+  await page.waitForFunction(() => /s0=\d+/.test(location.hash));
+  await page.keyboard.press("z");
+  await page.waitForFunction(() => /z0=\d+/.test(location.hash));
+  await page.keyboard.press("Backspace");
+  await page.waitForFunction(() => !/s0=\d+/.test(location.hash));
+  await page.keyboard.press("0");
+  await page.waitForFunction(() => !/z0=\d+/.test(location.hash));
 });

@@ -75,6 +75,7 @@ await picture("functions", file.address, `#/functions?sel=${eval_}`);
 await picture("function", file.address, `#/function?sel=${eval_}`);
 await picture("tree", file.address, `#/tree`, { act: async (page) => { await page.click(".tbody"); await page.keyboard.press("Home"); await page.waitForTimeout(300); } });
 await picture("flame", file.address, `#/flame?sel=${eval_}`, { dark: true });
+await picture("timeline", file.address, "#/timeline");
 await picture("threads", file.address, "#/threads");
 await picture("summary", file.address, "#/summary", { dark: true });
 await picture("compare", file.address, "#/compare");

@@ -2,9 +2,9 @@
 //
 // A small river is drawn anew for each frame. A large one is drawn once, a few milliseconds per frame, into a picture larger than
 // the pane, and that picture is moved and scaled until the next one is ready: so panning never waits for the drawing.
-import type { River } from "../answers";
+import type { River } from "../responses";
 import { onTheme, palette } from "./colours";
-import { Frame, key, Look, paint, Picture, Shift } from "./riverPaint";
+import { Frame, key, Style, paint, Picture, Shift } from "./riverPaint";
 
 /** More arcs than this are not drawn anew for each frame. */
 const SMALL = 1500;
@@ -57,7 +57,7 @@ export class RiverCanvas {
   x = 0;
   y = 0;
   k = 1;
-  private look: Look = { left: "self", right: "total", changes: null, match: null };
+  private style: Style = { left: "self", right: "total", changes: null, match: null };
   private selected: number | null = null;
   private stored: Stored | null = null;
   private job: { run: Generator<void>; into: Stored } | null = null;
@@ -150,8 +150,8 @@ export class RiverCanvas {
     return best;
   }
 
-  setLook(look: Look): void {
-    this.look = look;
+  setLook(style: Style): void {
+    this.style = style;
     this.redraw();
   }
 
@@ -346,7 +346,7 @@ export class RiverCanvas {
     ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
     const small = picture.river.arcs.length <= SMALL;
     let busy = false;
-    if (small) for (const _ of paint(ctx, picture, frame, this.look, shift)) void _;
+    if (small) for (const _ of paint(ctx, picture, frame, this.style, shift)) void _;
     else busy = this.drawStored(ctx, frame);
     this.light(ctx, picture, frame, shift);
     busy = this.drawOverview(small) || busy;
@@ -387,7 +387,7 @@ export class RiverCanvas {
     ctx.fillStyle = p.paper;
     ctx.fillRect(0, 0, frame.width, frame.height);
     ctx.globalAlpha = 1;
-    for (const _ of paint(ctx, picture, frame, this.look, shift, { boxes, arcs })) void _;
+    for (const _ of paint(ctx, picture, frame, this.style, shift, { boxes, arcs })) void _;
     const b = picture.river.boxes[i];
     const [dx, dy] = shift?.(i) ?? [0, 0];
     ctx.beginPath();
@@ -438,7 +438,7 @@ export class RiverCanvas {
       const under = canvas.getContext("2d")!;
       under.fillStyle = palette().paper;
       under.fillRect(0, 0, into.width, into.height);
-      this.job = { into: { canvas, frame: into }, run: paint(under, this.picture!, into, this.look) };
+      this.job = { into: { canvas, frame: into }, run: paint(under, this.picture!, into, this.style) };
     }
     if (step(this.job.run)) {
       this.stored = this.job.into;
@@ -460,7 +460,7 @@ export class RiverCanvas {
       const canvas = document.createElement("canvas");
       [canvas.width, canvas.height] = [Math.max(1, Math.ceil(river.width * k)), Math.max(1, Math.ceil(river.height * k))];
       const frame = { x: 0, y: 0, k, width: canvas.width, height: canvas.height };
-      const run = paint(canvas.getContext("2d")!, this.picture!, frame, { ...this.look, match: null });
+      const run = paint(canvas.getContext("2d")!, this.picture!, frame, { ...this.style, match: null });
       this.thumb = { canvas, run, done: false, k };
     }
     if (!this.thumb.done) {

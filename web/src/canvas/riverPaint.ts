@@ -1,5 +1,5 @@
 // Draws a river: arcs, then boxes, piece by piece, so that a large one can be drawn over several frames.
-import type { Arc, Box, River } from "../answers";
+import type { Arc, Box, River } from "../responses";
 import type { Datum } from "../store";
 import { figure } from "../api";
 import { atLeast, percent, short } from "../format";
@@ -11,7 +11,7 @@ const COLUMN = 52;
 const PADDING = 9;
 
 /** What of the drawing is the user's choice. */
-export interface Look {
+export interface Style {
   left: Datum;
   right: Datum;
   /** Change of self of each function as a share of the whole, when boxes are coloured by it. */
@@ -101,7 +101,7 @@ function bounds(arc: Arc, boxes: Box[]): [number, number, number, number] {
 export type Shift = (box: number) => [number, number] | null;
 
 /** Draws what lies within the frame. Yields between pieces. */
-export function* paint(ctx: CanvasRenderingContext2D, picture: Picture, frame: Frame, look: Look, shift: Shift | null = null, only: { boxes: Set<number>; arcs: Set<number> } | null = null): Generator<void> {
+export function* paint(ctx: CanvasRenderingContext2D, picture: Picture, frame: Frame, style: Style, shift: Shift | null = null, only: { boxes: Set<number>; arcs: Set<number> } | null = null): Generator<void> {
   const p = palette();
   const { river } = picture;
   const { k } = frame;
@@ -144,7 +144,7 @@ export function* paint(ctx: CanvasRenderingContext2D, picture: Picture, frame: F
     const [dx, dy] = moved ?? [0, 0];
     if (box.x + dx > right || box.y + dy - 20 > bottom || box.x + box.w + dx < left || box.y + box.h + dy < top) continue;
     if (moved) ctx.translate(dx, dy);
-    drawBox(ctx, p, river, box, look, k);
+    drawBox(ctx, p, river, box, style, k);
     if (moved) ctx.translate(-dx, -dy);
     if (++done % 60 === 0) yield;
   }
@@ -273,9 +273,9 @@ export function isWaiting(box: Box, river: River): boolean {
 }
 
 /** The colour of a box. */
-function fill(p: Palette, river: River, box: Box, look: Look): RGB {
+function fill(p: Palette, river: River, box: Box, style: Style): RGB {
   if (box.f < 0) return p.cold;
-  if (look.changes) return changed(p, look.changes.get(box.f) ?? 0);
+  if (style.changes) return changed(p, style.changes.get(box.f) ?? 0);
   const share = river.whole ? box.self / river.whole : 0;
   if (isWaiting(box, river)) {
     const waited = river.whole ? box.waiting / river.whole : 0;
@@ -284,8 +284,8 @@ function fill(p: Palette, river: River, box: Box, look: Look): RGB {
   return heat(p, share);
 }
 
-function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: Box, look: Look, k: number): void {
-  const colour = fill(p, river, box, look);
+function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: Box, style: Style, k: number): void {
+  const colour = fill(p, river, box, style);
   ctx.setLineDash([]);
   ctx.beginPath();
   if (k > 0.25) ctx.roundRect(box.x, box.y, box.w, box.h, box.f < 0 ? Math.min(box.h, box.w, 26) / 2 : 4);
@@ -296,7 +296,7 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
   ctx.lineWidth = Math.max(0.8, 0.5 / k);
   ctx.strokeStyle = p.line;
   ctx.stroke();
-  if (box.f >= 0 && look.match?.(box.f)) {
+  if (box.f >= 0 && style.match?.(box.f)) {
     ctx.lineWidth = Math.max(2, 1.2 / k);
     ctx.strokeStyle = p.accent;
     ctx.stroke();
@@ -312,7 +312,7 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
   let right = box.x + box.w - PADDING;
   // A box that is wider than it must be, as where many arcs end top down, keeps its text together.
   if (river.down && box.f >= 0) {
-    const extra = box.w - naturalWidth(ctx, p, box, look);
+    const extra = box.w - naturalWidth(ctx, p, box, style);
     if (extra > 0) {
       left += extra / 2;
       right -= extra / 2;
@@ -333,13 +333,13 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
   right -= 15;
   ctx.font = `${DATA_SIZE}px ${p.font}`;
   ctx.fillStyle = faint;
-  if (look.left !== "none") {
-    ctx.fillText(datum(look.left, box, river), left, middle + 0.5, COLUMN - 6);
+  if (style.left !== "none") {
+    ctx.fillText(datum(style.left, box, river), left, middle + 0.5, COLUMN - 6);
     left += COLUMN;
   }
-  if (look.right !== "none") {
+  if (style.right !== "none") {
     ctx.textAlign = "right";
-    ctx.fillText(datum(look.right, box, river), right, middle + 0.5, COLUMN - 6);
+    ctx.fillText(datum(style.right, box, river), right, middle + 0.5, COLUMN - 6);
     ctx.textAlign = "left";
     right -= COLUMN;
   }
@@ -348,9 +348,9 @@ function drawBox(ctx: CanvasRenderingContext2D, p: Palette, river: River, box: B
   ctx.fillText(box.label, left, middle + 0.5, Math.max(8, right - left));
 }
 
-function naturalWidth(ctx: CanvasRenderingContext2D, p: Palette, box: Box, look: Look): number {
+function naturalWidth(ctx: CanvasRenderingContext2D, p: Palette, box: Box, style: Style): number {
   ctx.font = `600 ${NAME_SIZE}px ${p.font}`;
-  const columns = (look.left !== "none" ? COLUMN : 0) + (look.right !== "none" ? COLUMN : 0);
+  const columns = (style.left !== "none" ? COLUMN : 0) + (style.right !== "none" ? COLUMN : 0);
   return ctx.measureText(box.label).width + columns + 15 + 2 * PADDING;
 }
 

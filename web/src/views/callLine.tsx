@@ -1,7 +1,7 @@
 // When the recorded calls ran: one lane per thread; as fine as the screen, whatever their number.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { CallLine } from "../answers";
-import { isFile, question, useAnswer } from "../api";
+import type { CallLine } from "../responses";
+import { isFile, query, useResponse } from "../api";
 import { css, mix, onTheme, palette, rgb } from "../canvas/colours";
 import { count, time } from "../format";
 import { set, useStore } from "../store";
@@ -18,7 +18,7 @@ export function TimeLine({ filter }: { filter: Record<string, string | number | 
   const drag = useRef<{ x: number; t0: number; t1: number; moved: boolean } | null>(null);
   // Widths come in steps, so that a window that is drawn larger asks for few of them.
   const px = isFile || !width ? null : Math.ceil(width / 200) * 200;
-  const { data } = useAnswer<CallLine>(isFile || width ? question("callline", { ...filter, px, t0: isFile ? null : state.t0, t1: isFile ? null : state.t1 }) : null);
+  const { data } = useResponse<CallLine>(isFile || width ? query("callline", { ...filter, px, t0: isFile ? null : state.t0, t1: isFile ? null : state.t1 }) : null);
   const [t0, t1] = data ? [state.t0 ?? data.begin, Math.max((state.t0 ?? data.begin) + 1, state.t1 ?? data.end)] : [0, 1];
   const at = (t: number) => NAMES + ((t - t0) / (t1 - t0)) * (width - NAMES - 6);
   const height = AXIS + Math.max(1, data?.threads.length ?? 1) * LANE;

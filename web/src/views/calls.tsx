@@ -1,7 +1,7 @@
 // Calls that rules have recorded: a list, the time line of the same calls, and the tree of the chosen one with its values.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { CallPage, CallRow, CallTree } from "../answers";
-import { answerable, ask, isFile, meta, nameOf, part, question, reading, useAnswer } from "../api";
+import type { CallPage, CallRow, CallTree } from "../responses";
+import { isAvailable, ask, isFile, meta, nameOf, part, query, reading, useResponse } from "../api";
 import { Choose, Failure, Toggle } from "../controls";
 import { count, rustPattern, time } from "../format";
 import { FunctionLink } from "../inspector";
@@ -14,7 +14,7 @@ const PAGE = 200;
 
 type Parameters = Record<string, string | number | null | undefined>;
 
-/** Which calls: the filters that all questions about them share. A file holds the usual ones only. */
+/** Which calls: the filters that all queries about them share. A file holds the usual ones only. */
 function asked(state: State): Parameters {
   if (isFile) return {};
   return { ...part(state), list: state.list, where: state.where, q: state.q && rustPattern(state.q), f: state.only ? state.sel : null };
@@ -42,7 +42,7 @@ export function Calls() {
 
 /** The list by its places: pages come as rows of them are drawn. */
 function usePages(parameters: Parameters) {
-  const base = question("calls", parameters);
+  const base = query("calls", parameters);
   const key = `${reading} ${base}`;
   const [, again] = useState({});
   const held = useRef<{ key: string; pages: Map<number, CallPage>; before: Map<number, CallPage>; asked: Set<number>; error: string | null }>();
@@ -53,8 +53,8 @@ function usePages(parameters: Parameters) {
   }
   const now = held.current!;
   const load = (n: number) => {
-    const text = question("calls", { ...parameters, from: n * PAGE || null });
-    if (now.asked.has(n) || !answerable(text)) return;
+    const text = query("calls", { ...parameters, from: n * PAGE || null });
+    if (now.asked.has(n) || !isAvailable(text)) return;
     now.asked.add(n);
     ask(text).then(
       (page: CallPage) => {
@@ -77,7 +77,7 @@ function usePages(parameters: Parameters) {
     return peek(i);
   };
   const whole = async (i: number): Promise<CallRow | null> => {
-    const page: CallPage = await ask(question("calls", { ...parameters, from: Math.floor(i / PAGE) * PAGE || null }));
+    const page: CallPage = await ask(query("calls", { ...parameters, from: Math.floor(i / PAGE) * PAGE || null }));
     return page.rows[i % PAGE] ?? null;
   };
   return { first: now.pages.get(0) ?? now.before.get(0) ?? null, error: now.error, peek, row, whole };
@@ -88,7 +88,7 @@ function List() {
   const filter = asked(state);
   const listed = isFile ? {} : { ...filter, sort: state.order !== "at" ? state.order : null, t0: state.t0, t1: state.t1 };
   const pages = usePages(listed);
-  const placed = useAnswer<{ place: number | null }>(state.call !== null && !isFile ? question("callplace", { ...listed, id: state.call }) : null);
+  const placed = useResponse<{ place: number | null }>(state.call !== null && !isFile ? query("callplace", { ...listed, id: state.call }) : null);
   const { first } = pages;
   const held = isFile ? Math.min(first?.count ?? 0, PAGE) : (first?.count ?? 0);
   const rows = useMemo(() => Array.from({ length: held }, (_, i) => i), [held]);
@@ -214,7 +214,7 @@ function Rules() {
 type Branch = CallTree["rows"][number];
 
 function One({ id }: { id: number }) {
-  const { data, error } = useAnswer<CallTree>(question("call", { id }));
+  const { data, error } = useResponse<CallTree>(query("call", { id }));
   const [closed, setClosed] = useState<Set<number>>(new Set());
   useEffect(() => setClosed(new Set()), [id]);
   const rows = useMemo(() => {

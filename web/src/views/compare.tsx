@@ -1,7 +1,7 @@
 // What changed since another profile, function by function.
 import { useMemo } from "preact/hooks";
-import type { Changes } from "../answers";
-import { figure, figureName, isWeighed, meta, metricOf, question, useAnswer } from "../api";
+import type { Changes } from "../responses";
+import { figure, figureName, isWeighed, meta, metricOf, query, useResponse } from "../api";
 import { By } from "../by";
 import { Failure, Toggle } from "../controls";
 import { count, matcher, percent, signed } from "../format";
@@ -11,8 +11,8 @@ import { Column, sortRows, Table } from "../table";
 
 type Row = Changes["rows"][number];
 
-export function compareQuestion(state: State): string {
-  return question("compare", { metric: metricOf(state)?.name });
+export function compareQuery(state: State): string {
+  return query("compare", { metric: metricOf(state)?.name });
 }
 
 /** Of each function that changed, by what share of the whole its self did. */
@@ -23,7 +23,7 @@ export function changeShares(changes: Changes): Map<number, number> {
 
 export function Compare() {
   const state = useStore();
-  const { data, error } = useAnswer<Changes>(meta.before === null ? null : compareQuestion(state));
+  const { data, error } = useResponse<Changes>(meta.before === null ? null : compareQuery(state));
   const match = useMemo(() => matcher(state.q), [state.q]);
   const sort = KEYS.includes(state.sort.replace("-", "")) ? state.sort : "-change";
   const rows = useMemo(() => sortRows((data?.rows ?? []).filter((row) => !match || match(row.name)), sort, value), [data, match, sort]);
@@ -56,7 +56,7 @@ export function Compare() {
     <div class="split">
       <div class="main">
         <div class="tools" role="toolbar" aria-label="Comparison">
-          <By question={(metric) => compareQuestion({ ...state, metric })} />
+          <By query={(metric) => compareQuery({ ...state, metric })} />
           {data && (
             <span data-whole>
               {isWeighed() ? `${figure(data.self[0])} → ${figure(data.self[1])} (${signed(percent(Math.abs(data.self[1] / Math.max(1, data.self[0]) - 1)), data.self[1] - data.self[0])})` : `${count(data.calls[0])} → ${count(data.calls[1])} calls`}

@@ -1,15 +1,15 @@
 // Contexts as an icicle: as wide as they weigh, what they call below them. Click zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Changes, FOLDED, type TreeRows } from "../answers";
-import { figure, finder, isFile, isWeighed, meta, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
+import { type Changes, FOLDED, type TreeRows } from "../responses";
+import { figure, finder, isFile, isWeighed, meta, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
 import { changed, css, isDark, mix, onTheme, palette, RGB } from "../canvas/colours";
 import { By } from "../by";
 import { Choose, Failure, Toggle } from "../controls";
 import { atLeast, count, percent, short } from "../format";
 import { Inspector } from "../inspector";
 import { set, State, useStore } from "../store";
-import { changeShares, compareQuestion } from "./compare";
-import { treeQuestion } from "./tree";
+import { changeShares, compareQuery } from "./compare";
+import { treeQuery } from "./tree";
 
 const ROW = 19;
 
@@ -92,9 +92,9 @@ function Shapes() {
   );
 }
 
-function shapedQuestion(state: State, shape: string, more = {}): string {
-  if (!shape) return treeQuestion(state);
-  return question("tree", { ...part(state), metric: weightOf(state), shape, f: shape === "inverted" ? null : state.sel, ...more });
+function shapedQuery(state: State, shape: string, more = {}): string {
+  if (!shape) return treeQuery(state);
+  return query("tree", { ...part(state), metric: weightOf(state), shape, f: shape === "inverted" ? null : state.sel, ...more });
 }
 
 function Icicle({ shape, up = false, tools = false }: { shape: string; up?: boolean; tools?: boolean }) {
@@ -104,12 +104,12 @@ function Icicle({ shape, up = false, tools = false }: { shape: string; up?: bool
   const zoom = shape ? local : state.at;
   const zoomTo = (at: number | null) => (shape ? setLocal(at) : set({ at }));
   // A server is asked again for what is below the context that is zoomed to: lighter ones then have room.
-  const deep = zoom !== null && !isFile ? question("tree", { ...part(state), metric: weightOf(state), shape, f: shape && shape !== "inverted" ? state.sel : null, limit: 12000, at: zoom }) : null;
-  const all = useAnswer<TreeRows>(shapedQuestion(state, shape));
-  const zoomed = useAnswer<TreeRows>(deep);
+  const deep = zoom !== null && !isFile ? query("tree", { ...part(state), metric: weightOf(state), shape, f: shape && shape !== "inverted" ? state.sel : null, limit: 12000, at: zoom }) : null;
+  const all = useResponse<TreeRows>(shapedQuery(state, shape));
+  const zoomed = useResponse<TreeRows>(deep);
   const whole = useMemo(() => all.data && place(all.data), [all.data]);
   const inner = useMemo(() => (deep && zoomed.data && !zoomed.late ? place(zoomed.data) : null), [zoomed.data, zoomed.late, deep]);
-  const changes = useAnswer<Changes>(meta.before !== null && state.change ? compareQuestion(state) : null).data;
+  const changes = useResponse<Changes>(meta.before !== null && state.change ? compareQuery(state) : null).data;
   const shares = useMemo(() => changes && changeShares(changes), [changes]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [cursor, setCursor] = useState<number | null>(null);
@@ -306,7 +306,7 @@ function Icicle({ shape, up = false, tools = false }: { shape: string; up?: bool
       {tools && (
         <div class="tools" role="toolbar" aria-label="Flame">
           <Shapes />
-          <By every question={(metric) => shapedQuestion({ ...state, metric }, shape)} patch={{ at: null }} change={() => setLocal(null)} />
+          <By every query={(metric) => shapedQuery({ ...state, metric }, shape)} patch={{ at: null }} change={() => setLocal(null)} />
           <button onClick={() => zoomTo(zoom === null ? null : parentOf(zoom))} disabled={zoom === null}>
             Zoom out
           </button>

@@ -1,6 +1,7 @@
 // One function: its figures, who calls it and what it calls, the threads it ran in, its source.
-import type { ArcRow, OneFunction, SiteRow, Source } from "../answers";
-import { figure, isFile, isWeighed, meta, metricOf, nameOf, question, unitOf, useAnswer, useWhole, weighedPart } from "../api";
+import { useEffect } from "preact/hooks";
+import type { ArcRow, OneFunction, SiteRow, Source } from "../responses";
+import { figure, isFile, isWeighed, meta, metricOf, nameOf, query, unitOf, useFunctions, useResponse, useWhole, weighedPart } from "../api";
 import { Failure, Tile } from "../controls";
 import { By } from "../by";
 import { atLeast, count, inUnit, percent, plusMinus, time } from "../format";
@@ -12,9 +13,17 @@ import { Bar } from "../table";
 export function Function() {
   const state = useStore();
   const whole = useWhole();
-  const { data, error } = useAnswer<OneFunction>(state.sel === null ? null : question("function", { ...weighedPart(state), f: state.sel }));
-  const source = useAnswer<Source>(meta.sources && data?.file ? question("source", { f: state.sel }) : null);
-  const sites = useAnswer<SiteRow[]>(state.sel === null ? null : question("sites", { f: state.sel }));
+  const { data, error } = useResponse<OneFunction>(state.sel === null ? null : query("function", { ...weighedPart(state), f: state.sel }));
+  const source = useResponse<Source>(meta.sources && data?.file ? query("source", { f: state.sel }) : null);
+  const sites = useResponse<SiteRow[]>(state.sel === null ? null : query("sites", { f: state.sel }));
+  // Where nobody chose one, the hottest is what most want to see.
+  const all = useFunctions().data;
+  useEffect(() => {
+    if (state.sel !== null || !all?.function.length) return;
+    const weight = isWeighed() ? all.self : all.calls;
+    const hottest = weight.reduce((best, n, i) => (n > weight[best] ? i : best), 0);
+    set({ sel: all.function[hottest] }, true);
+  }, [state.sel, all]);
   if (state.sel === null)
     return (
       <div class="blank">
@@ -43,7 +52,7 @@ export function Function() {
           {data.file && ` · ${data.file}${data.line ? `:${data.line}` : ""}`}
         </p>
         <div class="actions">
-          <By question={(metric) => question("function", { ...weighedPart({ ...state, metric }), f: state.sel })} />
+          <By query={(metric) => query("function", { ...weighedPart({ ...state, metric }), f: state.sel })} />
           <button onClick={() => set({ view: "river" })}>Locate in river</button>
           <button onClick={() => set({ view: "flame", q: `^${escape(data.name)}$`, at: null })}>Find in flame</button>
           <button onClick={() => set({ root: state.root === state.sel ? null : state.sel })} disabled={isFile && state.root !== state.sel}>
@@ -61,7 +70,7 @@ export function Function() {
           </>
         )}
         <Tile name="Calls" value={data.calls || !data.samples ? atLeast(count(data.calls), data.at_least) : "–"} note={data.at_least && !data.samples ? "a lower bound: off for a while" : data.samples ? `not counted at ${count(data.samples)} samples` : data.folded_calls ? `${count(data.folded_calls)} of them folded` : data.on_stack_at_attach ? "and one that began before" : ""} />
-        {isWeighed() && data.calls > 0 && !data.samples && <Tile name="Self per call" value={figure(data.self / data.calls)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
+        {isWeighed() && data.calls > 0 && !data.at_least && <Tile name="Self per call" value={figure(data.self / data.calls)} error={plusMinus(data.self_error / data.calls, figure)} note={data.max ? `${figure(data.min)} to ${figure(data.max)}` : ""} />}
         {metricOf(state) === null && Object.entries(data.metrics).map(([name, value]) => <Tile name={name} value={inUnit(value, unitOf(name))} note="by itself" />)}
         {data.waiting > 0 && <Tile name="Waiting" value={time(data.waiting)} note={meta.wall ? "off the processor" : "waits by its nature"} />}
         <Tile name="Contexts" value={count(data.contexts)} note={data.recursion ? `recursion ${count(data.recursion)} deep` : ""} />
@@ -86,7 +95,7 @@ export function Function() {
             {data.threads.slice(0, 200).map((share) => (
               <div class="line">
                 <span class="name">
-                  <button class="plain" onClick={() => set({ threads: [share.thread] })} title="Look at this thread only">
+                  <button class="plain" onClick={() => set({ threads: [share.thread] })} title="Show this thread only">
                     {share.made_by === null ? share.thread : `${share.made_by}→${share.thread}`} {share.name || "thread"} <span class="muted">{share.tid}</span>
                   </button>
                 </span>

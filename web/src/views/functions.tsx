@@ -1,11 +1,11 @@
 // Every function, sorted by any figure, filtered by name.
 import { useMemo } from "preact/hooks";
-import { figure, figureName, finder, isWeighed, metricOf, question, unitOf, useFunctions, weighedPart } from "../api";
-import type { Functions as Answer } from "../answers";
+import { figure, figureName, finder, isWeighed, languagesShown, metricOf, query, unitOf, useFunctions, weighedPart } from "../api";
+import type { Functions as Data } from "../responses";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, inUnit, percent, short } from "../format";
-import { Calls, Inspector, WithError } from "../inspector";
+import { Calls, Inspector, Mark, WithError } from "../inspector";
 import { current, set, useStore } from "../store";
 import { Bar, Column, sortRows, Table } from "../table";
 
@@ -42,7 +42,15 @@ export function Functions() {
           <span class="muted" data-count>
             {data ? (match ? `${count(rows.length)} of ${count(data.name.length)} functions` : `${count(rows.length)} functions`) : ""}
           </span>
-          <By question={(metric) => question("functions", weighedPart({ ...state, metric }))} />
+          <By query={(metric) => query("functions", weighedPart({ ...state, metric }))} />
+          {languagesShown().map((language) => {
+            const q = `^language:${language}$`;
+            return (
+              <button class="toggle" key={language} aria-pressed={state.q === q} onClick={() => set({ q: state.q === q ? "" : q })} title={`Only functions in this language, in all views`}>
+                {language}
+              </button>
+            );
+          })}
           <details class="columns">
             <summary>Columns</summary>
             <div class="choices">
@@ -91,19 +99,19 @@ export function Functions() {
   );
 }
 
-function usual(data: Answer | null): string[] {
+function usual(data: Data | null): string[] {
   const timed = isWeighed() ? USUAL : ["calls", "name", "module", "threads", "contexts"];
   return [...timed, ...metricsShown(data), ...(data?.state ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
 }
 
 /** Beside times, one metric that anything was counted of. */
-function metricsShown(data: Answer | null): string[] {
+function metricsShown(data: Data | null): string[] {
   if (metricOf(current())) return [];
   const counted = Object.entries(data?.metrics ?? {}).filter(([, column]) => column.some((n) => n > 0)).map(([name]) => name);
   return [counted.find((name) => unitOf(name) === "bytes") ?? counted[0]].filter(Boolean);
 }
 
-function value(data: Answer, row: Row, column: string): number | string {
+function value(data: Data, row: Row, column: string): number | string {
   switch (column) {
     case "name":
       return row.name;
@@ -128,11 +136,11 @@ function value(data: Answer, row: Row, column: string): number | string {
 }
 
 /** Of a function that was not counted all the time, no time is that of its counted calls. */
-function perCall(data: Answer, row: Row): number | null {
+function perCall(data: Data, row: Row): number | null {
   return data.calls[row.i] && !data.samples?.[row.i] ? data.self[row.i] / data.calls[row.i] : null;
 }
 
-function columnsOf(data: Answer): Column<Row>[] {
+function columnsOf(data: Data): Column<Row>[] {
   const whole = Math.max(1, data.time);
   const times = (id: Figure, title: string, hint: string): Column<Row> => ({ id, title, hint, width: "86px", right: true, number: true, cell: (row) => figure(data[id][row.i]) });
   const measured = (id: "self" | "total", title: string, hint: string): Column<Row> => {
@@ -152,7 +160,7 @@ function columnsOf(data: Answer): Column<Row>[] {
   });
   return [
     // First, so that it is in sight in a narrow window too.
-    { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name">{row.name}</span> },
+    { id: "name", title: "Name", width: "minmax(180px,1fr)", cell: (row) => <span class="name"><Mark f={row.f} />{row.name}</span> },
     ...(isWeighed()
       ? [
           shares("self-share", "self", "Self %", "Self, as a share of all"),

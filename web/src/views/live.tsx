@@ -1,12 +1,12 @@
 // A process while it runs: what it does now; its probes are switched, it is frozen, saved, let go.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Functions, SwitchedFunction } from "../answers";
-import { act, meta, reading, useAnswer } from "../api";
+import type { Functions, SwitchedFunction } from "../responses";
+import { act, meta, reading, useResponse } from "../api";
 import { palette } from "../canvas/colours";
 import { Tile, Toggle } from "../controls";
 import { atLeast, count, matcher, percent, rustPattern, short, time } from "../format";
 import { Inspector } from "../inspector";
-import { Answer, Said, StateButtons, stateWord, STATES, switchProbes } from "../probes";
+import { Said, SwitchResponse, StateButtons, stateWord, STATES, switchProbes } from "../probes";
 import { set, useStore } from "../store";
 import { Bar, Column, sortRows, Table } from "../table";
 
@@ -26,8 +26,8 @@ interface Row {
 export function Live() {
   const state = useStore();
   // The whole process, whatever the other views are narrowed to.
-  const { data } = useAnswer<Functions>("functions");
-  const switched = useAnswer<SwitchedFunction[]>(meta.live ? "switched" : null).data;
+  const { data } = useResponse<Functions>("functions");
+  const switched = useResponse<SwitchedFunction[]>(meta.live ? "switched" : null).data;
   const [sort, setSort] = useState(meta.timed ? "-now" : "-rate");
   const [switchSaid, saySwitched] = useState<Said | null>(null);
   const match = useMemo(() => matcher(state.q), [state.q]);
@@ -112,7 +112,7 @@ export function Live() {
           ) : (
             <span class="muted">Filter by name (/) to switch several; t, s, c, o switch the selected one.</span>
           )}
-          <Answer said={switchSaid} />
+          <SwitchResponse said={switchSaid} />
         </div>
         <Table
           label="Functions now"

@@ -1,7 +1,7 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { answerable, figure, figureName, finder, isFile, meta, metricOf, moduleOf, nameOf, part, question, useAnswer, weightOf } from "../api";
-import type { Arc, Box, Changes, River as Answer } from "../answers";
+import { isAvailable, figure, figureName, finder, isFile, meta, metricOf, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
+import type { Arc, Box, Changes, River as Data } from "../responses";
 import { opening, RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
 import { atLeast, count, percent, plusMinus, short, time } from "../format";
@@ -9,7 +9,7 @@ import { current, DATA, Datum, set, State, useStore } from "../store";
 import { Inspector } from "../inspector";
 import { By } from "../by";
 import { Choose, Failure, Toggle } from "../controls";
-import { changeShares, compareQuestion } from "./compare";
+import { changeShares, compareQuery } from "./compare";
 
 const DATA_NAMES: Record<Datum, string> = {
   total: "total share",
@@ -22,8 +22,8 @@ const DATA_NAMES: Record<Datum, string> = {
   none: "nothing",
 };
 
-export function riverQuestion(state: State, cut: number | null = state.cut, down = state.down === 1): string {
-  return question("river", {
+export function riverQuery(state: State, cut: number | null = state.cut, down = state.down === 1): string {
+  return query("river", {
     ...part(state),
     cut,
     brief: state.brief ? null : 0,
@@ -40,7 +40,7 @@ export function riverQuestion(state: State, cut: number | null = state.cut, down
 export function River() {
   const state = useStore();
   const { data, error, late } = useRiver(state);
-  const changes = useAnswer<Changes>(meta.before !== null && state.change ? compareQuestion(state) : null).data;
+  const changes = useResponse<Changes>(meta.before !== null && state.change ? compareQuery(state) : null).data;
   const detail = useRef<HTMLCanvasElement>(null);
   const overview = useRef<HTMLCanvasElement>(null);
   const canvas = useRef<RiverCanvas | null>(null);
@@ -78,7 +78,7 @@ export function River() {
   useEffect(() => {
     if (document.activeElement === document.body) detail.current!.focus({ preventScroll: true });
   }, []);
-  const shown = useRef<Answer | null>(null);
+  const shown = useRef<Data | null>(null);
   useEffect(() => {
     if (data && data !== shown.current) {
       canvas.current!.show(data);
@@ -256,7 +256,7 @@ export function River() {
                   </button>
                   <button
                     onClick={() => set({ root: state.root === state.sel ? null : state.sel })}
-                    disabled={state.root !== state.sel && !answerable(riverQuestion({ ...state, root: state.sel }))}
+                    disabled={state.root !== state.sel && !isAvailable(riverQuery({ ...state, root: state.sel }))}
                     title="Make it the whole (r)"
                   >
                     {state.root === state.sel ? "Leave root" : "Make root"}
@@ -272,15 +272,15 @@ export function River() {
 }
 
 /** To the right or down: whichever shows more at once in a window of this shape, unless somebody has chosen. */
-function useRiver(state: State): { data: Answer | null; error: string | null; late: boolean } {
-  const chosen = useAnswer<Answer>(riverQuestion(state));
+function useRiver(state: State): { data: Data | null; error: string | null; late: boolean } {
+  const chosen = useResponse<Data>(riverQuery(state));
   // The panes beside it, and the bars above and below.
   const [w, h] = [innerWidth - 300, innerHeight - 150];
   const right = chosen.data;
-  const downQuestion = riverQuestion(state, state.cut, true);
-  const doubt = state.down === null && right !== null && right.boxes.length <= MOST_TURNED && answerable(downQuestion) && opening(right, w, h).seen < 1;
-  const down = useAnswer<Answer>(doubt ? downQuestion : null);
-  const last = useRef<Answer | null>(null);
+  const downQuery = riverQuery(state, state.cut, true);
+  const doubt = state.down === null && right !== null && right.boxes.length <= MAX_TURNED && isAvailable(downQuery) && opening(right, w, h).seen < 1;
+  const down = useResponse<Data>(doubt ? downQuery : null);
+  const last = useRef<Data | null>(null);
   if (!doubt) last.current = right;
   else if (!down.late && down.data) last.current = opening(down.data, w, h).seen > opening(right, w, h).seen ? down.data : right;
   else if (down.error) last.current = right;
@@ -288,9 +288,9 @@ function useRiver(state: State): { data: Answer | null; error: string | null; la
 }
 
 /** Larger ones are laid out once only. */
-const MOST_TURNED = 300;
+const MAX_TURNED = 300;
 
-function describe(box: Box, data: Answer): string {
+function describe(box: Box, data: Data): string {
   const share = (n: number) => percent(data.whole ? n / data.whole : 0);
   if (box.f === -1) return `START, ${share(box.total)}`;
   if (box.f < 0) return `${box.label} made by ${nameOf(box.maker!)}, ${share(box.total)}`;
@@ -315,10 +315,10 @@ function stepState(f: number, by: number, box: Box | undefined): void {
   else if (canOpen(state, box)) set({ open: [...state.open, f] });
 }
 
-function stepFilter(data: Answer, by: number): void {
+function stepFilter(data: Data, by: number): void {
   const at = nearestStep(data.steps, data.cutoff);
   const next = data.steps[Math.max(0, Math.min(data.steps.length - 1, at + by))];
-  if (answerable(riverQuestion(current(), next))) set({ cut: next }, true);
+  if (isAvailable(riverQuery(current(), next))) set({ cut: next }, true);
 }
 
 function nearestStep(steps: number[], value: number): number {
@@ -330,7 +330,7 @@ function nearestStep(steps: number[], value: number): number {
 }
 
 /** Along the heaviest arc, or to the next box of the same layer. */
-function neighbour(data: Answer, river: RiverCanvas, sel: number | null, direction: string): number | null {
+function neighbour(data: Data, river: RiverCanvas, sel: number | null, direction: string): number | null {
   const picture = river.picture;
   const i = sel === null ? undefined : picture?.indexOf.get(sel);
   if (!picture) return null;
@@ -365,7 +365,7 @@ function neighbour(data: Answer, river: RiverCanvas, sel: number | null, directi
   return beside[0]?.f ?? null;
 }
 
-function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box; arc?: Arc; data: Answer; unit: (n: number) => string }) {
+function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box; arc?: Arc; data: Data; unit: (n: number) => string }) {
   const share = (n: number) => percent(data.whole ? n / data.whole : 0);
   const left = x > 520 ? { right: `calc(100% - ${x - 14}px)` } : { left: `${x + 14}px` };
   const name = (b: Box) => (b.f >= 0 ? nameOf(b.f) : b.label);
@@ -446,14 +446,14 @@ function Overview({ canvas, river }: { canvas: preact.RefObject<HTMLCanvasElemen
   );
 }
 
-function Legend({ data }: { data: Answer | null }) {
+function Legend({ data }: { data: Data | null }) {
   const state = useStore();
   if (!data) return null;
   const functions = data.boxes.filter((box) => box.f >= 0).length;
   const parts = [`${count(functions)} functions`];
-  if (data.hidden_functions) parts.push(`${count(data.hidden_functions)} below ${data.cutoff} % in their callers`);
+  if (data.hidden_functions) parts.push(`${count(data.hidden_functions)} below ${Number(data.cutoff.toPrecision(3))} % in their callers`);
   if (data.passing_functions) parts.push(`${count(data.passing_functions)} that only pass time on`);
-  if (data.hidden_streams) parts.push(`${count(data.hidden_streams)} thin arcs left out`);
+  if (data.hidden_edges) parts.push(`${count(data.hidden_edges)} thin arcs left out`);
   return (
     <div class="legend">
       {state.change ? (
@@ -479,7 +479,7 @@ function Legend({ data }: { data: Answer | null }) {
   );
 }
 
-function Tools({ data }: { data: Answer | null }) {
+function Tools({ data }: { data: Data | null }) {
   const state = useStore();
   const steps = data?.steps ?? [0];
   const value = state.cut ?? data?.cutoff ?? 0;
@@ -488,9 +488,9 @@ function Tools({ data }: { data: Answer | null }) {
     // A file holds some of the steps: the nearest one that it holds is taken.
     for (let n = 0; n < steps.length; n++)
       for (const step of [steps[i + n], steps[i - n]])
-        if (step !== undefined && answerable(riverQuestion(state, step))) return set({ cut: step }, small);
+        if (step !== undefined && isAvailable(riverQuery(state, step))) return set({ cut: step }, small);
   };
-  const held = (patch: Partial<State>) => answerable(riverQuestion({ ...state, ...patch }));
+  const held = (patch: Partial<State>) => isAvailable(riverQuery({ ...state, ...patch }));
   const table = state.width.includes(":");
   return (
     <div class="tools" role="toolbar" aria-label="What the river shows">
@@ -549,7 +549,7 @@ function Tools({ data }: { data: Answer | null }) {
           onChange={(event) => set({ width: event.currentTarget.value })}
         />
       )}
-      <By every question={(metric) => riverQuestion({ ...state, metric, cut: null })} patch={{ cut: null }} />
+      <By every query={(metric) => riverQuery({ ...state, metric, cut: null })} patch={{ cut: null }} />
       <Choose label="Left" value={state.left} options={DATA.map((d) => [d, DATA_NAMES[d].replace("time", figureName())])} change={(left) => set({ left: left as Datum })} />
       <Choose label="Right" value={state.right} options={DATA.map((d) => [d, DATA_NAMES[d].replace("time", figureName())])} change={(right) => set({ right: right as Datum })} />
       <label class="names" title="Longer names lose their middle">

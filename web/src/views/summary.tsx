@@ -1,7 +1,7 @@
 // The whole program in a few figures.
 import type { ComponentChildren } from "preact";
-import type { SelfTotal, Summary as Answer } from "../answers";
-import { figure, functionNamed, isWeighed, meta, metricOf, question, useAnswer, weighedPart } from "../api";
+import type { SelfTotal, Summary as Data } from "../responses";
+import { figure, functionNamed, isWeighed, meta, metricOf, query, useResponse, weighedPart } from "../api";
 import { By } from "../by";
 import { Failure, Tile } from "../controls";
 import { atLeast, count, percent, time } from "../format";
@@ -14,7 +14,7 @@ const totalOf = (row: SelfTotal) => row.total_ns ?? row.total ?? 0;
 
 export function Summary() {
   const state = useStore();
-  const { data, error } = useAnswer<Answer>(question("summary", weighedPart(state)));
+  const { data, error } = useResponse<Data>(query("summary", weighedPart(state)));
   if (error) return <Failure text={error} />;
   if (!data) return <div class="blank" />;
   const whole = Math.max(1, data.time_ns ?? data.whole ?? 1);
@@ -22,7 +22,7 @@ export function Summary() {
   const weighed = isWeighed();
   return (
     <div class="summary scroll">
-      <By question={(metric) => question("summary", weighedPart({ ...state, metric }))} />
+      <By query={(metric) => query("summary", weighedPart({ ...state, metric }))} />
       <div class="tiles">
         {weighed && <Tile name={metric ? `${metric.name} of all threads` : "Time of all threads"} value={figure(whole)} note={`in ${time(data.duration_ns)}`} />}
         {meta.timed && !metric && <Tile name="Waiting" value={time(data.waiting_ns ?? 0)} note={meta.wall ? "off the processor" : "in functions that wait by nature"} />}

@@ -1,7 +1,7 @@
 // Threads: who made whom, when they lived, how long they ran on a processor and waited. The chosen ones are all that other views show.
 import { useMemo, useState } from "preact/hooks";
-import type { ThreadRow, Threads as Answer } from "../answers";
-import { figure, isFile, isWeighed, meta, metricOf, nameOf, useAnswer } from "../api";
+import type { ThreadRow, Threads as Data } from "../responses";
+import { figure, isFile, isWeighed, meta, metricOf, nameOf, useResponse } from "../api";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { matcher, percent, time, count } from "../format";
@@ -11,7 +11,7 @@ import { Column, Table } from "../table";
 
 export function Threads() {
   const state = useStore();
-  const { data, error } = useAnswer<Answer>("threads");
+  const { data, error } = useResponse<Data>("threads");
   const [at, setAt] = useState<number | null>(null);
   const match = useMemo(() => matcher(state.q), [state.q]);
   const rows = useMemo(() => (data ? nested(data.threads).filter((row) => !match || match(row.name)) : []), [data, match]);
@@ -106,7 +106,7 @@ export function Threads() {
         <span class="muted" data-count>
           {data ? `${count(data.threads.length)} threads, ${chosen.size ? count(chosen.size) : "all"} shown in every view` : ""}
         </span>
-        <By question={() => "threads"} />
+        <By query={() => "threads"} />
         <button onClick={() => set({ threads: [] })} disabled={chosen.size === 0}>
           All threads
         </button>

@@ -1,11 +1,11 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, figure, figureName, finder, isFile, isWeighed, nameOf, part, question, useAnswer, weightOf } from "../api";
-import { FOLDED, SAMPLED, type TreeRows } from "../answers";
+import { ask, figure, figureName, finder, isFile, isWeighed, nameOf, part, query, useResponse, weightOf } from "../api";
+import { FOLDED, SAMPLED, type TreeRows } from "../responses";
 import { By } from "../by";
 import { Failure } from "../controls";
 import { count, percent } from "../format";
-import { Calls, Inspector } from "../inspector";
+import { Calls, Inspector, Mark } from "../inspector";
 import { set, State, useStore } from "../store";
 import { Bar, Column, Table } from "../table";
 
@@ -35,14 +35,14 @@ function indent(level: number): number {
   return Math.min(level, 10) * 14 + Math.min(Math.max(0, level - 10), 60) * 4;
 }
 
-export function treeQuestion(state: State): string {
-  return question("tree", { ...part(state), metric: weightOf(state), limit: LIMIT });
+export function treeQuery(state: State): string {
+  return query("tree", { ...part(state), metric: weightOf(state), limit: LIMIT });
 }
 
 export function Tree() {
   const state = useStore();
-  const asked = treeQuestion(state);
-  const { data, error } = useAnswer<TreeRows>(asked);
+  const asked = treeQuery(state);
+  const { data, error } = useResponse<TreeRows>(asked);
   const [open, setOpen] = useState<Set<number>>(new Set());
   const [at, setAt] = useState<number | null>(null);
   const [version, loaded] = useState(0);
@@ -97,7 +97,7 @@ export function Tree() {
     if (to) next.add(node.id);
     else next.delete(node.id);
     if (to && node.children.length < node.all && !isFile) {
-      const more: TreeRows = await ask(question("tree", { ...part(state), metric: weightOf(state), limit: 2000, at: node.id }));
+      const more: TreeRows = await ask(query("tree", { ...part(state), metric: weightOf(state), limit: 2000, at: node.id }));
       const [again] = grow(more, node.parent);
       if (again) {
         node.children = again.children;
@@ -160,6 +160,7 @@ export function Tree() {
           ) : (
             <span class="twist" />
           )}
+          <Mark f={n.f} />
           <span class={match?.(n.f) ? "found" : ""}>{nameOf(n.f)}</span>
           {n.folded && <span class="muted"> (context not kept)</span>}
           {n.sampled && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from samples"> (sampled)</span>}
@@ -171,7 +172,7 @@ export function Tree() {
     <div class="split">
       <div class="main">
         <div class="tools">
-          <By every question={(metric) => treeQuestion({ ...state, metric })} change={() => setAt(null)} />
+          <By every query={(metric) => treeQuery({ ...state, metric })} change={() => setAt(null)} />
           <span class="muted" data-count>
             {data ? `${count(rows.length)} of ${count(data.contexts)} contexts shown` : ""}
             {data && data.id.length < data.contexts && isFile ? `; this file holds the ${count(data.id.length)} heaviest` : ""}

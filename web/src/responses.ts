@@ -1,4 +1,4 @@
-// The forms of the answers; see crates/cli/src/page for what they mean. Times are nanoseconds.
+// The forms of the responses; see crates/cli/src/page for what they mean. Times are nanoseconds.
 export interface Meta {
   version: string;
   origin: string;
@@ -21,6 +21,8 @@ export interface Meta {
   before: string | null;
   live: { pid: number; reading: number; ended: boolean } | null;
   sources: boolean;
+  /** When threads ran is known. */
+  timeline: boolean;
   recorded: Recorded | null;
   /** What was measured beside calls and time; `bytes` or `count`. */
   metrics: { name: string; unit: string }[];
@@ -62,6 +64,39 @@ export interface CallPage {
   rows: CallRow[];
 }
 
+/** When threads ran and what they waited for, in runs of pieces that are alike. */
+export interface Timeline {
+  begin: number;
+  end: number;
+  t0: number;
+  t1: number;
+  /** Processor time that a sample stands for. */
+  period: number;
+  lanes: { thread: number; pid: number; tid: number; name: string; start: number; end: number; on: number; waiting: number }[];
+  left_out: number;
+  lane: number[];
+  at: number[];
+  length: number[];
+  /** Sixteenths of the run on a processor. */
+  on: number[];
+  /** -1: not known. */
+  function: number[];
+  /** -1: nothing that is known. */
+  wait: number[];
+  waits: string[];
+  marks: { at: number; text: string }[];
+  /** The functions that are told of, with their modules. */
+  names: [number, string, string][];
+}
+
+/** What a live process did, reading by reading. */
+export interface Load {
+  at: number[];
+  calls: number[];
+  processors: number[];
+  waiting: number[];
+}
+
 export interface CallLine {
   begin: number;
   end: number;
@@ -98,6 +133,8 @@ export interface Functions {
   calls: number[];
   /** 1 where there may have been more calls. */
   at_least?: number[];
+  /** Where not all are native: "native", "go", "python", "java". */
+  language?: string[];
   self: number[];
   total: number[];
   /** How far off self and total may be. */
@@ -231,7 +268,7 @@ export interface River {
   steps: number[];
   hidden_functions: number;
   passing_functions: number;
-  hidden_streams: number;
+  hidden_edges: number;
   width: number;
   height: number;
   down: boolean;

@@ -1,4 +1,4 @@
-/* What `looked loads` loads. */
+/* What `sampling loads` loads. */
 #include "target.h"
 
 FN void plug_deeper(volatile unsigned long *sink)
@@ -7,7 +7,7 @@ FN void plug_deeper(volatile unsigned long *sink)
         *sink += i;
 }
 
-FN void looked_plug(volatile unsigned long *sink)
+FN void sampling_plug(volatile unsigned long *sink)
 {
     plug_deeper(sink);
     KEEP;
