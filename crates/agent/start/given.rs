@@ -21,7 +21,7 @@ pub struct Given {
     /// `THALWEG_OUT`, with its final zero byte left out.
     pub out: Option<&'static [u8]>,
     pub mode: Mode,
-    /// Somebody else's rights were given to this program: its environment is nobody's to choose.
+    /// Somebody else's rights were given to this program: its environment is nobody's to choose. So it is until the kernel says no.
     pub secure: bool,
     /// `rdgsbase` and `wrgsbase` may be used.
     pub fsgsbase: bool,
@@ -44,8 +44,8 @@ const LONGEST: usize = 1 << 22;
 /// `stack` must be what the kernel has put on the stack of a new program.
 pub unsafe fn of_program(stack: *const u64) -> Option<Given> {
     let mut given = Given::nothing();
-    // SAFETY: by the caller's promise: a number, that many pointers and a zero, pointers and a zero, pairs and a pair that begins
-    // with a zero. All strings are where they were made, and end with a zero byte.
+    // SAFETY: by the caller's promise: a number, that many pointers and a zero, pointers and zeroes, pairs (the kernel always gives
+    // some) and a pair that begins with a zero. All strings are where they were made, and end with a zero byte.
     unsafe {
         let count = stack.read() as usize;
         if count > MOST_STRINGS {
@@ -67,7 +67,10 @@ pub unsafe fn of_program(stack: *const u64) -> Option<Given> {
             given.take(core::slice::from_raw_parts(string, length(string)));
             at = at.add(1);
         }
-        at = at.add(1);
+        // The loader takes variables out of the environment of a program with somebody else's rights: one more zero for each.
+        while at.read() == 0 {
+            at = at.add(1);
+        }
         while at.read() != 0 {
             given.take_fact(at.read(), at.add(1).read());
             at = at.add(2);
@@ -115,7 +118,7 @@ impl Given {
             command: &[],
             out: None,
             mode: Mode::Timed,
-            secure: false,
+            secure: true,
             fsgsbase: false,
             first: true,
         }
