@@ -365,6 +365,9 @@ test("one function shows the callers and callees of the arcs report, and each ca
   const stanza = config.arcs.stanzas.find((s) => s.function === hottest.function);
   await go(`#/function?sel=${hottest.function}`);
   await page.waitForSelector(".around .line");
+  // Of very many only the first are shown at once.
+  const more = page.locator(".around button:text-matches('^show [0-9,]+ more$')");
+  while ((await more.count()) > 0) await more.first().click();
   const box = (title) => page.$$eval(`section[aria-label=${title}] .line[data-arc]`, (lines) => lines.map((line) => [Number(line.dataset.arc), Number(line.dataset.calls), Number(line.dataset.total)]));
   const expected = (arcs) => arcs.map((arc) => [arc.function ?? NaN, arc.calls, arc.total_ns]);
   assert.deepEqual(await box("Callers"), expected(stanza.parents));
@@ -551,8 +554,8 @@ test("everything has a name for screen readers, and fits a small and a wide scre
 test("a function that is not native shows its language, and a button leaves those of one", async () => {
   await go("#/functions");
   const marked = () => page.$$eval(".tr .name", (names) => names.map((name) => name.querySelector(".mark")?.dataset.mark ?? ""));
-  const all = new Set(await marked());
-  assert.deepEqual([...all].sort(), ["", "Py"]);
+  // What is hottest, and so on the screen, is one run's chance.
+  assert.deepEqual((await marked()).filter((mark) => !["", "Py"].includes(mark)), []);
   await page.click('.tools button:text-is("python")');
   await page.waitForSelector('.tools button[aria-pressed="true"]:text-is("python")');
   assert.deepEqual([...new Set(await marked())], ["Py"]);
@@ -560,6 +563,7 @@ test("a function that is not native shows its language, and a button leaves thos
   await page.click('.tools button:text-is("native")');
   await page.waitForSelector('.tools button[aria-pressed="true"]:text-is("native")');
   assert.deepEqual([...new Set(await marked())], [""]);
+  assert.ok((await rows(page)).length > 0);
   await page.click('.tools button:text-is("native")');
   await page.waitForSelector('.tools button[aria-pressed="false"]:text-is("native")');
 });

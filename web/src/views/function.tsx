@@ -1,5 +1,6 @@
 // One function: its figures, who calls it and what it calls, the threads it ran in, its source.
-import { useEffect } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import type { ArcRow, OneFunction, SiteRow, Source } from "../responses";
 import { figure, isFile, isWeighed, meta, metricOf, nameOf, query, unitOf, useFunctions, useResponse, useWhole, weighedPart } from "../api";
 import { Failure, Tile } from "../controls";
@@ -92,7 +93,7 @@ export function Function() {
             Threads <span class="muted">{count(data.threads.length)}</span>
           </h3>
           <div class="list">
-            {data.threads.slice(0, 200).map((share) => (
+            <Lines of={data.threads} line={(share) => (
               <div class="line">
                 <span class="name">
                   <button class="plain" onClick={() => set({ threads: [share.thread] })} title="Show this thread only">
@@ -102,7 +103,7 @@ export function Function() {
                 <span class="calls">{atLeast(count(share.calls), data.at_least)}×</span>
                 {isWeighed() && <Bar share={share.total / Math.max(1, data.total)} text={percent(share.total / Math.max(1, data.total))} kind="total" />}
               </div>
-            ))}
+            )} />
           </div>
         </section>
         <section class="source">
@@ -138,7 +139,7 @@ function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: 
       </h3>
       <div class="list">
         {rows.length === 0 && <p class="empty">none</p>}
-        {rows.slice(0, 300).map((row) => {
+        <Lines of={rows} line={(row) => {
           const f = other(row);
           return (
             <div class="line" data-site={row.name} data-calls={row.calls}>
@@ -155,9 +156,28 @@ function Sites({ title, rows, other }: { title: string; rows: SiteRow[]; other: 
               {isWeighed() && <span class="calls">{figure(row.total)}</span>}
             </div>
           );
-        })}
+        }} />
       </div>
     </section>
+  );
+}
+
+/** The first of many: what a browser draws at once. */
+const AT_ONCE = 300;
+
+/** A line for each; where there are very many, the rest when asked for. */
+function Lines<T>({ of, line }: { of: T[]; line: (one: T) => ComponentChildren }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? of : of.slice(0, AT_ONCE);
+  return (
+    <>
+      {shown.map(line)}
+      {shown.length < of.length && (
+        <button class="plain" onClick={() => setAll(true)}>
+          show {count(of.length - shown.length)} more
+        </button>
+      )}
+    </>
   );
 }
 
@@ -174,7 +194,7 @@ function Box({ title, arcs, calls, total, of, rest }: { title: string; arcs: Arc
       </h3>
       <div class="list">
         {arcs.length === 0 && <p class="empty">none</p>}
-        {arcs.slice(0, 300).map((arc) => {
+        <Lines of={arcs} line={(arc) => {
           const share = isWeighed() ? arc.total / Math.max(1, total) : arc.calls / Math.max(1, calls);
           return (
             <div class="line" data-arc={arc.function ?? (arc.unknown ? "unknown" : "start")} data-calls={arc.calls} data-total={arc.total}>
@@ -186,7 +206,7 @@ function Box({ title, arcs, calls, total, of, rest }: { title: string; arcs: Arc
               <Bar share={share} text={percent(share)} kind="total" />
             </div>
           );
-        })}
+        }} />
         {rest !== undefined && isWeighed() && arcs.length > 0 && (
           <div class="line self">
             <span class="name muted">itself</span>
