@@ -28,7 +28,7 @@ use thalweg_model::{FuncId, NodeFlags, Profile, SiteId};
 use crate::edges::Caller;
 use crate::flat::{FunctionTotals, flat};
 use crate::tree::{Tree, Weight};
-use crate::{outermost_total, threads};
+use crate::{Extremes, outermost_total, threads};
 
 /// Calls between self and another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Arc {
     /// Own time of the callee in these calls.
     pub self_ns: u64,
     pub total_ns: u64,
+    /// Least and most own time of one of these calls, where one has ended that was timed.
+    pub extremes: Option<[u64; 2]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,7 @@ struct Sums {
     into: u64,
     /// Negative while what is below inner activations was taken off before it was added.
     below: i128,
+    extremes: Extremes,
 }
 
 /// One per function that was seen, in the order of the profile's functions.
@@ -84,6 +87,7 @@ pub fn stanzas(profile: &Profile) -> Vec<Stanza> {
             let arc = sums.entry((caller, node.function, node.site)).or_default();
             arc.calls = arc.calls.saturating_add(node.calls);
             arc.self_ns = arc.self_ns.saturating_add(node.self_ns);
+            arc.extremes.add(node);
             arc.into = arc.into.saturating_add(outermost_total(node));
             arc.below += i128::from(node.total_ns);
             if let Some(&level) = activations.last() {
@@ -115,6 +119,7 @@ fn collect(
             calls: sums.calls,
             self_ns: sums.self_ns,
             total_ns: sums.into,
+            extremes: sums.extremes.both(),
         });
         if let Caller::Function(caller) = caller {
             children[caller.index()].push(Arc {
@@ -123,6 +128,7 @@ fn collect(
                 calls: sums.calls,
                 self_ns: sums.self_ns,
                 total_ns: u64::try_from(sums.below.max(0)).unwrap_or(u64::MAX),
+                extremes: sums.extremes.both(),
             });
         }
     }
@@ -242,6 +248,9 @@ mod tests {
                 prop_assert_eq!(sum(&stanza.parents, |arc| arc.total_ns), own.total_ns);
                 prop_assert_eq!(sum(&stanza.children, |arc| arc.total_ns), own.total_ns - own.self_ns);
                 prop_assert_eq!(stanza.not_in_callees, 0);
+                let least = stanza.parents.iter().filter_map(|arc| arc.extremes).map(|[least, _]| least).min();
+                let most = stanza.parents.iter().filter_map(|arc| arc.extremes).map(|[_, most]| most).max();
+                prop_assert_eq!((least.unwrap_or(0), most.unwrap_or(0)), (own.min, own.max));
             }
         }
 

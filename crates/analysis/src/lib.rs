@@ -43,6 +43,7 @@ mod runtime;
 mod samples;
 mod selection;
 mod sites;
+mod stays;
 mod summary;
 mod timeline;
 mod tree;
@@ -81,6 +82,7 @@ pub use refine::{Granularity, Matches, Refinement, refine};
 pub use samples::{NOT_ATTRIBUTED, attribute_samples};
 pub use selection::{Part, makers, select, together};
 pub use sites::{SiteCalls, rolled_up, site_calls, target};
+pub use stays::{Stack, stays};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use timeline::{Bin, Lane, Lanes};
 pub use tree::{Tree, Weight};
@@ -126,6 +128,11 @@ impl Extremes {
             self.min = Some(self.min.map_or(node.min, |min| min.min(node.min)));
             self.max = self.max.max(node.max);
         }
+    }
+
+    /// Shortest and longest.
+    fn both(&self) -> Option<[u64; 2]> {
+        self.min.map(|min| [min, self.max])
     }
 }
 

@@ -124,6 +124,15 @@ impl Lanes {
 }
 
 impl Lane {
+    #[cfg(test)]
+    pub(crate) fn new(stacks: Vec<SampleNode>, line: Timeline) -> Lane {
+        Lane { stacks, line }
+    }
+
+    pub(crate) fn stacks(&self) -> &[SampleNode] {
+        &self.stacks
+    }
+
     pub fn line(&self) -> &Timeline {
         &self.line
     }

@@ -362,6 +362,16 @@ impl RefineArgs {
         }
     }
 
+    /// Whether there is a wish for a part of the profile.
+    pub fn chooses(&self) -> bool {
+        let runtime_frames = self.runtime_frames();
+        self.patterns()
+            != Patterns {
+                runtime_frames,
+                ..Patterns::default()
+            }
+    }
+
     pub fn runtime_frames(&self) -> RuntimeFrames {
         match self.fold_runtime {
             Some(Whether::Off) => RuntimeFrames::Shown,

@@ -28,6 +28,10 @@ pub struct Stanza<'a> {
     pub calls_at_least: bool,
     pub self_ns: u64,
     pub total_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ns: Option<u64>,
     pub parents: Vec<ArcOf<'a>>,
     pub children: Vec<ArcOf<'a>>,
     /// Time that belongs to callees of which the tree has nothing.
@@ -46,6 +50,11 @@ pub struct ArcOf<'a> {
     pub calls_at_least: bool,
     pub self_ns: u64,
     pub total_ns: u64,
+    /// Least and most own time of one call on this arc, where one was timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ns: Option<u64>,
     #[serde(skip)]
     pub other: Caller,
 }
@@ -69,6 +78,8 @@ impl<'a> Stanzas<'a> {
         let bounds = Bounds::from_profile(profile);
         let stanzas = shown.iter().map(|stanza| {
             let own = &stanza.own;
+            // As in the table of functions: what has not ended has neither.
+            let ended = profile.meta.timed && own.max > 0;
             let parents = stanza.parents.iter();
             let children = stanza.children.iter();
             Stanza {
@@ -78,6 +89,8 @@ impl<'a> Stanzas<'a> {
                 calls_at_least: bounds.function(own.function),
                 self_ns: own.self_ns,
                 total_ns: own.total_ns,
+                min_ns: ended.then_some(own.min),
+                max_ns: ended.then_some(own.max),
                 parents: parents
                     .map(|arc| {
                         ArcOf::new(profile, arc, is_bound_parent(&bounds, own.function, arc))
@@ -112,6 +125,8 @@ impl<'a> ArcOf<'a> {
             calls_at_least,
             self_ns: arc.self_ns,
             total_ns: arc.total_ns,
+            min_ns: arc.extremes.map(|[min, _]| min),
+            max_ns: arc.extremes.map(|[_, max]| max),
             other: arc.other,
         }
     }

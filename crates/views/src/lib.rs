@@ -22,6 +22,7 @@ pub mod processes;
 mod selection;
 pub mod sites;
 pub mod state;
+pub mod stays;
 pub mod summary;
 pub mod threads;
 pub mod tree;

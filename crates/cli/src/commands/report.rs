@@ -13,6 +13,7 @@ use thalweg_views::callers_callees::{Around, Direction, Surroundings};
 use thalweg_views::context::{Contexts, Wanted};
 use thalweg_views::flat::{Callers, Flat};
 use thalweg_views::graph::CallGraph;
+use thalweg_views::stays::Stays;
 use thalweg_views::summary::Summary;
 use thalweg_views::tree::Tree;
 use thalweg_views::{Selection, SortKey, write_json};
@@ -57,7 +58,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FIELD", value_delimiter = ',')]
     pub fields: Vec<Field>,
 
-    /// All columns of the table of functions, also those that do not fit on the terminal
+    /// All columns of the table of functions, also those that do not fit on the terminal; of --arcs, the least and the most
+    /// own time of a call as well
     #[arg(long, conflicts_with = "fields")]
     pub wide: bool,
 
@@ -116,6 +118,11 @@ pub struct ViewArgs {
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
+    /// The stacks that samples found, as a tree: how many samples had each, how often it was newly seen, for how long it
+    /// stayed
+    #[arg(long)]
+    pub samples: bool,
+
     /// A function, or one function's calls of another, split by thread
     #[arg(long, value_name = "FUNCTION | 'F -> G'")]
     pub context: Option<String>,
@@ -131,13 +138,18 @@ const MAX_TREES: usize = 20;
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = args.filter.build()?;
     let view = &args.view;
+    if view.samples && (args.input.refine.chooses() || args.input.by.is_some()) {
+        bail!(
+            "--samples shows stacks as they were found: --focus and the like, and --by, do not go with it"
+        );
+    }
     let mut lanes = Lanes::default();
     let profile = match args.sites {
         true => with_sites(&args)?,
         // A graph is pruned by itself.
         false if view.graph => args.input.read()?,
         // The page shows call sites beside what they add up to.
-        false if view.html.is_some() => {
+        false if view.html.is_some() || view.samples => {
             let (profile, seen) = args.input.read_with_lanes()?;
             lanes = seen;
             prune(profile, &args.prune.thresholds())
@@ -175,7 +187,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let kept = kept.map(|(function, kept)| kept && wanted.contains(&function));
         selection.functions = Some(kept.collect());
     }
-    let chosen = View::new(&profile, view)?;
+    let chosen = match view.samples {
+        true if lanes.is_empty() => bail!(
+            "this profile has no samples with their times: record it without --samples 0, --no-clock or --time all"
+        ),
+        true => View::Samples(lanes),
+        false => View::new(&profile, view)?,
+    };
 
     print(&args, &profile, &chosen, selection).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
@@ -212,6 +230,8 @@ enum View {
     Graph,
     CallersCallees(Direction, Vec<FuncId>),
     Context(Vec<Wanted>),
+    /// Stacks as samples found them.
+    Samples(Lanes),
 }
 
 impl View {
@@ -241,6 +261,7 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
             selection.limit.get_or_insert(report::HOTTEST_FUNCTIONS);
         }
         View::Tree | View::CallersCallees(..) if !json => report::prune_for_reading(&mut selection),
+        View::Samples(_) if !json => report::prune_for_reading(&mut selection),
         View::Arcs if !json => {
             selection
                 .min_percent
@@ -268,7 +289,7 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         View::Tree if json => write_json(by, &Tree::new(profile, selection), out),
         View::Tree => report::print_tree(profile, selection, out, style),
         View::Arcs if json => write_json(by, &Stanzas::new(profile, selection), out),
-        View::Arcs => report::print_arcs(profile, selection, out, style),
+        View::Arcs => report::print_arcs(profile, selection, args.wide, out, style),
         View::Graph if json => write_json(by, &graph(), out),
         View::Graph => report::print_graph(profile, &graph(), out, style),
         View::CallersCallees(direction, functions) if json => {
@@ -282,6 +303,8 @@ fn print(args: &Args, profile: &Profile, view: &View, mut selection: Selection) 
         View::CallersCallees(direction, functions) => {
             report::print_callers_callees(profile, functions, *direction, selection, out, style)
         }
+        View::Samples(lanes) if json => write_json(by, &Stays::new(profile, lanes, selection), out),
+        View::Samples(lanes) => report::print_stays(profile, lanes, selection, out, style),
         View::Context(wanted) if json => write_json(by, &Contexts::new(profile, wanted), out),
         View::Context(wanted) => report::print_context(profile, wanted, out, style),
     })

@@ -22,6 +22,7 @@ pub const DEFAULT_MIN_ARC_PERCENT: f64 = 0.5;
 pub fn print_arcs(
     profile: &Profile,
     selection: &Selection,
+    wide: bool,
     out: &mut impl Write,
     style: Style,
 ) -> io::Result<()> {
@@ -36,6 +37,11 @@ pub fn print_arcs(
             .column("Self", Align::Right)
             .column(format!("{:>TIME_WIDTH$} {:>6}", "Total", "%"), Align::Right);
     }
+    if timed && wide {
+        table = table
+            .column("Min", Align::Right)
+            .column("Max", Align::Right);
+    }
     table = table.column("Name", Align::Left);
 
     let weights = Weights::of_profile(profile);
@@ -45,6 +51,7 @@ pub fn print_arcs(
                        calls: Option<(u64, bool)>,
                        self_ns: Option<u64>,
                        total_ns: u64,
+                       extremes: [Option<u64>; 2],
                        label: String| {
             let paint = match role {
                 "Self" => Paint::Title,
@@ -67,24 +74,52 @@ pub fn print_arcs(
                 let text = format!("{} {}", weights.text(total_ns), share(total_ns, whole));
                 cells.push(Cell::painted(text, paint));
             }
+            if timed && wide {
+                let texts = extremes.map(|time| weights.text_if(time.is_some(), time.unwrap_or(0)));
+                cells.extend(texts.map(|text| Cell::painted(text, paint)));
+            }
             let indent = if role == "Self" { "" } else { "  " };
             cells.push(Cell::painted(format!("{indent}{label}"), paint));
             table.row(cells);
         };
         for (arc, label) in shown(profile, selection, stanza, &stanza.parents) {
             let calls = Some((arc.calls, arc.calls_at_least));
-            row("Parent", calls, Some(arc.self_ns), arc.total_ns, label);
+            let extremes = [arc.min_ns, arc.max_ns];
+            row(
+                "Parent",
+                calls,
+                Some(arc.self_ns),
+                arc.total_ns,
+                extremes,
+                label,
+            );
         }
         let label = printable(stanza.name).into_owned();
         let calls = Some((stanza.calls, stanza.calls_at_least));
-        row("Self", calls, Some(stanza.self_ns), stanza.total_ns, label);
+        let extremes = [stanza.min_ns, stanza.max_ns];
+        row(
+            "Self",
+            calls,
+            Some(stanza.self_ns),
+            stanza.total_ns,
+            extremes,
+            label,
+        );
         for (arc, label) in shown(profile, selection, stanza, &stanza.children) {
             let calls = Some((arc.calls, arc.calls_at_least));
-            row("Child", calls, Some(arc.self_ns), arc.total_ns, label);
+            let extremes = [arc.min_ns, arc.max_ns];
+            row(
+                "Child",
+                calls,
+                Some(arc.self_ns),
+                arc.total_ns,
+                extremes,
+                label,
+            );
         }
         if timed && stanza.not_in_callees > 0 {
             let label = "(not known)".to_string();
-            row("Child", None, None, stanza.not_in_callees, label);
+            row("Child", None, None, stanza.not_in_callees, [None; 2], label);
         }
     }
     table.print(out)?;
@@ -120,6 +155,8 @@ fn shown<'a>(
                 calls: sum.calls.saturating_add(arc.calls),
                 self_ns: sum.self_ns.saturating_add(arc.self_ns),
                 total_ns: sum.total_ns.saturating_add(arc.total_ns),
+                min_ns: sum.min_ns.into_iter().chain(arc.min_ns).min(),
+                max_ns: sum.max_ns.max(arc.max_ns),
                 ..sum
             });
             shown.push((sum, format!("({} others)", count(few.len() as u64))));

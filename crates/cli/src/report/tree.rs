@@ -61,7 +61,7 @@ pub fn print_tree_of(
     print_left_out(profile, selection, &tree.not_shown, out, style)
 }
 
-fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String {
+pub(super) fn thread_title(profile: &Profile, process: &Process, thread: &Thread) -> String {
     let mut title = format!("Thread {}", thread.tid);
     if !thread.name.is_empty() {
         title.push_str(&format!(" {}", printable(&thread.name)));

@@ -5,7 +5,7 @@ use crate::support::build::{Build, Program, run};
 use crate::support::live::Live;
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
-use crate::support::thalweg::{command, refuse, through};
+use crate::support::thalweg::{command, refuse, succeed, through};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -514,4 +514,72 @@ fn a_rate_that_makes_no_sense_is_refused() {
     }
     let message = refuse(&["record", "--samples", "99", "--no-clock", "--", "true"]);
     assert!(message.contains("--no-clock"), "{message}");
+}
+
+/// How often each stack was newly seen and for how long it stayed: as the samples themselves say, of a program that is always below
+/// `main` and comes back to three functions again and again.
+#[test]
+fn stacks_are_newly_seen_as_often_as_they_began_between_two_samples() {
+    let scratch = Scratch::new();
+    let file = scratch.join("profile.thalweg");
+    let mut record = command();
+    record.args(["record", "-q", "--samples", "1999", "-o"]);
+    record.arg(&file).arg("--").arg(sampled().path);
+    assert!(
+        record
+            .args(["shares", "8000"])
+            .output()
+            .expect("it starts")
+            .status
+            .success()
+    );
+    let path = file.to_str().expect("UTF-8");
+    let said = succeed(&["report", "--samples", "--json", path]);
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let profile = read_file(&file).expect("a profile");
+    let thread = threads(&profile).next().expect("a thread");
+    let found = &said["threads"][0];
+    let known: Vec<Vec<&str>> = thread
+        .timeline
+        .samples
+        .iter()
+        .filter_map(|one| one.sample)
+        .map(|node| path_of(&profile, thread, node))
+        .collect();
+    assert!(known.len() > 20, "{}", known.len());
+    assert_eq!(found["samples"].as_u64(), Some(known.len() as u64));
+    for name in ["main", "six", "three", "one"] {
+        let rows = found["stacks"].as_array().expect("rows");
+        let rows: Vec<_> = rows.iter().filter(|row| row["name"] == name).collect();
+        assert_eq!(rows.len(), 1, "{name} stands at one place: {said}");
+        let has = |stack: &Vec<&str>| stack.contains(&name);
+        let samples = known.iter().filter(|stack| has(stack)).count();
+        let first = usize::from(known.first().is_some_and(has));
+        let began = known
+            .windows(2)
+            .filter(|two| !has(&two[0]) && has(&two[1]))
+            .count();
+        assert_eq!(rows[0]["samples"], samples, "{name}");
+        assert_eq!(rows[0]["newly_seen"], first + began, "{name}");
+        assert!(rows[0]["longest_ns"].as_u64() >= rows[0]["mean_ns"].as_u64());
+    }
+    let rows = found["stacks"].as_array().expect("rows");
+    let main = rows
+        .iter()
+        .find(|row| row["name"] == "main")
+        .expect("it is there");
+    assert_eq!(main["newly_seen"], 1, "it never ends");
+    let refused = refuse(&["report", "--samples", "--focus", "six", path]);
+    assert!(refused.contains("do not go with it"), "{refused}");
+}
+
+fn path_of<'a>(profile: &'a Profile, thread: &Thread, node: u32) -> Vec<&'a str> {
+    let mut path = Vec::new();
+    let mut next = Some(node);
+    while let Some(node) = next {
+        let node = &thread.samples[node as usize];
+        path.push(profile.functions[node.function].name.as_str());
+        next = node.parent;
+    }
+    path
 }

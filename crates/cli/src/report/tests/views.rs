@@ -13,7 +13,7 @@ use super::*;
 fn golden_arcs() {
     let profile = sample();
     let selection = by(&profile, SortKey::Total);
-    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    let found = text(|out| print_arcs(&profile, &selection, false, out, PAPER));
     assert_golden("arcs", &found);
 }
 
@@ -22,7 +22,7 @@ fn golden_arcs_without_a_clock() {
     let profile = untimed();
     let mut selection = by(&profile, SortKey::Calls);
     selection.limit = Some(3);
-    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    let found = text(|out| print_arcs(&profile, &selection, false, out, PAPER));
     assert_golden("arcs_no_clock", &found);
 }
 
@@ -33,7 +33,7 @@ fn light_arcs_share_a_row_and_the_sums_hold() {
     let mut selection = by(&profile, SortKey::Total);
     selection.functions = kept_functions(&profile, &named(&["^main$"]));
     selection.min_percent = Some(20.0);
-    let found = text(|out| print_arcs(&profile, &selection, out, PAPER));
+    let found = text(|out| print_arcs(&profile, &selection, false, out, PAPER));
     let last = found.lines().find(|line| line.contains("(2 others)"));
     let last = last.unwrap_or_else(|| panic!("{found}"));
     assert!(
@@ -228,7 +228,7 @@ fn no_line_of_the_views_is_wider_than_the_terminal() {
     let diff = thalweg_analysis::diff(&[sample()], &[slower()]);
     let chosen = wanted(&profile, "_M_insert").unwrap();
     let all = text(|out| {
-        print_arcs(&profile, &selection, out, terminal)?;
+        print_arcs(&profile, &selection, false, out, terminal)?;
         print_context(&profile, &chosen, out, terminal)?;
         print_threads(
             &profile,
