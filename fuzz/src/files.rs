@@ -67,6 +67,10 @@ pub fn perf_script(data: &[u8]) {
     imported(data, Format::PerfScript);
 }
 
+pub fn chrome(data: &[u8]) {
+    imported(data, Format::Chrome);
+}
+
 pub fn rules(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = thalweg_rules::RulesFile::parse(&text, "rules.toml");

@@ -30,12 +30,13 @@ const fn target(name: &'static str, inputs: u64, run: fn(&[u8])) -> Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     target("profile", 3000, files::profile),
     target("pprof", 3000, files::pprof),
     target("callgrind", 3000, files::callgrind),
     target("folded", 3000, files::folded),
     target("perf", 3000, files::perf_script),
+    target("chrome", 3000, files::chrome),
     target("rules", 3000, files::rules),
     target("bytecode", 5000, programs::bytecode),
     target("values", 3000, programs::values),

@@ -16,6 +16,7 @@ use thalweg_region::memory::{self, Shared};
 const PAGE: u64 = 4096;
 
 const PERF: &str = include_str!("../seeds/two-threads.perf");
+const CHROME: &str = include_str!("../seeds/two-threads.chrome");
 
 const RULES: &str = "\
 redact = [\"password\"]
@@ -97,6 +98,7 @@ fn programs() -> anyhow::Result<()> {
 
 fn texts() -> anyhow::Result<()> {
     save("perf", "two-threads", PERF.as_bytes())?;
+    save("chrome", "two-threads", CHROME.as_bytes())?;
     save("rules", "file", RULES.as_bytes())?;
     save("rules", "lines", RULE_LINES.as_bytes())?;
     let code: Vec<u8> = (0..=112).collect();

@@ -47,6 +47,7 @@ fn folded_bytes() -> Vec<u8> {
 }
 
 const PERF: &str = include_str!("../../../fuzz/seeds/two-threads.perf");
+const CHROME: &str = include_str!("../../../fuzz/seeds/two-threads.chrome");
 
 #[test]
 fn pprof_comes_back_as_it_went() {
@@ -70,6 +71,122 @@ fn folded_stacks_keep_their_stacks_and_say_that_calls_are_unknown() {
     assert!(imported.notes[0].contains("calls were not counted"));
     let (_, timed) = read(&text[..], None, Unit::Milliseconds).unwrap();
     assert_eq!(rows(&timed)[0].2, 5_000_000);
+}
+
+#[test]
+fn traces_keep_every_call_with_its_times_and_its_context() {
+    let (format, imported) = import(CHROME.as_bytes(), None).unwrap();
+    assert_eq!(format, Format::Chrome);
+    let expected = [
+        // The second one is as long as the call that it was made in.
+        ("inner", 2, 3_250 + 4_000, 3_250 + 4_000),
+        ("main", 1, 10_001 - 3_000, 10_001),
+        ("outer", 1, 10_000 - 3_250 - 4_000, 10_000),
+        ("read", 1, 0, 0),
+        // Called by itself, so that the outer call's time is all of it.
+        ("work", 2, 3_000, 3_000),
+    ];
+    let expected = expected
+        .map(|(name, calls, self_ns, total_ns)| (name.to_string(), calls, self_ns, total_ns));
+    assert_eq!(rows(&imported), expected);
+    let threads = &imported.processes[0].threads;
+    let named: Vec<_> = threads.iter().map(|t| (t.tid, t.name.as_str())).collect();
+    assert_eq!(named, [(10, "first"), (11, "second")]);
+    assert_eq!((threads[0].start_ns, threads[0].end_ns), (0, 10_001));
+    assert_eq!(threads[0].nodes[2].recursion, 1);
+    assert_eq!(imported.meta.duration_ns, 34_000);
+
+    // Whoever is killed leaves a list without an end, and calls without theirs.
+    let cut = CHROME
+        .split_once(",\n{\"ts\":1763596800000110.001")
+        .unwrap()
+        .0;
+    let (_, imported) = import(cut.as_bytes(), None).unwrap();
+    let main = rows(&imported).remove(0);
+    assert_eq!(main, ("main".to_string(), 1, 1_000, 4_000));
+    let notes = imported.notes.join("; ");
+    assert!(
+        notes.contains("cut short") && notes.contains("1 of the calls had not ended"),
+        "{notes}"
+    );
+    let error = import(b"[]", None).unwrap_err();
+    assert!(matches!(error, ImportError::Empty), "{error}");
+    let error = import(b"{\"traceEvents\": [{\"ph\": 7]}", None).unwrap_err();
+    assert!(matches!(error, ImportError::Malformed(_)), "{error}");
+}
+
+const TRACED: &str = "
+    #include <pthread.h>
+    #define FN __attribute__((noinline))
+    volatile int sink;
+    FN void leaf(int n) { for (int i = 0; i < n; i++) sink += i; }
+    FN void mid(int n) { for (int i = 0; i < n; i++) leaf(i); sink++; }
+    FN int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+    FN void *work(void *unused) { mid(20); sink = fib(8); return unused; }
+    int main(void) {
+        pthread_t one;
+        mid(10);
+        pthread_create(&one, 0, work, 0);
+        pthread_join(one, 0);
+        return fib(10) == 55 ? 0 : 1;
+    }";
+
+#[test]
+fn what_uftrace_traces_is_counted_as_uftrace_counts_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    std::fs::write(path("traced.c"), TRACED).unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        let output = command.args(arguments).current_dir(scratch.path()).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(output.status.success(), "{program}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(
+        "gcc",
+        &["-O1", "-pg", "-pthread", "-o", "traced", "traced.c"],
+    );
+    run(
+        "uftrace",
+        &[
+            "record",
+            "--no-event",
+            "--no-libcall",
+            "-d",
+            "data",
+            "./traced",
+        ],
+    );
+    let trace = run("uftrace", &["dump", "--chrome", "-d", "data"]);
+    let report = run("uftrace", &["report", "-d", "data", "-f", "call"]);
+    let (format, imported) = import(trace.as_bytes(), None).unwrap();
+    assert_eq!(format, Format::Chrome);
+    assert_eq!(
+        imported.notes.len(),
+        1,
+        "all calls are whole: {:?}",
+        imported.notes
+    );
+    let found: Vec<(String, u64)> = rows(&imported)
+        .into_iter()
+        .map(|(name, calls, ..)| (name, calls))
+        .collect();
+    let mut known: Vec<(String, u64)> = report
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let calls = words.next()?.parse().ok()?;
+            Some((words.next()?.to_string(), calls))
+        })
+        .collect();
+    known.sort();
+    assert_eq!(found, known);
+    let calls = |name: &str| found.iter().find(|(one, _)| one == name).map(|one| one.1);
+    assert_eq!(
+        ["leaf", "mid", "fib"].map(calls),
+        [Some(30), Some(2), Some(67 + 177)]
+    );
 }
 
 #[test]
@@ -192,6 +309,7 @@ fn any_format() -> impl Strategy<Value = Option<Format>> {
         Some(Format::Callgrind),
         Some(Format::Folded),
         Some(Format::PerfScript),
+        Some(Format::Chrome),
     ])
 }
 
@@ -203,7 +321,9 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
         &mut plain,
     )
     .unwrap();
-    prop::sample::select(vec![plain, callgrind_bytes(), folded_bytes(), PERF.into()])
+    let texts = [PERF, CHROME].map(Vec::from);
+    let all = [plain, callgrind_bytes(), folded_bytes()];
+    prop::sample::select([&all[..], &texts].concat())
 }
 
 proptest! {

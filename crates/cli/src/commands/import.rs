@@ -12,7 +12,7 @@ use thalweg_model::OutputFile;
 use crate::args::DEFAULT_FILE;
 use crate::report::printable;
 
-/// Make a profile from another tool's data: pprof, callgrind, folded stacks, perf script
+/// Make a profile from another tool's data: pprof, callgrind, folded stacks, perf script, Chrome's traces
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The file to read, gzipped or not; - for standard input
@@ -42,6 +42,8 @@ pub enum Format {
     Folded,
     /// Text printed by perf script
     Perf,
+    /// Entries and exits in Chrome's JSON, as uftrace dump --chrome writes them
+    Chrome,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Callgrind => import::Format::Callgrind,
         Format::Folded => import::Format::Folded,
         Format::Perf => import::Format::PerfScript,
+        Format::Chrome => import::Format::Chrome,
     });
     let unit = match args.unit {
         Unit::Samples => import::Unit::Samples,

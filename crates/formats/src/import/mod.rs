@@ -10,6 +10,7 @@
 //! read, and all stop at the limits below.
 
 mod callgrind;
+mod chrome;
 mod folded;
 mod perf_script;
 mod pprof;
@@ -32,6 +33,7 @@ pub enum Format {
     Callgrind,
     Folded,
     PerfScript,
+    Chrome,
 }
 
 /// What one of a folded stack's counts is.
@@ -59,7 +61,7 @@ pub enum ImportError {
     )]
     Bomb,
     #[error(
-        "it looks like none of pprof, callgrind, folded stacks and perf script: name the format with --format"
+        "it looks like none of pprof, callgrind, folded stacks, perf script and Chrome's traces: name the format with --format"
     )]
     UnknownFormat,
     #[error("it contains no stacks and no costs")]
@@ -89,6 +91,7 @@ pub fn read(
         Format::Callgrind => callgrind::read(&text())?,
         Format::Folded => folded::read(&text(), unit)?,
         Format::PerfScript => perf_script::read(&text())?,
+        Format::Chrome => chrome::read(&text())?,
     };
     // What follows indexes without asking.
     profile
@@ -123,6 +126,9 @@ fn guess(bytes: &[u8]) -> Option<Format> {
     let is_text = |byte: &u8| *byte >= 0x20 || b"\t\n\r".contains(byte);
     if !head.iter().all(is_text) {
         return pprof::looks_like_it(bytes).then_some(Format::Pprof);
+    }
+    if chrome::looks_like_it(&text) {
+        return Some(Format::Chrome);
     }
     let first = lines().next()?;
     if first.starts_with("# callgrind format")
