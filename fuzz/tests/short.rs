@@ -29,7 +29,7 @@ macro_rules! short {
 }
 
 short! {
-    profile pprof callgrind folded perf rules bytecode values elf dwarf unwind pclntab ledger region
+    profile pprof callgrind folded perf chrome rules bytecode values elf dwarf unwind pclntab ledger region
 }
 
 /// Mutations of what is refused at once would find nothing.
