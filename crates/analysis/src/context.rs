@@ -26,18 +26,55 @@ pub struct ThreadShare {
 
 /// The threads that ran `function`, in their order.
 pub fn function_by_thread(profile: &Profile, function: FuncId) -> Vec<ThreadShare> {
-    split(profile, |_, node| node.function == function)
+    split(profile, |_, _, node| node.function == function)
+}
+
+/// Of these, the threads of that nesting level: a node of the call graph, where first functions of
+/// threads stand apart by level.
+pub fn function_at_level(profile: &Profile, function: FuncId, level: u32) -> Vec<ThreadShare> {
+    let mut shares = function_by_thread(profile, function);
+    shares.retain(|share| share.level == level);
+    shares
+}
+
+/// The threads that `maker` made and that began in `first`: times are theirs.
+pub fn creation_by_thread(profile: &Profile, maker: FuncId, first: FuncId) -> Vec<ThreadShare> {
+    split(profile, |origin, _, node| {
+        let is_its = origin.is_some_and(|origin| origin.function == Some(maker));
+        is_its && node.parent.is_none() && node.function == first
+    })
+}
+
+/// Functions that made threads, and in which function those began; each pair once.
+pub fn creations(profile: &Profile) -> Vec<(FuncId, FuncId)> {
+    let lineage = Lineage::from_profile(profile);
+    let mut pairs = Vec::new();
+    for (number, (_, thread)) in (0..).map(ThreadNumber).zip(threads(profile)) {
+        let maker = lineage.origin(number).and_then(|origin| origin.function);
+        let roots = thread.nodes.iter().filter(|node| node.parent.is_none());
+        pairs.extend(
+            maker
+                .into_iter()
+                .flat_map(|maker| roots.clone().map(move |root| (maker, root.function))),
+        );
+    }
+    pairs.sort();
+    pairs.dedup();
+    pairs
 }
 
 /// The threads in which `caller` called `callee`, in their order; times are the callee's.
 pub fn call_by_thread(profile: &Profile, caller: FuncId, callee: FuncId) -> Vec<ThreadShare> {
-    split(profile, |thread, node| {
+    split(profile, |_, thread, node| {
         let is_caller = |parent: u32| thread.nodes[parent as usize].function == caller;
         node.function == callee && node.parent.is_some_and(is_caller)
     })
 }
 
-fn split(profile: &Profile, wanted: impl Fn(&Thread, &Node) -> bool) -> Vec<ThreadShare> {
+fn split(
+    profile: &Profile,
+    wanted: impl Fn(Option<Origin>, &Thread, &Node) -> bool,
+) -> Vec<ThreadShare> {
     let lineage = Lineage::from_profile(profile);
     let mut shares = Vec::new();
     for (number, (process, thread)) in (0..).map(ThreadNumber).zip(threads(profile)) {
@@ -52,7 +89,8 @@ fn split(profile: &Profile, wanted: impl Fn(&Thread, &Node) -> bool) -> Vec<Thre
             total_ns: 0,
             contexts: 0,
         };
-        for node in thread.nodes.iter().filter(|node| wanted(thread, node)) {
+        let is_wanted = |node: &&Node| wanted(lineage.origin(number), thread, node);
+        for node in thread.nodes.iter().filter(is_wanted) {
             share.calls = share.calls.saturating_add(node.calls);
             share.self_ns = share.self_ns.saturating_add(node.self_ns);
             share.total_ns = share.total_ns.saturating_add(outermost_total(node));
@@ -87,6 +125,14 @@ mod tests {
             (ThreadNumber(0), Some(MAIN))
         );
         assert_eq!(call_by_thread(&profile, A, B).len(), 2);
+        assert_eq!(function_at_level(&profile, B, 1), shares);
+        assert_eq!(function_at_level(&profile, B, 0), []);
+        let roots = creations(&profile);
+        assert_eq!(roots, [(MAIN, A)]);
+        let made = creation_by_thread(&profile, MAIN, A);
+        let tids: Vec<u32> = made.iter().map(|share| share.tid).collect();
+        assert_eq!(tids, [101, 102]);
+        assert_eq!(creation_by_thread(&profile, MAIN, B), []);
         assert_eq!(call_by_thread(&profile, MAIN, B), []);
     }
 

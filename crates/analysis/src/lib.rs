@@ -56,7 +56,10 @@ pub use bounds::Bounds;
 pub use callers_callees::{callees, callers, inverted};
 pub use combine::combine;
 pub use compensate::{compensate, total_cost};
-pub use context::{ThreadShare, call_by_thread, function_by_thread};
+pub use context::{
+    ThreadShare, call_by_thread, creation_by_thread, creations, function_at_level,
+    function_by_thread,
+};
 pub use diff::{Change, ContextChange, Delta, Diff, FunctionChange, Name, diff};
 pub use edges::{Caller, Edge, edges};
 pub use estimate::estimate;

@@ -1,7 +1,10 @@
 //! One function, or one function's calls of another, split by thread.
 
 use serde::Serialize;
-use thalweg_analysis::{Bounds, Caller, ThreadShare, call_by_thread, function_by_thread, threads};
+use thalweg_analysis::{
+    Bounds, Caller, ThreadShare, call_by_thread, creation_by_thread, function_at_level,
+    function_by_thread, threads,
+};
 use thalweg_model::{FuncId, Profile};
 
 use crate::{is_false, name, printable};
@@ -10,13 +13,30 @@ use crate::{is_false, name, printable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Function(FuncId),
-    Call { caller: FuncId, callee: FuncId },
+    /// In threads of that nesting level, as the call graph tells first functions of threads apart.
+    FunctionAt {
+        function: FuncId,
+        level: u32,
+    },
+    Call {
+        caller: FuncId,
+        callee: FuncId,
+    },
+    /// Threads that one function made, and that began in the other.
+    Creation {
+        maker: FuncId,
+        first: FuncId,
+    },
 }
 
 impl Wanted {
     fn is_bound(self, bounds: &Bounds) -> bool {
         match self {
-            Wanted::Function(function) => bounds.function(function),
+            Wanted::Function(function)
+            | Wanted::FunctionAt { function, .. }
+            | Wanted::Creation {
+                first: function, ..
+            } => bounds.function(function),
             Wanted::Call { caller, callee } => bounds.call(Caller::Function(caller), callee),
         }
     }
@@ -24,7 +44,9 @@ impl Wanted {
     fn shares(self, profile: &Profile) -> Vec<ThreadShare> {
         match self {
             Wanted::Function(function) => function_by_thread(profile, function),
+            Wanted::FunctionAt { function, level } => function_at_level(profile, function, level),
             Wanted::Call { caller, callee } => call_by_thread(profile, caller, callee),
+            Wanted::Creation { maker, first } => creation_by_thread(profile, maker, first),
         }
     }
 
@@ -32,7 +54,11 @@ impl Wanted {
         let name = |function: FuncId| printable(name(profile, function));
         match self {
             Wanted::Function(function) => name(function).into_owned(),
+            Wanted::FunctionAt { function, level } => format!("{}@{level}", name(function)),
             Wanted::Call { caller, callee } => format!("{} -> {}", name(caller), name(callee)),
+            Wanted::Creation { maker, first } => {
+                format!("{} -> {} (creation)", name(maker), name(first))
+            }
         }
     }
 }
@@ -48,6 +74,12 @@ pub struct Contexts<'a> {
 pub struct ContextOf<'a> {
     pub caller: Option<FuncId>,
     pub function: FuncId,
+    /// The caller made threads that began in the function.
+    #[serde(skip_serializing_if = "is_false")]
+    pub creation: bool,
+    /// Only threads of this nesting level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<u32>,
     pub title: String,
     pub threads: Vec<ShareOf<'a>>,
 }
@@ -78,9 +110,11 @@ impl<'a> Contexts<'a> {
             .map(|(_, thread)| thread.name.as_str())
             .collect();
         let contexts = wanted.iter().map(|&wanted| {
-            let (caller, function) = match wanted {
-                Wanted::Function(function) => (None, function),
-                Wanted::Call { caller, callee } => (Some(caller), callee),
+            let (caller, function, level) = match wanted {
+                Wanted::Function(function) => (None, function, None),
+                Wanted::FunctionAt { function, level } => (None, function, Some(level)),
+                Wanted::Call { caller, callee } => (Some(caller), callee, None),
+                Wanted::Creation { maker, first } => (Some(maker), first, None),
             };
             let shares = wanted.shares(profile).into_iter().map(|share| ShareOf {
                 thread: share.thread.0,
@@ -99,6 +133,8 @@ impl<'a> Contexts<'a> {
             ContextOf {
                 caller,
                 function,
+                creation: matches!(wanted, Wanted::Creation { .. }),
+                level,
                 title: wanted.title(profile),
                 threads: shares.collect(),
             }

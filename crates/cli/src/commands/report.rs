@@ -123,7 +123,8 @@ pub struct ViewArgs {
     #[arg(long)]
     pub samples: bool,
 
-    /// A function, or one function's calls of another, split by thread
+    /// A function, or one function's calls of another, split by thread; F@1 for threads of that nesting level, and F -> G
+    /// also where F made threads that began in G
     #[arg(long, value_name = "FUNCTION | 'F -> G'")]
     pub context: Option<String>,
 

@@ -11,10 +11,14 @@ use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
 use super::text::{TIME_WIDTH, Weights, at_least, count, cut, printable, share};
 
-/// `F` or `F -> G`; where a name means several functions, all that have anything to split.
+/// `F`, `F@1` for threads of that nesting level, or `F -> G`, where F may also have made threads that began in G. Where a
+/// name means several functions, all that have anything to split.
 pub fn wanted(profile: &Profile, text: &str) -> anyhow::Result<Vec<Wanted>> {
     // Operators of C++ have arrows in their names, and no blanks around them.
     let Some((caller, callee)) = text.split_once(" -> ") else {
+        if let Some((name, level)) = at_level(profile, text) {
+            return of_level(profile, name, level);
+        }
         let functions = functions_matching(profile, "--context", text)?.into_iter();
         return Ok(functions.map(Wanted::Function).collect());
     };
@@ -30,8 +34,41 @@ pub fn wanted(profile: &Profile, text: &str) -> anyhow::Result<Vec<Wanted>> {
             wanted.push(Wanted::Call { caller, callee });
         }
     }
+    for (maker, first) in thalweg_analysis::creations(profile) {
+        if callers.contains(&maker) && callees.contains(&first) {
+            wanted.push(Wanted::Creation { maker, first });
+        }
+    }
     if wanted.is_empty() {
-        anyhow::bail!("'{}' never called '{}'", caller.trim(), callee.trim());
+        anyhow::bail!(
+            "'{}' never called '{}', nor made a thread that began in it",
+            caller.trim(),
+            callee.trim()
+        );
+    }
+    Ok(wanted)
+}
+
+/// `start_thread@1`, unless a function has that very name.
+fn at_level<'a>(profile: &Profile, text: &'a str) -> Option<(&'a str, u32)> {
+    let (name, level) = text.rsplit_once('@')?;
+    let is_name = profile.functions.iter().any(|one| one.name == text);
+    (!is_name).then_some((name, level.parse().ok()?))
+}
+
+fn of_level(profile: &Profile, name: &str, level: u32) -> anyhow::Result<Vec<Wanted>> {
+    let functions = functions_matching(profile, "--context", name)?.into_iter();
+    let ran = |function: &FuncId| {
+        !thalweg_analysis::function_at_level(profile, *function, level).is_empty()
+    };
+    let wanted: Vec<Wanted> = functions
+        .filter(ran)
+        .map(|function| Wanted::FunctionAt { function, level })
+        .collect();
+    if wanted.is_empty() {
+        anyhow::bail!(
+            "'{name}' ran in no thread of level {level}: 'thalweg threads' has the levels"
+        );
     }
     Ok(wanted)
 }

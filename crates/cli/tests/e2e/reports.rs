@@ -344,3 +344,48 @@ fn two_runs_of_one_program_show_no_change() {
     let said = succeed(&["diff", &name(&first), &name(&first)]);
     assert!(said.contains("Nothing changed."), "{said}");
 }
+
+#[test]
+fn threads_are_asked_for_by_who_made_them_and_by_their_level() {
+    let scratch = Scratch::new();
+    let file = scratch.join("swarm.thalweg");
+    let mut record = command();
+    record.args(["record", "-q", "-F", "^(begin_|.*_body$|work$|main$)", "-o"]);
+    record
+        .arg(&file)
+        .arg("--")
+        .arg(Build::simple("swarm.c").path);
+    let output = record
+        .args(["chain", "40", "4", "5"])
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let context = |wanted: &str| json(&["report", "--context", wanted], &file)["contexts"].clone();
+    for kind in ["even", "odd"] {
+        let made = context(&format!("begin_{kind} -> {kind}_body"));
+        assert_eq!(made.as_array().map(Vec::len), Some(1), "{made}");
+        assert_eq!(made[0]["creation"], true);
+        let threads = made[0]["threads"].as_array().expect("threads");
+        assert_eq!(threads.len(), 20, "{kind}");
+        assert!(
+            threads
+                .iter()
+                .all(|one| one["calls"] == 1 && one["level"] == 1)
+        );
+    }
+    let inside = context("work@1");
+    let calls = inside[0]["threads"].as_array().expect("threads").iter();
+    assert_eq!(calls.map(|one| number(&one["calls"])).sum::<u64>(), 40);
+    assert_eq!(inside[0]["level"], 1);
+    let path = file.to_str().expect("UTF-8");
+    for (wanted, said) in [
+        (
+            "begin_even -> odd_body",
+            "nor made a thread that began in it",
+        ),
+        ("work@3", "in no thread of level 3"),
+    ] {
+        let refused = refuse(&["report", "--context", wanted, path]);
+        assert!(refused.contains(said), "{refused}");
+    }
+}
