@@ -131,6 +131,7 @@ impl SetupArgs {
             pruning: measure.pruning(),
             follow: wanted.follow,
             gates_suffice: false,
+            samples_only: false,
             refuse_rseq: measure.refuse_rseq,
             recording,
         };

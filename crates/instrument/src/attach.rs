@@ -71,6 +71,8 @@ pub struct Options {
     pub follow: bool,
     /// Programs of which nothing is counted are instrumented too, for the sake of those that they start.
     pub gates_suffice: bool,
+    /// So are all others: no function is patched, and stacks on a timer are all that there is.
+    pub samples_only: bool,
     /// Refuse programs that use restartable sequences themselves.
     pub refuse_rseq: bool,
     /// Single calls to record.
@@ -269,6 +271,7 @@ fn measure(options: &Options, launched: bool) -> Measure {
         chosen: !options.threads.is_empty(),
         follow: options.follow,
         gates_suffice: options.gates_suffice,
+        samples_only: options.samples_only,
         records: options.recording.is_some(),
     }
 }

@@ -71,6 +71,19 @@ impl Filter {
         })
     }
 
+    /// The same without any function: nothing is to be patched but the gates.
+    pub fn with_no_function(self) -> Filter {
+        Filter {
+            functions: KeepDrop {
+                keep: RegexSet::empty(),
+                drop: RegexSet::new([""]).expect("it matches everything"),
+            },
+            python: Python::Off,
+            java: false,
+            ..self
+        }
+    }
+
     pub fn with_checkpoints(self, patterns: &[String]) -> Result<Filter, BadPattern> {
         let checkpoints = compile("--checkpoint-on", patterns)?;
         Ok(Filter {

@@ -53,6 +53,8 @@ pub struct Measure {
     pub follow: bool,
     /// Worth the while even if no function is counted.
     pub gates_suffice: bool,
+    /// And even if nothing is patched at all.
+    pub samples_only: bool,
     /// Single calls are recorded.
     pub records: bool,
 }
@@ -154,7 +156,8 @@ impl Build {
         python::keep_first(&mut survey.modules);
         limits::check(&survey)?;
         let functions = survey.planned();
-        let leads_on = measure.gates_suffice && survey.has_gates();
+        let gates_suffice = measure.gates_suffice && survey.has_gates();
+        let leads_on = gates_suffice || measure.samples_only;
         if functions == 0 && !leads_on {
             return Err(Error::NothingToProfile { pid });
         }

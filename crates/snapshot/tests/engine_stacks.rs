@@ -43,6 +43,7 @@ fn try_attach(target: &Target, memory: u64) -> Result<Attached, Error> {
         follow: false,
         has_budget: false,
         gates_suffice: false,
+        samples_only: false,
         refuse_rseq: false,
         recording: None,
     };

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use clap::ArgGroup;
 use jiff::Timestamp;
 use thalweg_instrument::attach::Attached;
@@ -15,7 +16,7 @@ use thalweg_model::{OutputFile, Profile};
 use thalweg_ptrace::launch::Launched;
 use thalweg_ptrace::proc::Pid;
 use thalweg_session::heap;
-use thalweg_session::process_tree::{Closed, ProcessTree};
+use thalweg_session::process_tree::{Closed, Plan, ProcessTree};
 use thalweg_snapshot::lines;
 
 use crate::args::{DEFAULT_FILE, Mode, parse_duration};
@@ -71,6 +72,14 @@ pub struct Args {
     ])]
     pub blocks: bool,
 
+    /// Patch no function: stacks of all threads on a timer are all that there is, as other samplers have them. Calls are
+    /// not known then, and times are estimates
+    #[arg(long, conflicts_with_all = [
+        "blocks", "budget", "time", "restless", "no_clock", "call_sites", "metrics", "rules", "files", "recordable",
+        "checkpoint_on", "prune_at", "keep", "leave_out", "lib", "no_lib", "threads",
+    ])]
+    pub samples_only: bool,
+
     /// Where to write the profile
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
@@ -107,6 +116,19 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     pub command: Vec<OsString>,
+}
+
+/// Nothing is counted: samples must be possible.
+fn only_samples(plan: &mut Plan) -> anyhow::Result<()> {
+    let Some(samples) = &plan.looking.samples else {
+        bail!("--samples-only has nothing to go by with --samples 0");
+    };
+    samples.check()?;
+    let options = &mut plan.attach;
+    options.filter = std::mem::take(&mut options.filter).with_no_function();
+    options.samples_only = true;
+    plan.policy = None;
+    Ok(())
 }
 
 /// Somebody who reads what the first process records, meanwhile.
@@ -159,6 +181,9 @@ pub fn run_beside(mut args: Args, beside: &mut dyn Beside) -> anyhow::Result<Exi
     if args.blocks {
         let filter = std::mem::take(&mut options.filter);
         options.filter = filter.with_blocks(true).with_python(Python::Off);
+    }
+    if args.samples_only {
+        only_samples(&mut setup.plan)?;
     }
     let checkpoints = Checkpoints::new(&args.checkpoints, &args.output)?;
     // Before the target is touched: a recording that cannot be saved is not begun.

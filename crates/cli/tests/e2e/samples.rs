@@ -583,3 +583,50 @@ fn path_of<'a>(profile: &'a Profile, thread: &Thread, node: u32) -> Vec<&'a str>
     }
     path
 }
+
+/// As other samplers do it: no function is patched, of the processes that it starts neither, and shares of time are right.
+#[test]
+fn samples_alone_tell_shares_of_time_and_patch_no_function() {
+    let profile = assert_shares(&["--samples", "2999", "--samples-only"]);
+    let nodes = || threads(&profile).flat_map(|thread| &thread.nodes);
+    assert!(nodes().all(|node| node.calls == 0), "nothing is counted");
+    assert!(
+        threads(&profile)
+            .flat_map(|one| &one.samples)
+            .all(|one| !one.counted)
+    );
+
+    let mut live = Live::ready(&Build::simple("torture.c").path, &[]);
+    let before = live.text();
+    let scratch = Scratch::new();
+    let file = scratch.join("live.thalweg");
+    let path = file.to_str().expect("UTF-8");
+    // Said how often: its threads leave their processors so often that timers would be rare.
+    let id = live.id();
+    let recording = [
+        "record",
+        "-q",
+        "--samples-only",
+        "--samples",
+        "499",
+        "-d",
+        "1s",
+        "-p",
+        &id,
+        "-o",
+        path,
+    ];
+    succeed(&recording);
+    assert_restored(&before, &live.text());
+    let profile = read_file(&file).expect("a profile");
+    assert!(all_stacks(&profile).values().sum::<u64>() > 10);
+    assert!(
+        threads(&profile)
+            .flat_map(|one| &one.nodes)
+            .all(|node| node.calls == 0)
+    );
+    live.assert_healthy();
+
+    let refused = refuse(&["record", "--samples-only", "--samples", "0", "--", "true"]);
+    assert!(refused.contains("nothing to go by"), "{refused}");
+}
