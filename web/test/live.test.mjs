@@ -54,7 +54,7 @@ test("a function that is switched off is counted no more while others are, until
   await inState(one, "timed");
   await page.click(`.tr:has(.name:text-is('${one}'))`);
   await page.click(".inspector .states button:text-is('Off')");
-  await page.waitForFunction(() => /1 functions switched, with a stop/.test(document.querySelector(".inspector [data-switched]").textContent));
+  await page.waitForFunction(() => /1 function switched, with a stop/.test(document.querySelector(".inspector [data-switched]").textContent));
   await inState(one, "off");
   const [still, before] = [callsOf(one), callsOf(other)];
   await page.waitForTimeout(1500);
@@ -78,7 +78,7 @@ test("all functions of a name are switched at once, and what cannot be is said",
   await page.fill(".search input", "lua");
   const group = page.getByRole("group", { name: "Probes of all that match lua" });
   await group.getByRole("button", { name: /^1 in 64/ }).click();
-  await page.waitForFunction(() => /functions switched/.test(document.querySelector(".switch [data-switched]").textContent));
+  await page.waitForFunction(() => /functions? switched/.test(document.querySelector(".switch [data-switched]").textContent));
   const matching = reported().filter((row) => /lua/i.test(row.name));
   assert.ok(matching.length > 3);
   await inState((await rows(page))[0].name, "timed 1 in 64");

@@ -9,13 +9,14 @@ use regex::Regex;
 use serde::Serialize;
 use thalweg_instrument::call_rules::Needs;
 use thalweg_instrument::detach;
+use thalweg_instrument::filter::Filter;
 use thalweg_instrument::switch::{Refusal, State, Switcher};
 use thalweg_model::Profile;
 use thalweg_ptrace::proc::Pid;
 use thalweg_snapshot::snapshot;
 
 use crate::args::StopArgs;
-use crate::report::{count, printable};
+use crate::report::{counted, printable};
 
 /// Switch the probes of functions of an attached process: off, counting, timing one call in some, or all
 ///
@@ -41,6 +42,14 @@ pub struct Args {
     /// Count and time every call of matching functions
     #[arg(long, value_name = "REGEX")]
     pub time: Vec<String>,
+
+    /// Only functions of modules (the executable, libraries) whose file name matches
+    #[arg(long, value_name = "REGEX")]
+    pub lib: Vec<String>,
+
+    /// No functions of modules whose file name matches
+    #[arg(long, value_name = "REGEX")]
+    pub no_lib: Vec<String>,
 
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -100,10 +109,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (&args.time_some, State::Sampled),
         (&args.time, State::Timed),
     ];
+    let modules = Filter::new(&[], &[], &args.lib, &args.no_lib)?;
+    let modules = &modules;
+    let named = |pattern| Which::Named(pattern, modules);
     let orders: Vec<Order> = orders
         .into_iter()
-        .flat_map(|(patterns, state)| patterns.iter().map(move |p| (Which::Named(p), state)))
+        .flat_map(|(patterns, state)| patterns.iter().map(move |p| (named(p), state)))
         .collect();
+    if orders.is_empty() && !modules.is_empty() {
+        bail!(
+            "--lib and --no-lib say where: add --off, --count, --time-some or --time, as in --off . --lib libc"
+        );
+    }
     let (report, verb) = match orders.is_empty() {
         true => (not_timed(pid)?, "not timed"),
         false => (switch(pid, &orders)?, "switched"),
@@ -123,8 +140,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Which functions.
 pub enum Which<'a> {
-    /// By a regular expression.
-    Named(&'a str),
+    /// By a regular expression, of the modules that the filter keeps.
+    Named(&'a str, &'a Filter),
     /// By their numbers in the process's catalog.
     Numbered(&'a [u32]),
 }
@@ -138,10 +155,14 @@ pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
     let mut wanted: BTreeMap<u32, State> = BTreeMap::new();
     for (which, state) in orders {
         match which {
-            Which::Named(pattern) => {
-                let found = named(&catalog, pattern)?;
+            Which::Named(pattern, modules) => {
+                let found = named(&catalog, pattern, modules)?;
                 if found.is_empty() {
-                    bail!("no counted function of process {pid} matches '{pattern}'");
+                    let there = match modules.is_empty() {
+                        true => "",
+                        false => " in the modules that --lib and --no-lib leave",
+                    };
+                    bail!("no counted function of process {pid} matches '{pattern}'{there}");
                 }
                 wanted.extend(found.into_iter().map(|function| (function, *state)));
             }
@@ -187,10 +208,13 @@ pub fn switch(pid: Pid, orders: &[Order]) -> anyhow::Result<Report> {
     })
 }
 
-fn named(catalog: &Profile, pattern: &str) -> anyhow::Result<Vec<u32>> {
+fn named(catalog: &Profile, pattern: &str, modules: &Filter) -> anyhow::Result<Vec<u32>> {
     let matches = Regex::new(pattern).with_context(|| format!("bad pattern '{pattern}'"))?;
     let all = (0..).zip(&catalog.functions);
-    let found = all.filter(|(_, function)| matches.is_match(&function.name));
+    let found = all.filter(|(_, function)| {
+        let module = &catalog.modules[function.module as usize];
+        matches.is_match(&function.name) && modules.keeps_module(&module.name)
+    });
     Ok(found.map(|(number, _)| number).collect())
 }
 
@@ -238,7 +262,10 @@ impl Report {
         let number = self.functions.len();
         let mut lines = vec![match self.is_refusal {
             true => "nothing was switched".to_owned(),
-            false => format!("{} functions {verb}{stop}", count(number as u64)),
+            false => format!(
+                "{} {verb}{stop}",
+                counted(number as u64, "function", "functions")
+            ),
         }];
         let shown = self.functions.iter().take(MAX_LISTED);
         lines.extend(

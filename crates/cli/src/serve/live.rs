@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use thalweg_analysis::{Lanes, Pipeline, flat};
 use thalweg_instrument::detach;
+use thalweg_instrument::filter::Filter;
 use thalweg_model::{OutputFile, Profile};
 use thalweg_ptrace::proc::{self, Pid, Tid};
 use thalweg_snapshot::lines;
@@ -155,8 +156,9 @@ impl Watched {
             .and_then(switch::state_named)
             .context("'state' is timed, timed 1 in 64, counted or off")?;
         let functions = request.numbers("f", u32::MAX)?;
+        let everywhere = Filter::default();
         let which = match request.text("match") {
-            Some(pattern) => Which::Named(pattern),
+            Some(pattern) => Which::Named(pattern, &everywhere),
             None if functions.is_empty() => bail!("no function was named"),
             None => Which::Numbered(&functions),
         };
