@@ -568,6 +568,13 @@ test("a function that is not native shows its language, and a button leaves thos
   await page.waitForSelector('.tools button[aria-pressed="false"]:text-is("native")');
 });
 
+test("the source of a Python function is shown", async () => {
+  const work = [...flat.values()].find((f) => f.name === "work");
+  await go(`#/function?sel=${work.function}`);
+  await page.waitForSelector(".source pre .here");
+  assert.match(await page.textContent(".source pre .here"), /def work\(rounds\):/);
+});
+
 test("the page asks nobody but its server", () => {
   const host = new URL(config.python).host;
   assert.deepEqual([...new Set(page.requests.map((url) => new URL(url).host))], [host]);

@@ -10,9 +10,9 @@ use std::path::Path;
 use serde::Serialize;
 use thalweg_model::{FuncId, Function, Profile};
 
-const SOURCES: [&str; 24] = [
+const SOURCES: [&str; 27] = [
     "S", "asm", "c", "cc", "cpp", "cu", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp", "hxx",
-    "inc", "inl", "l", "m", "nim", "rs", "s", "y", "zig",
+    "inc", "inl", "java", "l", "m", "nim", "py", "pyx", "rs", "s", "y", "zig",
 ];
 const MAX_SOURCE_BYTES: u64 = 4 << 20;
 const LINES_BEFORE: usize = 12;
