@@ -65,6 +65,7 @@ pub enum Command {
     Query(companion::QueryArgs),
     Fleet(companion::FleetArgs),
     Store(companion::StoreArgs),
+    Agent(companion::AgentArgs),
     Cache(cache::Args),
     Calibrate(calibrate::Args),
     Man(man::Args),

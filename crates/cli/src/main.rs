@@ -88,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Query(args) => commands::companion::query(args),
         Command::Fleet(args) => commands::companion::fleet(args),
         Command::Store(args) => commands::companion::store(args),
+        Command::Agent(args) => commands::companion::agent(args),
         Command::Cache(args) => commands::cache::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Man(args) => commands::man::run(args),

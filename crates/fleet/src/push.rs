@@ -8,6 +8,7 @@
 //! and two at the same time do not meet.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -146,6 +147,18 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of a process that did nothing.
+#[derive(Debug)]
+pub struct NoCalls;
+
+impl fmt::Display for NoCalls {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("it has no calls")
+    }
+}
+
+impl std::error::Error for NoCalls {}
+
 /// Where profiles go.
 pub enum Target {
     Store(Store),
@@ -154,6 +167,11 @@ pub enum Target {
 impl Target {
     pub async fn open(name: &str) -> anyhow::Result<Target> {
         Store::open_or_create(name).await.map(Target::Store)
+    }
+
+    /// One that must be there.
+    pub async fn open_known(name: &str) -> anyhow::Result<Target> {
+        Store::open(name).await.map(Target::Store)
     }
 
     pub async fn push(&self, bytes: &[u8], labels: &LabelArgs) -> anyhow::Result<Pushed> {
@@ -236,7 +254,7 @@ pub async fn push(store: &Store, bytes: &[u8], labels: &LabelArgs) -> anyhow::Re
     }
     let figures = rows::figures(&profile, &contexts, &places, &head)?;
     if figures.num_rows() == 0 {
-        bail!("it has no calls");
+        bail!(NoCalls);
     }
     pushed.rows = figures.num_rows();
     written.push((

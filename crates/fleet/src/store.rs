@@ -8,6 +8,8 @@
 //! staging/, compactions/                                         of a compaction that is under way
 //! ```
 
+use std::fmt;
+
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -26,6 +28,18 @@ const MAX_MARKER_BYTES: u64 = 4096;
 struct Marker {
     schema: u32,
 }
+
+/// The store does not answer, or refuses: no fault of what was to be stored.
+#[derive(Debug)]
+pub struct Away(String);
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Away {}
 
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -131,11 +145,11 @@ impl Store {
         let name = self.name();
         match &error {
             Error::Unauthenticated { .. } | Error::PermissionDenied { .. } => {
-                anyhow::anyhow!(
+                anyhow::Error::new(Away(format!(
                     "{name} refuses these credentials: see 'Credentials' in docs/store.md"
-                )
+                )))
             }
-            _ => anyhow::Error::from(error).context(format!("cannot use the store {name}")),
+            _ => anyhow::Error::from(error).context(Away(format!("cannot use the store {name}"))),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! `thalweg push`, `query`, `fleet` and `store`: handed over to `thalweg-fleet`, a program of its own, because the engine behind
-//! it is larger than all the rest. It has the options and their help.
+//! `thalweg push`, `query`, `fleet`, `store` and `agent`: handed over to `thalweg-fleet`, a program
+//! of its own, because the engine behind it is larger than all the rest. It has the options and
+//! their help.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -42,6 +43,14 @@ pub struct StoreArgs {
     rest: Rest,
 }
 
+/// Record processes of this host again and again, into a store (with thalweg-fleet)
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub struct AgentArgs {
+    #[command(flatten)]
+    rest: Rest,
+}
+
 #[derive(clap::Args, Debug)]
 struct Rest {
     /// As thalweg-fleet takes them; --help lists them
@@ -67,6 +76,10 @@ pub fn fleet(args: FleetArgs) -> anyhow::Result<ExitCode> {
 
 pub fn store(args: StoreArgs) -> anyhow::Result<ExitCode> {
     hand_over("store", args.rest)
+}
+
+pub fn agent(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    hand_over("agent", args.rest)
 }
 
 /// This process becomes the other program.
