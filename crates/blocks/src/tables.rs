@@ -154,13 +154,51 @@ impl Resolver<'_> {
                 Mnemonic::Mov if definition.op1_kind() == OpKind::Memory => {
                     tables.extend(self.of_pointers(at, &definition)?);
                 }
-                _ => return Err(Unknown::Pointer),
+                _ => return Err(self.computed(at, MOST_MOVES)),
             }
         }
         match tables.is_empty() {
             true => Err(Unknown::Pointer),
             false => Ok(tables),
         }
+    }
+
+    /// Is what the instruction at `at` makes an address that was somewhere, or one that is computed from another? The second kind
+    /// leads into the middle of code: `lea rdx, [rdx+rdi*4]; jmp rdx` enters an unrolled loop at any of its instructions.
+    fn computed(&mut self, at: u64, moves: u32) -> Unknown {
+        let Some(moves) = moves.checked_sub(1) else {
+            return Unknown::Other;
+        };
+        let definition = self.at(at);
+        let is_call = matches!(
+            definition.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        );
+        let mut from = Vec::new();
+        match definition.mnemonic() {
+            _ if is_call => {}
+            Mnemonic::Pop => {}
+            Mnemonic::Lea if definition.is_ip_rel_memory_operand() => {}
+            Mnemonic::Mov if is_immediate(definition.op1_kind()) => {}
+            Mnemonic::Mov => from.push(definition.op1_register()),
+            // Pointers that the C library keeps are mangled by these two.
+            Mnemonic::Xor | Mnemonic::Ror => from.push(definition.op0_register()),
+            _ if definition.condition_code() != ConditionCode::None
+                && definition.op_count() == 2 =>
+            {
+                from.extend([definition.op0_register(), definition.op1_register()]);
+            }
+            _ => return Unknown::Other,
+        }
+        for register in from.into_iter().filter(|&from| from != Register::None) {
+            let before = self.definitions(at, register).unwrap_or_default();
+            for at in before {
+                if self.computed(at, moves) == Unknown::Other {
+                    return Unknown::Other;
+                }
+            }
+        }
+        Unknown::Pointer
     }
 
     fn at(&self, address: u64) -> Instruction {
@@ -191,8 +229,7 @@ impl Resolver<'_> {
         let (one, two) = match (is_register, is_address) {
             (true, _) => (sum.op0_register(), sum.op1_register()),
             (_, true) => (sum.memory_base(), sum.memory_index()),
-            _ if sum.mnemonic() == Mnemonic::Lea => return Err(Unknown::Pointer),
-            _ => return Err(Unknown::Other),
+            _ => return Err(self.computed(at, MOST_MOVES)),
         };
         for (offset, base) in [(one, two), (two, one)] {
             let Some(loads) = self.definitions(at, offset) else {

@@ -234,6 +234,24 @@ fn programs_with_exceptions_longjmps_and_loops_are_counted_exactly() {
     }
 }
 
+/// What runs at home would be amid a jump of ours.
+#[test]
+fn a_function_that_jumps_to_computed_places_is_left_alone() {
+    let program = Build::new("computed_jumps")
+        .source("computed_jumps.c")
+        .source("computed_jumps_asm.S")
+        .finish();
+    let scratch = Scratch::new();
+    let file = scratch.join("blocks.thalweg");
+    assert_eq!(record(&file, &program.path, &[], ""), program.run(&[]));
+    let counted = blocks(&file, &program.module());
+    let is_counted = |name: &str| counted.iter().any(|block| block.function == name);
+    for name in ["forwards", "backwards", "moved"] {
+        assert!(!is_counted(name), "{name}");
+    }
+    assert!(is_counted("through") && is_counted("main"));
+}
+
 #[test]
 fn a_rust_program_is_counted_exactly() {
     let program = rust_program("panics.rs", &["-O"]);
