@@ -39,6 +39,8 @@ pub const GATE_STATES: u32 = 3;
 /// What is added to `word` for each new holder.
 pub const GATE_TURN: u32 = 4;
 
+/// CPython is about to ask whether somebody else evaluates: the agent gives its word back before. Nobody is waited for.
+pub const GATE_KIND_EVALUATOR: u32 = 0;
 /// The loader has changed its list of objects, or is about to (`_dl_debug_state`).
 pub const GATE_KIND_LINK_MAP: u32 = 1;
 /// About to become another program.

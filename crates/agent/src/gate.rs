@@ -13,7 +13,7 @@
 use crate::memory::{
     Slot, atomic32, getpid, gettid, gs_base, header, region, syscall, thread_pointer, ticks,
 };
-use crate::{clock, java, limits, thread_creation};
+use crate::{clock, java, limits, python, thread_creation};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use thalweg_abi as shm;
 use thalweg_abi::calls;
@@ -54,6 +54,7 @@ fn watch(kind: u32, args: &[u64; 6]) -> bool {
         shm::GATE_KIND_SYSCALL => limits::before(a, &[b, c, d, e, f]),
         shm::GATE_KIND_GS_BASE => limits::before_gs_base(),
         shm::GATE_KIND_JAVA_FREE => java::forget(),
+        shm::GATE_KIND_EVALUATOR => python::give_back(),
         _ => return false,
     }
     true

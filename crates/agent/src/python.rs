@@ -1,7 +1,7 @@
 //! CPython: whose evaluator this is, and that each Python call is one of its own (docs/design/managed.md).
 
 use crate::dynamic::{self, Identity, Text};
-use crate::memory::{atomic64, header};
+use crate::memory::{atomic64, header, is_readable};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 pub mod stack;
@@ -83,6 +83,33 @@ unsafe fn claim_word(evaluator: u64, calls: *mut u64) {
         // Switched off between the two, in a stop that found this thread here.
         if set.is_ok() && !is_wanted() {
             let _ = word.compare_exchange(evaluator, 0, Relaxed, Relaxed);
+        }
+    }
+}
+
+/// More interpreters than a process has.
+const INTERPRETERS: u32 = 1000;
+
+/// CPython is about to ask whether somebody else evaluates: our word goes back to what it was. If nobody does then, the next call
+/// of the evaluator takes it again. The running thread has the interpreter's lock, and no Python code runs in between.
+pub fn give_back() {
+    // SAFETY: the head is mapped.
+    let python = unsafe { (&raw const (*dynamic::head()).python).read_volatile() };
+    if python.evaluator == 0 || !is_readable(python.head) {
+        return;
+    }
+    // SAFETY: the word is the runtime's, and stays. Interpreters with a lock of their own may end meanwhile, so each is asked for.
+    unsafe {
+        let mut interpreter = read(python.head);
+        for _ in 0..INTERPRETERS {
+            let calls = interpreter.wrapping_add(python.eval.into());
+            let next = interpreter.wrapping_add(python.next.into());
+            if interpreter & 7 != 0 || !is_readable(calls) || !is_readable(next) {
+                return;
+            }
+            let _ =
+                atomic64(calls as *mut u64).compare_exchange(python.evaluator, 0, SeqCst, Relaxed);
+            interpreter = read(next);
         }
     }
 }

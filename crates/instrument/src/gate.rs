@@ -24,6 +24,7 @@ use crate::java;
 use crate::memory::Shared;
 use crate::numbers::Carriers;
 use crate::proc::{Pid, Tid};
+use crate::python;
 
 /// What a thread at a gate is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +52,15 @@ pub enum Kind {
     JavaFree,
     /// HotSpot's compiler puts the call of a method probe into code: not for a method that is off.
     JavaCompile,
+    /// CPython's support of perf is about to ask whether somebody else evaluates: it must find what it would find without us.
+    Evaluator,
     /// No function, but a fork child at its first event: it waits until it is known, so that it cannot end before. Where
     /// children are not counted: one that has lived for a while, and is to be left clean.
     ForkChild,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::LinkMap,
         Kind::Exec,
         Kind::ExecAt,
@@ -73,6 +76,7 @@ impl Kind {
         Kind::JavaExit,
         Kind::JavaFree,
         Kind::JavaCompile,
+        Kind::Evaluator,
         Kind::ForkChild,
     ];
 
@@ -93,6 +97,7 @@ impl Kind {
             Kind::JavaExit => shm::GATE_KIND_JAVA_EXIT,
             Kind::JavaFree => shm::GATE_KIND_JAVA_FREE,
             Kind::JavaCompile => shm::GATE_KIND_JAVA_COMPILE,
+            Kind::Evaluator => shm::GATE_KIND_EVALUATOR,
             Kind::ForkChild => shm::GATE_KIND_FORK_CHILD,
         }
     }
@@ -120,6 +125,7 @@ fn kind_of(function: &Function) -> Option<Kind> {
         "prctl" | "__prctl" => Some(Kind::Prctl),
         "syscall" => Some(Kind::Syscall),
         "arch_prctl" | "__arch_prctl" => Some(Kind::ArchPrctl),
+        python::ASKS_WHO_EVALUATES => Some(Kind::Evaluator),
         _ => None,
     }
 }

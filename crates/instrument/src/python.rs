@@ -11,6 +11,7 @@
 //! target's, and only the target's own memory is read and written by them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
@@ -29,14 +30,29 @@ use crate::tracee::Stopped;
 /// The first release of which it is known that it asks for an evaluator before a specialised `x[i]`.
 const CALLS_GETITEM: u32 = 0x030b07;
 
+/// Releases that ask nobody before a specialised call of a class runs its `__init__` inside of its caller.
+const INLINES_INIT: Range<u32> = 0x030d00..0x030e00;
+
+/// The methods that a release runs inside of their caller, without asking for an evaluator.
+fn inlined_by(release: u32) -> Option<&'static str> {
+    match release {
+        ..CALLS_GETITEM => Some("__getitem__"),
+        _ if INLINES_INIT.contains(&release) => Some("__init__"),
+        _ => None,
+    }
+}
+
 /// Whether calls of such a Python function may be part of their caller's, unseen.
 pub(crate) fn is_inlined(python: &Python, name: &str) -> bool {
-    let is_old = python.evaluator != 0 && python.release < CALLS_GETITEM;
-    is_old && name.rsplit('.').next() == Some("__getitem__")
+    let method = name.rsplit('.').next();
+    python.evaluator != 0 && method == inlined_by(python.release)
 }
 
 /// What runs Python functions.
 pub const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
+/// Refuses to begin where an interpreter's word is not 0, so that `-X perf` would end a program that has ours (3.13).
+pub(crate) const ASKS_WHO_EVALUATES: &str = "_PyPerfTrampoline_Init";
 
 /// The evaluator of a module that is a CPython.
 #[derive(Clone, Copy, Debug)]
@@ -304,11 +320,16 @@ impl Found {
     pub(crate) fn note(&self) -> Option<String> {
         match self {
             Found::LeftAlone(why) => Some(why.clone()),
-            Found::Usable(evaluator) if evaluator.python.release < CALLS_GETITEM => Some(format!(
-                "CPython 3.11.{} runs a `__getitem__` that is written in Python inside of its caller, if that asks often: calls of such functions are lower bounds",
-                evaluator.python.release & 0xff
-            )),
-            _ => None,
+            Found::Usable(evaluator) => {
+                let release = evaluator.python.release;
+                let method = inlined_by(release)?;
+                Some(format!(
+                    "CPython 3.{}.{} runs `{method}` of a class that is written in Python inside of its caller, if that calls it often: calls of such functions are lower bounds",
+                    release >> 8 & 0xff,
+                    release & 0xff
+                ))
+            }
+            Found::Nothing => None,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::support::build::run;
 use crate::support::live::{Live, get};
-use crate::support::profile::Profile;
+use crate::support::profile::{Node, Profile};
 use crate::support::scratch::Scratch;
 use crate::support::text::assert_restored;
 use crate::support::thalweg::{command, export, record_path, refuse, succeed};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -529,6 +529,74 @@ fn a_rule_waits_for_the_source_file_of_a_python_function() {
         .filter(|line| line.trim_end().ends_with("slow"));
     let calls = calls.count();
     assert!((1..=500).contains(&calls), "{calls}: {shown}");
+}
+
+/// CPython 3.13, where there is one.
+fn newer() -> Option<PathBuf> {
+    let asked = Command::new("python3.13")
+        .env("PYENV_VERSION", "3.13")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()
+        .ok()?;
+    let path = String::from_utf8(asked.stdout).ok()?;
+    asked.status.success().then(|| path.trim().into())
+}
+
+/// It refuses to begin where somebody else evaluates.
+#[test]
+fn the_support_of_perf_begins_and_ends_as_by_itself() {
+    let Some(python) = newer() else {
+        return eprintln!("no CPython 3.13 here: not tested");
+    };
+    let script = "import os, sys\n\
+        def work(n): return n + 1\n\
+        def tell():\n    \
+            for n in range(100): work(n)\n    \
+            print(sys.is_stack_trampoline_active())\n\
+        tell()\n\
+        sys.activate_stack_trampoline('perf')\n\
+        tell()\n\
+        sys.deactivate_stack_trampoline()\n\
+        tell()\n\
+        os.unlink(f'/tmp/perf-{os.getpid()}.map')\n";
+    for (options, expected) in [
+        (&[][..], "False\nTrue\nFalse\n"),
+        (&["-X", "perf"], "True\nTrue\nFalse\n"),
+    ] {
+        let arguments = [options, &["-c", script]].concat();
+        let run = record_path(&["--quiet"], &python, &arguments);
+        assert_eq!(String::from_utf8_lossy(&run.stdout), expected);
+        let calls = calls(&run.profile);
+        assert_eq!(calls.get("work"), Some(&300), "{options:?}: {calls:?}");
+    }
+}
+
+#[test]
+fn calls_that_stay_inside_of_their_caller_are_lower_bounds() {
+    let Some(python) = newer() else {
+        return eprintln!("no CPython 3.13 here: not tested");
+    };
+    let script = "class Thing:\n    \
+            def __init__(self): self.name = 1\n    \
+            def work(self): return self.name\n\
+        print(sum(Thing().work() for _ in range(1000)))\n";
+    let run = record_path(&["--quiet"], &python, &["-c", script]);
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "1000\n");
+    let of = |name: &str| {
+        let nodes = run.profile.threads.iter().flat_map(|thread| &thread.nodes);
+        let of_name = |node: &&Node| run.profile.functions[node.function].name == name;
+        let nodes: Vec<_> = nodes.filter(of_name).collect();
+        let calls: u64 = nodes.iter().map(|node| node.calls).sum();
+        (calls, nodes.iter().all(|node| node.at_least))
+    };
+    assert_eq!(of("Thing.work"), (1000, false));
+    let (calls, at_least) = of("Thing.__init__");
+    assert!(calls <= 1000 && at_least, "{calls}");
+    let notes = &run.profile.notes;
+    assert!(
+        notes.iter().any(|note| note.contains("`__init__`")),
+        "{notes:?}"
+    );
 }
 
 /// Programs with the symbols of a CPython that is not supported: a note says which it is, and the functions of C are counted.

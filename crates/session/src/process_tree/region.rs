@@ -231,6 +231,7 @@ impl Region<'_> {
                 Kind::Syscall => self.silence_traced(&posted),
                 Kind::NewThread(_) | Kind::Prctl | Kind::ArchPrctl | Kind::GsBase => {}
                 Kind::JavaEntry | Kind::JavaExit | Kind::JavaFree | Kind::JavaCompile => {}
+                Kind::Evaluator => {}
             }
             // Of a gate that cannot be opened its thread tires by itself.
             let _ = server.serve(&posted);
