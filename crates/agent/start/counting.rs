@@ -13,7 +13,7 @@ use thalweg_abi as shm;
 use thalweg_abi::calls::{ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS, PR_GET_NAME};
 use thalweg_abi::{Ahead, AheadMode, AheadPlace, Header};
 
-const ARCH_GET_FS: u64 = 0x1003;
+pub const ARCH_GET_FS: u64 = 0x1003;
 const MONOTONIC_RAW: u64 = 4;
 const REALTIME: u64 = 0;
 const THREAD_TIME: u64 = 3;

@@ -25,11 +25,8 @@ pub struct Given {
     pub secure: bool,
     /// `rdgsbase` and `wrgsbase` may be used.
     pub fsgsbase: bool,
-    /// Nothing has run in the process before: there is no loader.
-    pub first: bool,
 }
 
-const AT_BASE: u64 = 7;
 const AT_SECURE: u64 = 23;
 const AT_HWCAP2: u64 = 26;
 const HWCAP2_FSGSBASE: u64 = 2;
@@ -120,7 +117,6 @@ impl Given {
             mode: Mode::Timed,
             secure: true,
             fsgsbase: false,
-            first: true,
         }
     }
 
@@ -139,7 +135,6 @@ impl Given {
 
     fn take_fact(&mut self, name: u64, value: u64) {
         match name {
-            AT_BASE => self.first = value == 0,
             AT_SECURE => self.secure = value != 0,
             AT_HWCAP2 => self.fsgsbase = value & HWCAP2_FSGSBASE != 0,
             _ => {}

@@ -1,7 +1,7 @@
 //! A program or a library begins: alone, in a process that nobody counts yet, or beside one that counts already. Then its
 //! functions get numbers in that region, as those of a library do that a controller sees loaded (`thalweg_instrument::loaded`).
 
-use crate::counting::{Carried, begin, copy};
+use crate::counting::{ARCH_GET_FS, Carried, begin, copy};
 use crate::given::Given;
 use crate::kernel::{read_file, segment_base};
 use core::mem::{MaybeUninit, offset_of};
@@ -13,8 +13,9 @@ use thalweg_abi::{Ahead, Header};
 /// `stack`: where the thread's stack pointer is.
 pub fn join(ahead: &'static Ahead, bias: u64, given: &Given, stack: u64) -> Option<()> {
     match segment_base(ARCH_GET_GS)? {
-        // Threads that run already would find no slot at their GS base.
-        0 if given.first || is_alone()? => begin(ahead, bias, given, stack),
+        // Threads that run already would find no slot at their GS base. There are none before anybody has made room for
+        // thread-local storage. AT_BASE does not tell: it is 0 as well where the loader was started as a program.
+        0 if segment_base(ARCH_GET_FS)? == 0 || is_alone()? => begin(ahead, bias, given, stack),
         0 => None,
         base => {
             let carried = Carried {

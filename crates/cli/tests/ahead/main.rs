@@ -540,6 +540,32 @@ fn where_it_cannot_count_a_copy_says_nothing_and_does_what_the_original_does() {
     }
 }
 
+/// The kernel says of it what it says of a program without a loader.
+#[test]
+fn a_copy_that_the_loader_starts_as_a_program_counts_unless_threads_run_already() {
+    let scratch = Scratch::new();
+    let source = "early_thread.c";
+    let program = build(&scratch, "gcc", source, "early", &["-rdynamic"]);
+    let flags = ["-DLIBRARY", "-shared", "-fPIC"];
+    let library = build(&scratch, "gcc", source, "libearly.so", &flags);
+    let copy = instrumented(&scratch, &program, &[]);
+    for (preloaded, counted) in [(None, 1), (Some(&library), 0)] {
+        let mut command = Command::new("/lib64/ld-linux-x86-64.so.2");
+        command.arg(&copy).current_dir(scratch.path());
+        if let Some(library) = preloaded {
+            command.env("LD_PRELOAD", library);
+        }
+        let output = command.output().expect("the loader starts");
+        assert!(output.status.success(), "{preloaded:?}: {}", text(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1000\n");
+        let found = regions(scratch.path());
+        assert_eq!(found.len(), counted, "{preloaded:?}: {found:?}");
+        for region in found {
+            fs::remove_file(region).expect("a file of ours");
+        }
+    }
+}
+
 #[test]
 fn a_planted_file_or_link_is_neither_followed_nor_changed() {
     let scratch = Scratch::new();
