@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_NAME_BYTES: usize = 512;
 const MAX_PIECES: usize = 1 << 20;
+/// What names may take in all.
+const MAX_TEXT_BYTES: usize = 128 << 20;
 /// A file that is mapped is looked for no more often than this.
 const SEARCH_PAUSE: Duration = Duration::from_millis(500);
 
@@ -33,6 +35,7 @@ pub(super) struct Generated {
     searched: Option<Instant>,
     /// By start.
     pieces: BTreeMap<u64, Piece>,
+    text_bytes: usize,
     /// Bytes that were read, and the line that has not ended yet.
     read: u64,
     rest: Vec<u8>,
@@ -123,9 +126,11 @@ impl Generated {
         let Some(end) = start.checked_add(size).filter(|end| *end > start) else {
             return;
         };
-        if name.is_empty() || self.pieces.len() >= MAX_PIECES {
+        let text_bytes = self.text_bytes.saturating_add(name.len());
+        if name.is_empty() || self.pieces.len() >= MAX_PIECES || text_bytes > MAX_TEXT_BYTES {
             return;
         }
+        self.text_bytes = text_bytes;
         let module = module.clone();
         self.pieces.insert(start, Piece { end, name, module });
         self.is_fresh = true;

@@ -22,6 +22,9 @@ const MOVE_LEN: usize = 48;
 const MOST: usize = LOAD_LEN + 1024;
 /// A record is no longer than this.
 const LONGEST: u64 = 64 << 20;
+/// So many are read at a time, and so many in all: the file is whoever's who wrote it.
+const MOST_AT_A_TIME: u64 = 1 << 16;
+const MOST_RECORDS: u64 = 4 << 20;
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,10 +46,11 @@ pub(super) enum Told {
 pub(super) struct Dump {
     at: u64,
     is_broken: bool,
+    records: u64,
 }
 
 impl Dump {
-    /// All records that were written since the last time.
+    /// Records that were written since the last time, up to a bound.
     pub(super) fn read_on(&mut self, file: &mut (impl Read + Seek)) -> std::io::Result<Vec<Told>> {
         let mut told = Vec::new();
         let len = file.seek(SeekFrom::End(0))?;
@@ -57,7 +61,13 @@ impl Dump {
                 .map_or(HEADER_LEN, u64::from)
                 .max(HEADER_LEN);
         }
-        while !self.is_broken && self.at != 0 && self.at + RECORD_LEN as u64 <= len {
+        let most = self.records.saturating_add(MOST_AT_A_TIME);
+        let most = most.min(MOST_RECORDS);
+        while !self.is_broken
+            && self.at != 0
+            && self.records < most
+            && self.at + RECORD_LEN as u64 <= len
+        {
             let head = bytes_at::<RECORD_LEN>(file, self.at)?;
             let (kind, total) = (word(&head, 0), word(&head, 4).unwrap_or(0));
             let end = self.at + u64::from(total);
@@ -76,6 +86,7 @@ impl Dump {
             file.read_exact(&mut bytes)?;
             told.extend(record(kind.unwrap_or(u32::MAX), &bytes));
             self.at = end;
+            self.records += 1;
         }
         Ok(told)
     }
@@ -167,6 +178,24 @@ mod tests {
             },
         ];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_file_of_very_many_records_is_read_up_to_a_bound() {
+        let mut whole = header();
+        let load = record(LOAD, &[0, 0x1000, 4, 1], b"work\0");
+        let most = MOST_AT_A_TIME as usize + 1;
+        whole.extend(load.repeat(most));
+        let mut dump = Dump::default();
+        let mut file = Cursor::new(&whole);
+        assert_eq!(
+            dump.read_on(&mut file).unwrap().len() as u64,
+            MOST_AT_A_TIME
+        );
+        assert_eq!(dump.read_on(&mut file).unwrap().len(), 1);
+        dump.records = MOST_RECORDS;
+        whole.extend(&load);
+        assert_eq!(dump.read_on(&mut Cursor::new(&whole)).unwrap(), []);
     }
 
     #[test]
