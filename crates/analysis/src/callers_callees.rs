@@ -21,7 +21,7 @@ use crate::tree::{Tree, Weight};
 use crate::{Extremes, outermost_total, threads};
 
 /// Chains of recursion can be a million calls long; nobody reads that far.
-const MAX_CHAIN: u32 = 64;
+pub(crate) const MAX_CHAIN: u32 = 64;
 
 /// Chains of at most `depth` callers, the nearest first; `None`: as long as they are useful.
 pub fn callers(profile: &Profile, function: FuncId, depth: Option<u32>) -> Thread {
@@ -86,54 +86,6 @@ pub fn callees(profile: &Profile, function: FuncId, depth: Option<u32>) -> Threa
     callers_callees.finish()
 }
 
-/// A context with less than this part of all time and of all calls is not followed up to the start:
-/// its function has it.
-const WORTH_FOLLOWING: u64 = 1_000_000;
-
-/// All functions with their self time, and below each who called it, and so on up to the start: a
-/// tree turned upside down. A context's total is the self time of the function at the root of its
-/// tree that came its way.
-///
-/// ```text
-/// main 1 -> a 10 -> b 20      becomes      b 70 <- a 20 <- main 20      a 10 <- main 10      main 1
-///        -> b 50                                <- main 50
-/// ```
-pub fn inverted(profile: &Profile) -> Thread {
-    let all = || threads(profile).flat_map(|(_, thread)| &thread.nodes);
-    let sum = |figure: fn(&Node) -> u64| all().fold(0u64, |sum, n| sum.saturating_add(figure(n)));
-    let least_time = (sum(|node| node.self_ns) / WORTH_FOLLOWING).max(1);
-    let least_calls = (sum(|node| node.calls) / WORTH_FOLLOWING).max(1);
-    let mut turned = MergedContexts::empty();
-    for (_, thread) in threads(profile) {
-        for (index, node) in (0..).zip(&thread.nodes) {
-            let figures = Node {
-                total_ns: node.self_ns,
-                wall_ns: node.self_ns,
-                self_ns: 0,
-                ..*node
-            };
-            let none = Metrics::default();
-            let mut at = turned.place(NO_CALLER, node.function, None);
-            turned.add(at, &figures, thread.metrics.at(index));
-            let mut below = node;
-            if node.self_ns >= least_time || node.calls >= least_calls {
-                for _ in 0..MAX_CHAIN {
-                    let Some(parent) = below.parent else { break };
-                    below = &thread.nodes[parent as usize];
-                    at = turned.place(at, below.function, None);
-                    turned.add(at, &figures, &none);
-                }
-            }
-            let end = &mut turned.nodes[at as usize];
-            end.self_ns = end.self_ns.saturating_add(node.self_ns);
-        }
-    }
-    turned.finish()
-}
-
-/// Above the roots of a tree that is turned.
-const NO_CALLER: u32 = u32::MAX;
-
 struct MergedContexts {
     nodes: Vec<Node>,
     metrics: NodeMetrics,
@@ -143,24 +95,16 @@ struct MergedContexts {
 }
 
 impl MergedContexts {
-    fn empty() -> MergedContexts {
-        MergedContexts {
-            nodes: Vec::new(),
-            metrics: NodeMetrics::default(),
-            extremes: Vec::new(),
-            table: PairTable::new(),
-            callees: Callees::default(),
-        }
-    }
-
     fn new(function: FuncId) -> MergedContexts {
         MergedContexts {
             nodes: vec![Node {
                 function,
                 ..Node::default()
             }],
+            metrics: NodeMetrics::default(),
             extremes: vec![Extremes::default()],
-            ..MergedContexts::empty()
+            table: PairTable::new(),
+            callees: Callees::default(),
         }
     }
 
@@ -172,12 +116,11 @@ impl MergedContexts {
         let place = self.table.get_or_insert(above, number, next);
         if place == next {
             let nodes = &self.nodes;
-            let parent = Some(above).filter(|&above| above != NO_CALLER);
-            let chain = std::iter::successors(parent, |&at| nodes[at as usize].parent);
+            let chain = std::iter::successors(Some(above), |&at| nodes[at as usize].parent);
             let same = chain.filter(|&at| nodes[at as usize].function == function);
             let recursion = same.count() as u32;
             self.nodes.push(Node {
-                parent,
+                parent: Some(above),
                 function,
                 recursion,
                 site,
@@ -189,18 +132,8 @@ impl MergedContexts {
     }
 
     fn add(&mut self, place: u32, node: &Node, metrics: &Metrics) {
-        let sum = &mut self.nodes[place as usize];
-        sum.calls = sum.calls.saturating_add(node.calls);
-        sum.self_ns = sum.self_ns.saturating_add(node.self_ns);
-        sum.total_ns = sum.total_ns.saturating_add(node.total_ns);
-        sum.wall_ns = sum.wall_ns.saturating_add(node.wall_ns);
-        sum.terminal = sum.terminal.saturating_add(node.terminal);
-        sum.unwound = sum.unwound.saturating_add(node.unwound);
+        merge_figures(&mut self.nodes[place as usize], node);
         self.metrics.add(place, metrics);
-        sum.untimed = sum.untimed.saturating_add(node.untimed);
-        if node.flags.contains(NodeFlags::OPEN) {
-            sum.flags |= NodeFlags::OPEN;
-        }
         self.extremes[place as usize].add(node);
     }
 
@@ -216,6 +149,20 @@ impl MergedContexts {
     }
 }
 
+/// Adds the figures of one context to those of another, but for the extremes.
+pub(crate) fn merge_figures(sum: &mut Node, node: &Node) {
+    sum.calls = sum.calls.saturating_add(node.calls);
+    sum.self_ns = sum.self_ns.saturating_add(node.self_ns);
+    sum.total_ns = sum.total_ns.saturating_add(node.total_ns);
+    sum.wall_ns = sum.wall_ns.saturating_add(node.wall_ns);
+    sum.terminal = sum.terminal.saturating_add(node.terminal);
+    sum.unwound = sum.unwound.saturating_add(node.unwound);
+    sum.untimed = sum.untimed.saturating_add(node.untimed);
+    if node.flags.contains(NodeFlags::OPEN) {
+        sum.flags |= NodeFlags::OPEN;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,26 +175,6 @@ mod tests {
         nodes
             .map(|n| (n.parent, n.function, n.calls, n.total_ns))
             .collect()
-    }
-
-    #[test]
-    fn a_tree_upside_down_begins_with_who_keeps_the_time() {
-        let turned = inverted(&fixture::branching());
-        let mut roots: Vec<_> = turned.nodes.iter().filter(|n| n.parent.is_none()).collect();
-        roots.sort_by_key(|node| std::cmp::Reverse(node.total_ns));
-        let figures: Vec<_> = roots.iter().map(|n| (n.function, n.total_ns)).collect();
-        assert_eq!(figures, [(B, 70), (A, 10), (MAIN, 1)]);
-        let of_b = turned
-            .nodes
-            .iter()
-            .position(|n| n.parent.is_none() && n.function == B);
-        let callers = turned
-            .nodes
-            .iter()
-            .filter(|n| n.parent == of_b.map(|at| at as u32));
-        let mut callers: Vec<_> = callers.map(|n| (n.function, n.calls, n.total_ns)).collect();
-        callers.sort();
-        assert_eq!(callers, [(MAIN, 1, 50), (A, 1, 20)]);
     }
 
     #[test]

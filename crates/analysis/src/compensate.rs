@@ -38,13 +38,12 @@
 //! `first` and `far`. Rare calls are as uncertain as all of what they cost more, until samples tell
 //! (`probe_cost.rs`).
 
-use std::collections::HashMap;
+use thalweg_model::{Node, NodeFlags, ProbeCosts, Profile};
 
-use thalweg_model::{FuncId, Node, NodeFlags, ProbeCosts, Profile};
-
+use crate::by_function;
 use crate::probe_cost::costs_in_this_program;
 use crate::rarity::Rarity;
-use crate::reuse::{contexts_between, functions_between};
+use crate::reuse::{ContextsBetween, functions_between};
 use crate::tunables::TUNABLES;
 
 /// What a context's self holds of the probes' cost, by calibration, in nanoseconds.
@@ -72,21 +71,32 @@ pub fn costs(nodes: &[Node], costs: &ProbeCosts, rarity: &Rarity) -> Vec<Cost> {
     let mut cold = vec![0.0; nodes.len()];
     let mut rare = vec![0.0; nodes.len()];
     let has_cold = costs.first_ns > 0.0 || costs.far.iter().any(|(_, ns)| *ns > 0.0);
-    let (contexts, functions) = match has_cold {
-        true => (contexts_between(nodes), functions_between(nodes)),
-        false => (vec![0.0; nodes.len()], HashMap::new()),
-    };
     let counted = counted_costs(nodes, costs);
-    for (node, contexts) in nodes.iter().zip(contexts) {
-        let Some(parent) = node.parent.map(|parent| parent as usize) else {
-            continue;
-        };
-        made[parent] = made[parent].saturating_add(timed_calls(node));
-        if has_cold && node.calls > 0 && !node.flags.contains(NodeFlags::FOLDED) {
-            let functions = functions.get(&node.function).copied().unwrap_or(0.0);
-            let far = (far_ns(contexts, costs) + far_ns(functions, costs)) / 2.0;
-            cold[parent] += costs.first_ns + far * (node.calls - 1) as f64;
-            rare[parent] += costs.first_ns * rarity.part(node.function) * (node.calls - 1) as f64;
+    for node in nodes {
+        if let Some(parent) = node.parent {
+            let sum = &mut made[parent as usize];
+            *sum = sum.saturating_add(timed_calls(node));
+        }
+    }
+    if has_cold {
+        let contexts = ContextsBetween::new(nodes);
+        let functions = functions_between(nodes);
+        let functions: Vec<f64> = functions.iter().map(|&n| far_ns(n, costs)).collect();
+        for node in nodes {
+            let is_known = node.calls > 0 && !node.flags.contains(NodeFlags::FOLDED);
+            let Some(parent) = node.parent.filter(|_| is_known) else {
+                continue;
+            };
+            let parent = parent as usize;
+            cold[parent] += costs.first_ns;
+            // What follows looks at what stands above, and most contexts are called once.
+            if node.calls > 1 {
+                let again = (node.calls - 1) as f64;
+                let of_function = functions[node.function.index()];
+                let far = (far_ns(contexts.of(node), costs) + of_function) / 2.0;
+                cold[parent] += far * again;
+                rare[parent] += costs.first_ns * rarity.part(node.function) * again;
+            }
         }
     }
     let cost = |(index, node): (usize, &Node)| {
@@ -114,21 +124,21 @@ fn timed_calls(node: &Node) -> u64 {
 
 /// What a call of this context costs that is counted and not timed. A function of which no call at
 /// all was timed is a leaf that is counted at its entry alone.
-fn counted_ns(node: &Node, never_timed: &HashMap<FuncId, bool>, costs: &ProbeCosts) -> f64 {
-    match never_timed.get(&node.function) {
+fn counted_ns(node: &Node, never_timed: &[Option<bool>], costs: &ProbeCosts) -> f64 {
+    match never_timed[node.function.index()] {
         Some(true) => costs.leaf_ns,
         _ => costs.counted_ns,
     }
 }
 
-/// By function.
-fn never_timed(nodes: &[Node]) -> HashMap<FuncId, bool> {
-    let mut all: HashMap<FuncId, bool> = HashMap::new();
+/// By the number of the function; `None` of those that were not called.
+fn never_timed(nodes: &[Node]) -> Vec<Option<bool>> {
+    let mut all: Vec<Option<bool>> = by_function(nodes);
     for node in nodes.iter().filter(|node| node.calls > 0) {
-        *all.entry(node.function).or_insert(true) &= node.untimed >= node.calls;
+        *all[node.function.index()].get_or_insert(true) &= node.untimed >= node.calls;
     }
     for parent in nodes.iter().filter_map(|node| node.parent) {
-        all.insert(nodes[parent as usize].function, false);
+        all[nodes[parent as usize].function.index()] = Some(false);
     }
     all
 }
@@ -312,7 +322,7 @@ pub fn total_cost(profile: &Profile) -> Option<(f64, f64)> {
 /// Of all contexts together: what differs from function to function cancels out in part.
 pub(crate) fn total(profile: &Profile, known: &ProbeCosts) -> Cost {
     let mut total = Cost::default();
-    let mut own: HashMap<FuncId, f64> = HashMap::new();
+    let mut own = vec![0.0; profile.functions.len()];
     let rarity = Rarity::from_profile(profile);
     for (_, thread) in crate::threads(profile) {
         for (node, cost) in thread
@@ -323,10 +333,10 @@ pub(crate) fn total(profile: &Profile, known: &ProbeCosts) -> Cost {
             total.ns += cost.ns;
             total.common += cost.common;
             total.rare += cost.rare;
-            *own.entry(node.function).or_default() += cost.own;
+            own[node.function.index()] += cost.own;
         }
     }
-    total.own = own.values().map(|own| own * own).sum::<f64>().sqrt();
+    total.own = own.iter().map(|own| own * own).sum::<f64>().sqrt();
     total
 }
 
@@ -334,6 +344,7 @@ pub(crate) fn total(profile: &Profile, known: &ProbeCosts) -> Cost {
 mod tests {
     use super::*;
     use crate::fixture::{self, A, B, MAIN};
+    use thalweg_model::FuncId;
 
     fn calibrated(calls: &[(FuncId, u64)]) -> Profile {
         let mut profile = fixture::chain(calls);

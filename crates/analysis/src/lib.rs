@@ -48,12 +48,13 @@ mod summary;
 mod timeline;
 mod tree;
 mod tunables;
+mod turned;
 mod uncertainty;
 mod waiting;
 
 pub use arcs::{Arc, Stanza, stanzas};
 pub use bounds::Bounds;
-pub use callers_callees::{callees, callers, inverted};
+pub use callers_callees::{callees, callers};
 pub use combine::combine;
 pub use compensate::{compensate, total_cost};
 pub use context::{
@@ -89,6 +90,7 @@ pub use stays::{Stack, stays};
 pub use summary::{HotPath, HotStep, Summary, hottest_path, summary};
 pub use timeline::{Bin, Lane, Lanes};
 pub use tree::{Tree, Weight};
+pub use turned::inverted;
 pub use waiting::{WaitKind, is_waiting_measured, own_waits, wait_kinds, waited_by_context, waits};
 
 pub use by_metric::by_metric;
@@ -115,6 +117,13 @@ fn outermost_total(node: &Node) -> u64 {
 
 fn outermost_wall(node: &Node) -> u64 {
     if is_outermost(node) { node.wall_ns } else { 0 }
+}
+
+/// A place for each function that contexts are of, by its number. A million lookups in a map of
+/// functions took most of the time of what asks once for each context.
+fn by_function<T: Clone + Default>(nodes: &[Node]) -> Vec<T> {
+    let last = nodes.iter().map(|node| node.function.index()).max();
+    vec![T::default(); last.map_or(0, |last| last + 1)]
 }
 
 /// Shortest and longest call over several nodes.

@@ -10,54 +10,54 @@
 //! Under a budget nearly all calls that are left are such calls: functions that are called often are off. Half, because
 //! what `first` is measured after is a program that leaves nothing at all.
 
-use std::collections::HashMap;
-
 use thalweg_model::{FuncId, Profile};
 
 use crate::tunables::TUNABLES;
 
-/// Of each function. The default knows of no time, and of none that is called rarely.
+/// By the number of the function. The default knows of no time, and of none that is called rarely.
 #[derive(Default)]
 pub struct Rarity {
-    /// Nanoseconds between two of its calls.
-    between: HashMap<FuncId, f64>,
+    parts: Vec<f64>,
 }
 
 impl Rarity {
     pub fn from_profile(profile: &Profile) -> Rarity {
         let mut time = 0.0;
-        let mut calls: HashMap<FuncId, f64> = HashMap::new();
+        let mut calls = vec![0.0; profile.functions.len()];
         for (_, thread) in crate::threads(profile) {
             for node in &thread.nodes {
                 time += node.self_ns as f64;
-                *calls.entry(node.function).or_default() += node.calls as f64;
+                calls[node.function.index()] += node.calls as f64;
             }
         }
         let whole = (profile.meta.duration_ns as f64).max(1.0);
-        let mut on: HashMap<FuncId, f64> = HashMap::new();
+        let mut on = vec![1.0; calls.len()];
         for one in &profile.switched {
-            on.insert(one.function, (1.0 - one.off_ns as f64 / whole).max(0.0));
+            if let Some(on) = on.get_mut(one.function.index()) {
+                *on = (1.0 - one.off_ns as f64 / whole).max(0.0);
+            }
         }
-        let between =
-            calls
-                .into_iter()
-                .filter(|(_, calls)| *calls > 0.0)
-                .map(|(function, calls)| {
-                    let on = on.get(&function).copied().unwrap_or(1.0);
-                    (function, time * on / calls)
-                });
+        let part = |(calls, on): (f64, f64)| match calls > 0.0 {
+            true => part(time * on / calls),
+            false => 0.0,
+        };
         Rarity {
-            between: between.collect(),
+            parts: calls.into_iter().zip(on).map(part).collect(),
         }
     }
 
     /// What part of a call's way through no cache each of its calls goes.
     pub fn part(&self, function: FuncId) -> f64 {
-        let between = self.between.get(&function).copied().unwrap_or(0.0);
-        let (often, rarely) = (TUNABLES.often_ns, TUNABLES.rarely_ns);
-        let part = (between.max(often) / often).log2() / (rarely / often).log2();
-        part.min(1.0) / 2.0
+        let part = self.parts.get(function.index());
+        part.copied().unwrap_or(0.0)
     }
+}
+
+/// `between`: nanoseconds from one of a function's calls to the next.
+fn part(between: f64) -> f64 {
+    let (often, rarely) = (TUNABLES.often_ns, TUNABLES.rarely_ns);
+    let part = (between.max(often) / often).log2() / (rarely / often).log2();
+    part.min(1.0) / 2.0
 }
 
 #[cfg(test)]

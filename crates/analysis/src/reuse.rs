@@ -8,63 +8,77 @@
 //! functions:  those that are called as often, and of the others as many calls as fall between two of this one
 //! ```
 
-use std::collections::HashMap;
-
 use thalweg_model::{FuncId, Node};
+
+use crate::by_function;
 
 /// Recursion makes chains of a million contexts: who has not found the ancestor by then is far from
 /// its last call in any case.
 const LEVELS: usize = 64;
 
-/// Of each context.
-pub fn contexts_between(nodes: &[Node]) -> Vec<f64> {
-    let mut below: Vec<(f64, f64)> = nodes.iter().map(|node| (1.0, node.calls as f64)).collect();
-    for (index, node) in nodes.iter().enumerate().rev() {
-        if let Some(parent) = node.parent {
+/// The contexts of a thread, each with how many others are visited between two of its calls.
+pub struct ContextsBetween<'a> {
+    nodes: &'a [Node],
+    /// Contexts and calls from each one down.
+    below: Vec<(f64, f64)>,
+    /// The same of the whole thread.
+    whole: (f64, f64),
+}
+
+impl<'a> ContextsBetween<'a> {
+    pub fn new(nodes: &'a [Node]) -> ContextsBetween<'a> {
+        let own = |node: &Node| (1.0, node.calls as f64);
+        let mut below: Vec<(f64, f64)> = nodes.iter().map(own).collect();
+        let mut whole = (0.0, 0.0);
+        for (index, node) in nodes.iter().enumerate().rev() {
             let (contexts, calls) = below[index];
-            let sums = &mut below[parent as usize];
+            let sums = match node.parent {
+                Some(parent) => &mut below[parent as usize],
+                None => &mut whole,
+            };
             sums.0 += contexts;
             sums.1 += calls;
         }
+        ContextsBetween {
+            nodes,
+            below,
+            whole,
+        }
     }
-    let whole = nodes
-        .iter()
-        .zip(&below)
-        .filter(|(node, _)| node.parent.is_none());
-    let whole = whole.fold((0.0, 0.0), |sum, (_, root)| {
-        (sum.0 + root.0, sum.1 + root.1)
-    });
-    let between = |node: &Node| {
+
+    /// Asked one by one: of most contexts, which are called once, nobody wants to know.
+    pub fn of(&self, node: &Node) -> f64 {
         let calls = node.calls.max(1);
         let mut ancestor = node.parent;
         for _ in 0..LEVELS {
             let Some(at) = ancestor else { break };
-            if calls / 2 >= nodes[at as usize].calls.max(1) {
+            if calls / 2 >= self.nodes[at as usize].calls.max(1) {
                 break;
             }
-            ancestor = nodes[at as usize].parent;
+            ancestor = self.nodes[at as usize].parent;
         }
-        let (contexts, made) = ancestor.map_or(whole, |at| below[at as usize]);
+        let (contexts, made) = ancestor.map_or(self.whole, |at| self.below[at as usize]);
         f64::min(contexts, made / calls as f64)
-    };
-    nodes.iter().map(between).collect()
+    }
 }
 
-/// Of each function that the contexts are of.
-pub fn functions_between(nodes: &[Node]) -> HashMap<FuncId, f64> {
-    let mut calls: HashMap<FuncId, u64> = HashMap::new();
+/// By the number of the function; 0 of those that none of the contexts is of.
+pub fn functions_between(nodes: &[Node]) -> Vec<f64> {
+    let mut calls: Vec<Option<u64>> = by_function(nodes);
     for node in nodes {
-        let sum = calls.entry(node.function).or_default();
+        let sum = calls[node.function.index()].get_or_insert(0);
         *sum = sum.saturating_add(node.calls);
     }
-    let mut calls: Vec<(FuncId, u64)> = calls.into_iter().collect();
+    let mut between = vec![0.0; calls.len()];
+    let of = |(function, calls): (u32, Option<u64>)| Some((FuncId(function), calls?));
+    let mut calls: Vec<(FuncId, u64)> = (0..).zip(calls).filter_map(of).collect();
     calls.sort_by_key(|&(function, calls)| (std::cmp::Reverse(calls), function));
     let mut rest: f64 = calls.iter().map(|(_, calls)| *calls as f64).sum();
-    let between = |(rank, (function, calls)): (usize, (FuncId, u64))| {
+    for (rank, (function, calls)) in calls.into_iter().enumerate() {
         rest -= calls as f64;
-        (function, rank as f64 + rest.max(0.0) / calls.max(1) as f64)
-    };
-    calls.into_iter().enumerate().map(between).collect()
+        between[function.index()] = rank as f64 + rest.max(0.0) / calls.max(1) as f64;
+    }
+    between
 }
 
 #[cfg(test)]
@@ -89,11 +103,12 @@ mod tests {
             node(Some(0), FuncId(2), 1000),
             node(Some(0), FuncId(3), 1),
         ];
-        let between = contexts_between(&nodes);
-        assert!((2.0..2.1).contains(&between[1]), "{between:?}");
-        assert_eq!(between[3], 4.0, "once: all there is");
+        let contexts = ContextsBetween::new(&nodes);
+        let between = contexts.of(&nodes[1]);
+        assert!((2.0..2.1).contains(&between), "{between:?}");
+        assert_eq!(contexts.of(&nodes[3]), 4.0, "once: all there is");
         let between = functions_between(&nodes);
-        assert!((1.0..1.1).contains(&between[&FuncId(2)]), "{between:?}");
+        assert!((1.0..1.1).contains(&between[2]), "{between:?}");
     }
 
     #[test]
@@ -101,6 +116,8 @@ mod tests {
         let nodes: Vec<Node> = (0..500_000)
             .map(|index: u32| node(index.checked_sub(1), FuncId(0), 1))
             .collect();
-        assert_eq!(contexts_between(&nodes).len(), nodes.len());
+        let contexts = ContextsBetween::new(&nodes);
+        let all = nodes.iter().map(|node| contexts.of(node));
+        assert_eq!(all.fold(0.0, f64::max), nodes.len() as f64);
     }
 }

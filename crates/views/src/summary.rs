@@ -37,6 +37,9 @@ pub struct Head<'a> {
     /// not.
     #[serde(skip)]
     pub time_error_ns: u64,
+    /// What was taken out for the probes, and how far off the rest may be.
+    #[serde(skip)]
+    pub probes: Option<(f64, f64)>,
 }
 
 impl<'a> Head<'a> {
@@ -46,6 +49,9 @@ impl<'a> Head<'a> {
 
     fn of_figures(profile: &'a Profile, figures: &Figures) -> Head<'a> {
         let meta = &profile.meta;
+        // Every context is looked at for that, so once.
+        let taken_out = meta.costs.is_some_and(|costs| costs.taken_out);
+        let cost = taken_out.then(|| total_cost(profile)).flatten();
         Head {
             command: &meta.command,
             duration_ns: meta.duration_ns,
@@ -64,10 +70,11 @@ impl<'a> Head<'a> {
             folded_calls: figures.folded_calls,
             pruned_contexts: meta.pruned.contexts,
             pruned_calls: meta.pruned.calls,
-            slowdown: slowdown(profile, figures.time),
+            slowdown: cost.and_then(|(cost, _)| slowdown(cost, figures.time)),
             stopped_by_thalweg: Stopped::from_profile(profile),
             notes: &profile.notes,
-            time_error_ns: error_of_time(profile),
+            time_error_ns: cost.map_or(0, |(_, error)| error as u64),
+            probes: cost,
         }
     }
 
@@ -80,18 +87,9 @@ impl<'a> Head<'a> {
     }
 }
 
-fn error_of_time(profile: &Profile) -> u64 {
-    let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
-    let cost = total_cost(profile).filter(|_| taken_out);
-    cost.map_or(0, |(_, error)| error as u64)
-}
-
-/// Processor time of the program with its probes, over that without: known where their cost was
-/// taken out.
-fn slowdown(profile: &Profile, time: u64) -> Option<f64> {
-    let taken_out = profile.meta.costs.is_some_and(|costs| costs.taken_out);
-    let (cost, _) = total_cost(profile).filter(|_| taken_out && time > 0)?;
-    Some((time as f64 + cost.max(0.0)) / time as f64)
+/// Processor time of the program with its probes, over that without.
+fn slowdown(cost: f64, time: u64) -> Option<f64> {
+    (time > 0).then(|| (time as f64 + cost.max(0.0)) / time as f64)
 }
 
 /// `report` without a view.

@@ -20,6 +20,7 @@
 //! What such a function calls is counted below its caller. So its own contexts do not have that time; samples tell which part of it came through
 //! the function (`through`), and its total has it.
 
+use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -35,6 +36,8 @@ const MAX_CALLERS: usize = 256;
 const MAX_FITTING: usize = 1024;
 /// The same below functions that have left the stack.
 const MAX_FURTHER: usize = 8;
+/// From so many callees on, those of a context are told apart by function once for all stacks.
+const MANY_CALLEES: usize = 256;
 /// Of the contexts that fit a frame, those with the largest shares are kept, unless that is less than this part of the largest.
 const MAX_SHARES: usize = 16;
 const MIN_SHARE: f64 = 0.01;
@@ -86,13 +89,17 @@ struct Fitter<'a> {
     nodes: &'a [Node],
     samples: &'a [SampleNode],
     runtime: &'a Runtime,
-    /// (caller, function as a stack has it) -> contexts, most calls first.
-    callees: HashMap<(Option<u32>, FuncId), Vec<u32>>,
-    /// The same with one to some contexts in between.
-    further: HashMap<(Option<u32>, FuncId), Vec<u32>>,
+    /// Contexts without a caller, and those below context i: `below[starts[i]..starts[i + 1]]`.
+    roots: Vec<u32>,
+    starts: Vec<u32>,
+    below: Vec<u32>,
+    /// Those below contexts that have many, by function as a stack has it.
+    wide: RefCell<HashMap<Option<u32>, HashMap<FuncId, Vec<u32>>>>,
+    /// Those with one to some contexts in between, by function as a stack has it.
+    further: RefCell<HashMap<Option<u32>, HashMap<FuncId, Vec<u32>>>>,
     folded: HashMap<FuncId, u32>,
-    /// Of a function, most calls first.
-    of_function: HashMap<FuncId, Vec<u32>>,
+    /// Of a function, most calls first; where a stack fits nowhere.
+    of_function: OnceCell<HashMap<FuncId, Vec<u32>>>,
     places: Vec<Place>,
     known: HashMap<(Option<u32>, FuncId), u32>,
     states: usize,
@@ -240,44 +247,34 @@ fn below_themselves(samples: &[SampleNode]) -> Vec<bool> {
 
 impl<'a> Fitter<'a> {
     fn new(nodes: &'a [Node], samples: &'a [SampleNode], runtime: &'a Runtime) -> Fitter<'a> {
-        let seen: HashSet<FuncId> = samples.iter().map(|frame| frame.function).collect();
-        let mut callees: HashMap<_, Vec<u32>> = HashMap::new();
-        let mut further: HashMap<_, Vec<u32>> = HashMap::new();
-        let mut of_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
         let mut folded = HashMap::new();
+        let mut roots = Vec::new();
+        let mut starts = vec![0u32; nodes.len() + 1];
         for (index, node) in (0..).zip(nodes) {
-            let function = runtime.on_stack(node.function);
             if node.flags.contains(NodeFlags::FOLDED) {
+                let function = runtime.on_stack(node.function);
                 folded.entry(function).or_insert(index);
                 continue;
             }
-            if !seen.contains(&function) {
-                continue;
-            }
-            let all = callees.entry((node.parent, function)).or_default();
-            all.push(index);
-            of_function.entry(function).or_default().push(index);
-            let mut between = node.parent;
-            for _ in 0..MAX_GONE {
-                let Some(gone) = between else { break };
-                between = nodes[gone as usize].parent;
-                further.entry((between, function)).or_default().push(index);
+            match node.parent {
+                Some(parent) => starts[parent as usize + 1] += 1,
+                None => roots.push(index),
             }
         }
-        let most_called = |contexts: &mut Vec<u32>, most: usize| {
-            let calls = |context: u32| nodes[context as usize].calls;
-            contexts.sort_by_key(|&context| (Reverse(calls(context)), context));
-            contexts.truncate(most);
-        };
-        callees
-            .values_mut()
-            .for_each(|c| most_called(c, MAX_FITTING));
-        further
-            .values_mut()
-            .for_each(|c| most_called(c, MAX_FURTHER));
-        of_function
-            .values_mut()
-            .for_each(|c| most_called(c, MAX_COMPARED));
+        for index in 0..nodes.len() {
+            starts[index + 1] += starts[index];
+        }
+        let mut next = starts.clone();
+        let mut below = vec![0; starts[nodes.len()] as usize];
+        for (index, node) in (0..).zip(nodes) {
+            if let Some(parent) = node.parent
+                && !node.flags.contains(NodeFlags::FOLDED)
+            {
+                let place = &mut next[parent as usize];
+                below[*place as usize] = index;
+                *place += 1;
+            }
+        }
         let place = |node: &Node| Place {
             parent: node.parent,
             function: node.function,
@@ -288,10 +285,13 @@ impl<'a> Fitter<'a> {
             nodes,
             samples,
             runtime,
-            callees,
-            further,
+            roots,
+            starts,
+            below,
+            wide: RefCell::default(),
+            further: RefCell::default(),
             folded,
-            of_function,
+            of_function: OnceCell::new(),
             places: nodes.iter().map(place).collect(),
             known: HashMap::new(),
             states: 0,
@@ -299,6 +299,93 @@ impl<'a> Fitter<'a> {
             met: Vec::new(),
             steps: 0,
         }
+    }
+
+    fn most_called(&self, contexts: &mut Vec<u32>, most: usize) {
+        let calls = |context: u32| self.nodes[context as usize].calls;
+        contexts.sort_by_key(|&context| (Reverse(calls(context)), context));
+        contexts.truncate(most);
+    }
+
+    fn on_stack(&self, context: u32) -> FuncId {
+        let function = self.nodes[context as usize].function;
+        self.runtime.on_stack(function)
+    }
+
+    fn right_below(&self, of: Option<u32>) -> &[u32] {
+        match of.map(|of| of as usize) {
+            Some(of) => &self.below[self.starts[of] as usize..self.starts[of + 1] as usize],
+            None => &self.roots,
+        }
+    }
+
+    /// Contexts of a function, as stacks have it, right below one, most calls first. A stack asks for few of all there are.
+    fn callees(&self, of: Option<u32>, function: FuncId) -> Vec<u32> {
+        let all = self.right_below(of);
+        if all.len() > MANY_CALLEES {
+            let mut wide = self.wide.borrow_mut();
+            let by_function = wide.entry(of).or_insert_with(|| {
+                let mut by_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+                for &context in all {
+                    let of_its = by_function.entry(self.on_stack(context)).or_default();
+                    of_its.push(context);
+                }
+                let each = by_function.values_mut();
+                each.for_each(|contexts| self.most_called(contexts, MAX_FITTING));
+                by_function
+            });
+            return by_function.get(&function).cloned().unwrap_or_default();
+        }
+        let its = |context: &u32| self.on_stack(*context) == function;
+        let mut found: Vec<u32> = all.iter().copied().filter(its).collect();
+        self.most_called(&mut found, MAX_FITTING);
+        found
+    }
+
+    /// Contexts of functions that stacks have.
+    fn seen(&self) -> impl Iterator<Item = (u32, FuncId)> {
+        let seen: HashSet<FuncId> = self.samples.iter().map(|frame| frame.function).collect();
+        let counted = (0..)
+            .zip(self.nodes)
+            .filter(|(_, node)| !node.flags.contains(NodeFlags::FOLDED));
+        let named = counted.map(|(index, node)| (index, self.runtime.on_stack(node.function)));
+        named.filter(move |(_, function)| seen.contains(function))
+    }
+
+    /// The same with one to some contexts in between. Each context has few that far above it, so that all of these questions together
+    /// take no longer than to answer them beforehand; and few are asked.
+    fn further(&self, of: Option<u32>, function: FuncId) -> Vec<u32> {
+        let mut further = self.further.borrow_mut();
+        let by_function = further.entry(of).or_insert_with(|| {
+            let mut by_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+            let mut level = self.right_below(of).to_vec();
+            for _ in 0..MAX_GONE {
+                let above = level.iter();
+                let below = above.flat_map(|&context| self.right_below(Some(context)));
+                level = below.copied().collect();
+                for &context in &level {
+                    let of_its = by_function.entry(self.on_stack(context)).or_default();
+                    of_its.push(context);
+                }
+            }
+            let each = by_function.values_mut();
+            each.for_each(|contexts| self.most_called(contexts, MAX_FURTHER));
+            by_function
+        });
+        by_function.get(&function).cloned().unwrap_or_default()
+    }
+
+    fn of_function(&self, function: FuncId) -> Option<&Vec<u32>> {
+        let all = self.of_function.get_or_init(|| {
+            let mut of_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+            for (index, function) in self.seen() {
+                of_function.entry(function).or_default().push(index);
+            }
+            let each = of_function.values_mut();
+            each.for_each(|contexts| self.most_called(contexts, MAX_COMPARED));
+            of_function
+        });
+        all.get(&function)
     }
 
     /// Of these functions, each once, those that no place on the path to `place` is of. None of a file that is made to take long.
@@ -344,8 +431,8 @@ impl<'a> Fitter<'a> {
         let function = self.samples[sample].function;
         let mut found: Vec<(u32, &State)> = Vec::new();
         for state in above {
-            let contexts = self.below(state, function).iter();
-            found.extend(contexts.map(|&context| (context, state)));
+            let contexts = self.fitting(state, function).into_iter();
+            found.extend(contexts.map(|context| (context, state)));
         }
         let enter = |context: u32, share: f64, state: &State| State {
             of: Some(context),
@@ -378,19 +465,18 @@ impl<'a> Fitter<'a> {
     }
 
     /// Contexts of a function, as stacks have it, that its frame may be below this one.
-    fn below(&self, state: &State, function: FuncId) -> &[u32] {
-        let near = |of: Option<u32>| self.callees.get(&(of, function)).map_or(&[][..], |c| c);
-        let mut found = near(state.of);
+    fn fitting(&self, state: &State, function: FuncId) -> Vec<u32> {
+        let mut found = self.callees(state.of, function);
         // The function above went off while it ran: that call goes on to be a context.
         if let Some(place) = state.place.filter(|place| self.is_context(*place)) {
-            let lasting = near(Some(place));
-            if self.total_ns(lasting) > self.total_ns(found) || found.is_empty() {
+            let lasting = self.callees(Some(place), function);
+            if self.total_ns(&lasting) > self.total_ns(&found) || found.is_empty() {
                 found = lasting;
             }
         }
-        match found {
-            [] => self.further.get(&(state.of, function)).map_or(&[], |c| c),
-            found => found,
+        match found.is_empty() {
+            true => self.further(state.of, function),
+            false => found,
         }
     }
 
@@ -440,7 +526,7 @@ impl<'a> Fitter<'a> {
 
     /// The context of the frame's function that has most of the callers of this stack above it, in their order.
     fn most_alike(&self, sample: usize) -> Option<u32> {
-        let contexts = self.of_function.get(&self.samples[sample].function)?;
+        let contexts = self.of_function(self.samples[sample].function)?;
         let mut best: Option<(usize, u32)> = None;
         for &context in contexts {
             let alike = self.likeness(sample, context);
@@ -475,10 +561,13 @@ impl<'a> Fitter<'a> {
         state.uncounted = Some(self.uncounted.len() as u32 - 1);
         let key = (state.place, function);
         let is_context = state.place.is_none_or(|place| self.is_context(place));
-        let contexts = self.callees.get(&key).filter(|_| is_context);
+        let contexts = match is_context {
+            true => self.callees(state.place, function),
+            false => Vec::new(),
+        };
         // An evaluator that was off ran several Python functions, none of which its frame tells.
         let is_it = |&&context: &&u32| self.nodes[context as usize].function == function;
-        if let Some(&context) = contexts.and_then(|contexts| contexts.iter().find(is_it)) {
+        if let Some(&context) = contexts.iter().find(is_it) {
             return State {
                 place: Some(context),
                 ..state

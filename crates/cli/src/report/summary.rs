@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use thalweg_analysis::{is_waiting_measured, total_cost, waits};
+use thalweg_analysis::{is_waiting_measured, waits};
 use thalweg_model::{Metric, Profile};
 use thalweg_views::flat::{Callers, Flat};
 use thalweg_views::kernel::is_measured;
@@ -202,15 +202,19 @@ fn print_some_head(
         "recorded",
         format!("{how} {}{clock}", time_inline(meta.duration_ns)),
     )?;
-    line(
-        "calls",
-        format!(
-            "{} in {} of {}",
-            at_least(head.calls_at_least, count(head.calls)),
-            counted(head.threads, "thread", "threads"),
-            counted(head.processes, "process", "processes"),
-        ),
-    )?;
+    let threads = format!(
+        "{} of {}",
+        counted(head.threads, "thread", "threads"),
+        counted(head.processes, "process", "processes"),
+    );
+    // Where blocks were counted calls were not.
+    match profile.blocks.is_empty() || head.calls > 0 {
+        true => {
+            let calls = at_least(head.calls_at_least, count(head.calls));
+            line("calls", format!("{calls} in {threads}"))?;
+        }
+        false => line("threads", threads)?,
+    }
     if meta.timed && meta.weighed_by.is_none() {
         line(
             "time",
@@ -283,8 +287,7 @@ fn print_some_head(
             ),
         )?;
     }
-    let taken_out = meta.costs.is_some_and(|costs| costs.taken_out);
-    if let Some((cost, error)) = total_cost(profile).filter(|_| taken_out) {
+    if let Some((cost, error)) = head.probes {
         line(
             "probes",
             format!(
@@ -298,7 +301,7 @@ fn print_some_head(
                 },
             ),
         )?;
-    } else if meta.overhead_ns_per_call > 0.0 {
+    } else if meta.overhead_ns_per_call > 0.0 && head.calls > 0 {
         let total = meta.overhead_ns_per_call * head.calls as f64;
         line(
             "overhead",
