@@ -219,26 +219,29 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
             }
             false => &[],
         };
-        let found = match is_over && has_rules(begun.function) {
-            true => {
-                let call = Call {
-                    total_ns: to_ns(took),
-                    self_ns: to_ns(ended.own),
-                    waited_ns: to_ns(took.saturating_sub(processor).saturating_sub(ended.slow)),
-                    unwound,
-                    thread: (*shared).tid,
-                    number: 0,
-                    exception: thrown,
-                };
-                let over = Over {
-                    depth,
-                    entry: begun.entry,
-                    call,
-                    took,
-                };
-                let arguments = arguments_of(slot, top, begun.function);
-                chosen(begun.function, &values, &over, registers, arguments)
-            }
+        let call = Call {
+            total_ns: to_ns(took),
+            self_ns: to_ns(ended.own),
+            waited_ns: to_ns(took.saturating_sub(processor).saturating_sub(ended.slow)),
+            unwound,
+            thread: (*shared).tid,
+            number: 0,
+            exception: thrown,
+        };
+        let over = Over {
+            depth,
+            entry: begun.entry,
+            call,
+            took,
+        };
+        let is_asked = is_over && has_rules(begun.function);
+        let arguments = match is_asked {
+            true => arguments_of(slot, top, begun.function),
+            false => None,
+        };
+        let mut entries = entries_of(begun.function);
+        let found = match is_asked {
+            true => chosen(&mut entries, &values, &over, registers, arguments),
             false if how == record::HOW_SUSPENDED => values.suspend(depth, begun.entry),
             false => None,
         };
@@ -251,7 +254,20 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
             thrown,
         };
         area.end(&mut frames, depth, rule, &ended, &read);
+        let is_kept = found.is_some();
         if let Some(found) = found {
+            values.give_back(found);
+        }
+        // Each further rule that keeps the call has a record of its own; the reader takes them for one call.
+        while is_kept
+            && is_asked
+            && let Some(found) = chosen(&mut entries, &values, &over, registers, arguments)
+        {
+            let read = Read {
+                values: found.values,
+                thrown: &[],
+            };
+            area.end(&mut frames, depth, found.rule, &ended, &read);
             values.give_back(found);
         }
         area.forget_above(depth - 1);
@@ -261,12 +277,12 @@ pub unsafe fn ends(slot: Slot, now: u64, how: u8, registers: Option<&Registers>)
     }
 }
 
-/// The rule that keeps a call that ends, and what was read of it.
+/// The next rule that keeps a call that ends, and what was read of it. `entries`: of rules that were not asked yet.
 ///
 /// # Safety
 /// `values` must be the running thread's.
 unsafe fn chosen<'v>(
-    function: u32,
+    entries: &mut impl Iterator<Item = Entry>,
     values: &'v Values,
     over: &Over,
     registers: Option<&Registers>,
@@ -277,7 +293,7 @@ unsafe fn chosen<'v>(
         if let Some(found) = values.end(over, registers) {
             return Some(found);
         }
-        for entry in entries_of(function) {
+        for entry in entries {
             if entry.rule == record::NO_RULE
                 || entry.flags & rules::ENTRY_AT_ENTRY != 0
                 || over.took <= entry.least

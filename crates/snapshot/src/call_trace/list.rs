@@ -134,6 +134,18 @@ impl CallList {
         }
     }
 
+    /// What was read of it besides.
+    pub fn add_read(&mut self, index: usize, values: &[u8]) {
+        let known = self.parts.get(index / PART).and_then(|part| {
+            let call = part.calls.get(index % PART)?;
+            let (known, thrown) = part.read(call);
+            Some(([known, values].concat(), thrown.to_vec()))
+        });
+        if let Some((values, thrown)) = known.filter(|_| !values.is_empty()) {
+            self.set_read(index, &values, &thrown);
+        }
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Call> {
         self.parts.iter().flat_map(|part| &part.calls)
     }
@@ -220,6 +232,19 @@ mod tests {
             assert_eq!(thrown, &read[..function as usize % 3]);
         }
         assert_eq!(functions.next(), None);
+    }
+
+    #[test]
+    fn what_another_rule_reads_of_a_call_is_added() {
+        let mut list = CallList::default();
+        list.push(Call::default());
+        list.set_read(0, b"one", b"thrown");
+        list.add_read(0, b"");
+        list.add_read(0, b", two");
+        list.add_read(7, b"nobody's");
+        let part = &list.parts()[0];
+        let read = part.read(&part.calls()[0]);
+        assert_eq!(read, (&b"one, two"[..], &b"thrown"[..]));
     }
 
     #[test]

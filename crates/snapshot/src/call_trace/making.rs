@@ -1,6 +1,6 @@
 //! Recorded calls become those of a profile: counter values nanoseconds, and bytes named values.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 
 use thalweg_abi as shm;
@@ -212,7 +212,10 @@ impl Namer {
         if values.is_empty() && thrown.is_empty() {
             return model::ValuesAt::default();
         }
-        let read = decode_all(&self.about.descriptions, values);
+        let mut read = decode_all(&self.about.descriptions, values);
+        // Several rules may have read the same.
+        let mut known = HashSet::new();
+        read.retain(|value| known.insert((value.name.clone(), value.when)));
         let mut thrown = decode_all(&self.about.thrown, thrown);
         // A rule may have asked for it itself.
         thrown.retain(|value| read.iter().all(|own| own.name != value.name));

@@ -3,6 +3,8 @@
 //! An entry mark opens a call below the one that is open, an exit record closes one. Marks and records say how deep they were
 //! and when the call began: a mark that was written twice is known, and what was dropped shows.
 
+use std::collections::VecDeque;
+
 use thalweg_abi::record::{
     HOW_ENDED, HOW_GOROUTINE, HOW_MARKED_ELSEWHERE, HOW_SUSPENDED, HOW_UNWOUND, HOW_WITHOUT_VALUES,
     Head, KIND_ENTER, KIND_EXIT, KIND_NONE, KIND_THREAD, NO_RULE,
@@ -64,6 +66,8 @@ impl End {
 pub struct Walk {
     thread: (u32, u32),
     open: Vec<Opened>,
+    /// Those that ended last: of a call that several rules keep each has a record.
+    ended: VecDeque<Opened>,
     /// When there are so many calls no more are added.
     pub limit: Option<usize>,
     /// Calls that a rule had chosen and that were not added for that.
@@ -80,6 +84,9 @@ struct Opened {
     /// A goroutine's, which may go on elsewhere.
     moves: bool,
 }
+
+/// So many are remembered: signal handlers may keep calls of their own between two records of one call.
+const MAX_ENDED: usize = 8;
 
 /// Why a walk has stopped before the end of what it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,10 +172,14 @@ impl Walk {
                         // Its mark was dropped, and with it all that it was there for.
                         return Some(());
                     }
+                    if let Some(call) = self.just_ended(head.depth(), function, entry) {
+                        return also(call, record, calls);
+                    }
                     self.close_from(head.depth(), calls);
                     self.begin(head, what, entry, position, false, calls);
                 }
                 let open = self.open.pop()?;
+                self.note_end(open);
                 self.end(open.call, record, head.how(), calls)?;
             }
             _ => return None,
@@ -191,6 +202,13 @@ impl Walk {
         self.close_from(head.depth() + 1, calls);
         let is_open = self.is_innermost(head.depth(), function, entry);
         let known = calls.moving.get(name);
+        if !is_open
+            && known.is_none()
+            && rule != NO_RULE
+            && let Some(call) = self.just_ended(head.depth(), function, entry)
+        {
+            return also(call, record, calls);
+        }
         if !is_open {
             self.close_from(head.depth(), calls);
         }
@@ -215,6 +233,13 @@ impl Walk {
         if is_open || known.is_none() {
             self.open.pop();
         }
+        self.note_end(Opened {
+            depth: head.depth(),
+            entry,
+            function,
+            call,
+            moves: true,
+        });
         calls.moving.end(name);
         self.end(call, record, head.how(), calls)
     }
@@ -223,6 +248,17 @@ impl Walk {
     fn is_innermost(&self, depth: u64, function: u32, entry: u64) -> bool {
         let same = |top: &Opened| (top.depth, top.function, top.entry) == (depth, function, entry);
         self.open.last().is_some_and(same)
+    }
+
+    /// The call that has ended lately, if it is this one: its place among the calls, if it has one.
+    fn just_ended(&self, depth: u64, function: u32, entry: u64) -> Option<Option<u32>> {
+        let same = |one: &&Opened| (one.depth, one.function, one.entry) == (depth, function, entry);
+        self.ended.iter().find(same).map(|one| one.call)
+    }
+
+    fn note_end(&mut self, open: Opened) {
+        self.ended.truncate(MAX_ENDED - 1);
+        self.ended.push_front(open);
     }
 
     fn name(&self, head: Head, function: u32, entry: u64) -> Name {
@@ -331,7 +367,7 @@ impl Walk {
 
     /// Calls have got other places; `None`: one is no longer there.
     pub fn renumber(&mut self, places: &[Option<u32>]) {
-        for open in &mut self.open {
+        for open in self.open.iter_mut().chain(&mut self.ended) {
             let place = open.call.and_then(|call| places.get(call as usize));
             open.call = place.copied().flatten();
         }
@@ -351,6 +387,17 @@ impl Walk {
             self.open.pop();
         }
     }
+}
+
+/// What one more rule has read of a call that it keeps, too.
+fn also(call: Option<u32>, record: &[u64], calls: &mut CallList) -> Option<()> {
+    let values = *record.get(7)? as u16;
+    let behind = 8 + usize::from(values).div_ceil(8);
+    let values = bytes(record.get(8..behind)?, values);
+    if let Some(call) = call {
+        calls.add_read(call as usize, &values);
+    }
+    Some(())
 }
 
 fn bytes(words: &[u64], count: u16) -> Vec<u8> {
