@@ -199,6 +199,9 @@ async function learnAll(): Promise<void> {
 
 export async function load(): Promise<void> {
   await open();
+  // Neither waits for the other.
+  const functions = ask("functions");
+  functions.catch(() => {});
   meta = await ask("meta");
   await learnAll();
   if (meta.live) watch();
@@ -225,6 +228,15 @@ function watch(): void {
 
 export function nameOf(f: number): string {
   return names[f] ?? `function ${f}`;
+}
+
+/** Many functions of Python have these names: where they are tells them apart. */
+const ANONYMOUS = /^<(module|lambda|listcomp|setcomp|dictcomp|genexpr)>$/;
+
+/** What a function is called where no module stands beside it. */
+export function labelOf(f: number): string {
+  const name = nameOf(f);
+  return ANONYMOUS.test(name) && modules[f] ? `${name} ${modules[f]}` : name;
 }
 
 export function languageOf(f: number): string {

@@ -31,6 +31,15 @@ export function Failure({ text }: { text: string }) {
   );
 }
 
+/** Where a response is on its way: seen only if that takes long. */
+export function Waiting() {
+  return (
+    <p class="empty over waiting" role="status">
+      Computing …
+    </p>
+  );
+}
+
 export function Tile({ name, value, error, note }: { name: string; value: string; error?: string; note: string }) {
   return (
     <div class="tile">

@@ -4,6 +4,11 @@ export function count(n: number): string {
   return Math.round(n).toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
 
+/** 1 thread, 1,234 threads */
+export function counted(n: number, one: string, many: string): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
 /** 1,234 or 1.23 M: never longer than seven characters. */
 export function short(n: number): string {
   const m = Math.abs(n);

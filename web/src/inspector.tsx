@@ -1,7 +1,7 @@
 // The selected function beside whatever view: its figures, who calls it, what it calls.
 import type { ComponentChildren } from "preact";
 import type { ArcRow, OneFunction } from "./responses";
-import { figure, isWeighed, languageOf, metricOf, nameOf, query, unitOf, useResponse, useWhole, weighedPart } from "./api";
+import { figure, isWeighed, labelOf, languageOf, metricOf, nameOf, query, unitOf, useResponse, useWhole, weighedPart } from "./api";
 import { atLeast, count, inUnit, percent, plusMinus, short, time } from "./format";
 import { Probes } from "./probes";
 import { link, set, useStore } from "./store";
@@ -121,7 +121,7 @@ export function FunctionLink({ f }: { f: number }) {
   return (
     <a class="name" href={link({ sel: f })} title={nameOf(f)} data-f={f} onClick={(event) => go(event, () => set({ sel: f }))}>
       <Mark f={f} />
-      {nameOf(f)}
+      {labelOf(f)}
     </a>
   );
 }

@@ -1,7 +1,7 @@
 // The page: what it is about, the views, and the keys that work everywhere.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, finder, isFile, isWeighed, load, meta, nameOf, query, useFunctions, weighedPart } from "./api";
+import { ask, finder, isFile, isWeighed, labelOf, load, meta, query, useFunctions, weighedPart } from "./api";
 import { atLeast, count, isPattern, plusMinus, time } from "./format";
 import { go } from "./inspector";
 import { Refine, RefineChips } from "./refine";
@@ -116,7 +116,7 @@ function Chips() {
     <div class="chips">
       {root !== null && (
         <button class="chip" onClick={() => set({ root: null })} title="Leave the virtual root">
-          root <b>{nameOf(root)}</b> <span aria-hidden="true">×</span>
+          root <b>{labelOf(root)}</b> <span aria-hidden="true">×</span>
         </button>
       )}
       {threads.length > 0 && (

@@ -64,6 +64,17 @@ export interface CallPage {
   rows: CallRow[];
 }
 
+/** How long calls took; the upper edge of a bucket is not in it. */
+export interface Durations {
+  calls: number;
+  shortest_ns: number;
+  median_ns: number;
+  p90_ns: number;
+  p99_ns: number;
+  longest_ns: number;
+  buckets: { from_ns: number; to_ns: number; calls: number }[];
+}
+
 /** When threads ran and what they waited for, in runs of pieces that are alike. */
 export interface Timeline {
   begin: number;

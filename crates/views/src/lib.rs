@@ -12,6 +12,7 @@ pub mod arcs;
 pub mod callers_callees;
 pub mod context;
 pub mod diff;
+pub mod durations;
 pub mod flat;
 pub mod graph;
 mod json;

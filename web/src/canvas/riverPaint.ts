@@ -219,7 +219,7 @@ function drawArc(ctx: CanvasRenderingContext2D, p: Palette, picture: Picture, ar
 
 function drawMark(ctx: CanvasRenderingContext2D, p: Palette, river: River, arc: Arc, shift: Shift | null): void {
   const [dx, dy] = shift?.(arc.from) ?? [0, 0];
-  const text = `rc=${atLeast(short(arc.calls), arc.least)}`;
+  const text = `rc${arc.least ? " ≥ " : "="}${short(arc.calls)}`;
   ctx.font = `${DATA_SIZE}px ${p.font}`;
   ctx.textBaseline = "alphabetic";
   ctx.textAlign = "right";

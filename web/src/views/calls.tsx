@@ -8,6 +8,7 @@ import { FunctionLink } from "../inspector";
 import { current, set, State, useStore } from "../store";
 import { Column, Table } from "../table";
 import { TimeLine } from "./callLine";
+import { Durations } from "./durations";
 
 /** As many rows has a page of the list; see crates/cli/src/page/calls.rs. */
 const PAGE = 200;
@@ -35,6 +36,7 @@ export function Calls() {
       <List />
       <aside class="side" aria-label="Chosen call">
         {state.call === null ? <Rules /> : <One id={state.call} />}
+        <Durations parameters={isFile ? {} : { ...asked(state), t0: state.t0, t1: state.t1 }} />
       </aside>
     </div>
   );

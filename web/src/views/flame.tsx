@@ -1,10 +1,10 @@
 // Contexts as an icicle: as wide as they weigh, what they call below them. Click zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Changes, FOLDED, type TreeRows } from "../responses";
-import { figure, finder, isFile, isWeighed, meta, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
+import { figure, finder, isFile, isWeighed, labelOf, meta, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
 import { changed, css, isDark, mix, onTheme, palette, RGB } from "../canvas/colours";
 import { By } from "../by";
-import { Choose, Failure, Toggle } from "../controls";
+import { Choose, Failure, Toggle, Waiting } from "../controls";
 import { atLeast, count, percent, short } from "../format";
 import { Inspector } from "../inspector";
 import { set, State, useStore } from "../store";
@@ -157,7 +157,7 @@ function Icicle({ shape, up = false, tools = false }: { shape: string; up?: bool
       if (r - l > 26) {
         ctx.fillStyle = isDark(colour) ? "#fff" : "#15202b";
         const room = Math.floor((r - l - 8) / 6.1);
-        const name = nameOf(fn);
+        const name = labelOf(fn);
         ctx.fillText(name.length > room ? name.slice(0, Math.max(1, room - 1)) + "…" : name, l + 4, y + ROW / 2, r - l - 6);
       }
       if ((state.sel === fn && !faint) || cursor === f.data.id[i]) {
@@ -320,6 +320,7 @@ function Icicle({ shape, up = false, tools = false }: { shape: string; up?: bool
       )}
         {all.error && <Failure text={all.error} />}
         <div class="flame">
+          {!all.data && !all.error && <Waiting />}
           <canvas
             ref={canvas}
             tabIndex={0}
@@ -363,7 +364,7 @@ function FlameHint({ x, y, i, frames, metric, whole }: { x: number; y: number; i
   const left = x > 520 ? { right: `calc(100% - ${x - 14}px)` } : { left: `${x + 14}px` };
   return (
     <div class="hint" style={{ ...left, top: `${y + 14}px` }} aria-hidden="true">
-      <b>{nameOf(data.function[i])}</b>
+      <b>{labelOf(data.function[i])}</b>
       <span class="muted">{moduleOf(data.function[i])}</span>
       <span>
         {metric(data.weight[i])} · {percent(data.weight[i] / whole)}

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { figure, figureName, finder, isWeighed, languagesShown, metricOf, query, unitOf, useFunctions, weighedPart } from "../api";
 import type { Functions as Data } from "../responses";
 import { By } from "../by";
-import { Failure } from "../controls";
+import { Failure, Waiting } from "../controls";
 import { count, inUnit, percent, short } from "../format";
 import { Calls, Inspector, Mark, WithError } from "../inspector";
 import { current, set, useStore } from "../store";
@@ -76,6 +76,7 @@ export function Functions() {
           </button>
         </div>
         {error && <Failure text={error} />}
+        {!data && !error && <Waiting />}
         {data && (
           <Table
             label="Functions"
@@ -100,8 +101,10 @@ export function Functions() {
 }
 
 function usual(data: Data | null): string[] {
-  const timed = isWeighed() ? USUAL : ["calls", "name", "module", "threads", "contexts"];
-  return [...timed, ...metricsShown(data), ...(data?.state ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
+  // In a narrow window names have more use of the room.
+  const narrow = innerWidth < 1150;
+  const timed = isWeighed() ? USUAL.filter((id) => !narrow || id !== "total-share") : ["calls", "name", "module", "threads", "contexts"];
+  return [...timed, ...metricsShown(data), ...(data?.state && !narrow ? ["state"] : []), ...(data?.rate_calls ? ["rate"] : [])];
 }
 
 /** Beside times, one metric that anything was counted of. */

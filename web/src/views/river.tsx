@@ -1,10 +1,10 @@
 // The river of time: detail pane, overview pane, and what is shown of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { isAvailable, figure, figureName, finder, isFile, meta, metricOf, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
+import { isAvailable, figure, figureName, finder, isFile, labelOf, meta, metricOf, moduleOf, nameOf, part, query, useResponse, weightOf } from "../api";
 import type { Arc, Box, Changes, River as Data } from "../responses";
 import { opening, RiverCanvas } from "../canvas/riverCanvas";
 import { isWaiting, key } from "../canvas/riverPaint";
-import { atLeast, count, percent, plusMinus, short, time } from "../format";
+import { atLeast, count, counted, percent, plusMinus, short, time } from "../format";
 import { current, DATA, Datum, set, State, useStore } from "../store";
 import { Inspector } from "../inspector";
 import { By } from "../by";
@@ -373,7 +373,7 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
     <div class="hint" style={{ ...left, top: `${y + 14}px` }} aria-hidden="true">
       {box && (
         <>
-          <b>{box.f >= 0 ? nameOf(box.f) : box.label}</b>
+          <b>{box.f >= 0 ? labelOf(box.f) : box.label}</b>
           {box.f === -1 && data.folded.map((f) => <span>→ {nameOf(f)}</span>)}
           {box.f >= 0 && <span class="muted">{moduleOf(box.f)}</span>}
           {box.maker !== null && <span class="muted">made by {nameOf(box.maker)}</span>}
@@ -400,7 +400,7 @@ function Hint({ x, y, box, arc, data, unit }: { x: number; y: number; box?: Box;
             {name(data.boxes[arc.from])} → {name(data.boxes[arc.to])}
           </b>
           {arc.kind === 3 ? (
-            <span>made {count(arc.calls)} threads</span>
+            <span>made {counted(arc.calls, "thread", "threads")}</span>
           ) : (
             <span>
               {share(arc.time)} · {unit(arc.time)} · {atLeast(count(arc.calls), arc.least)} calls

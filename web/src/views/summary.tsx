@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 import type { SelfTotal, Summary as Data } from "../responses";
 import { figure, functionNamed, isWeighed, meta, metricOf, query, useResponse, weighedPart } from "../api";
 import { By } from "../by";
-import { Failure, Tile } from "../controls";
-import { atLeast, count, percent, time } from "../format";
+import { Failure, Tile, Waiting } from "../controls";
+import { atLeast, count, counted, percent, time } from "../format";
 import { FunctionLink } from "../inspector";
 import { useStore } from "../store";
 import { Bar } from "../table";
@@ -16,7 +16,12 @@ export function Summary() {
   const state = useStore();
   const { data, error } = useResponse<Data>(query("summary", weighedPart(state)));
   if (error) return <Failure text={error} />;
-  if (!data) return <div class="blank" />;
+  if (!data)
+    return (
+      <div class="blank">
+        <Waiting />
+      </div>
+    );
   const whole = Math.max(1, data.time_ns ?? data.whole ?? 1);
   const metric = metricOf(state);
   const weighed = isWeighed();
@@ -30,7 +35,7 @@ export function Summary() {
         <Tile name="Functions seen" value={count(data.functions_seen)} note={data.functions_total ? `of ${count(data.functions_patched)} patched, ${count(data.skipped)} skipped` : ""} />
         <Tile name="Contexts" value={count(data.contexts)} note={`${count(data.deepest)} levels deep`} />
         <Tile name="Graph" value={`${count(data.nodes)} nodes`} note={`${count(data.edges)} edges${data.made ? `, ${count(data.made)} of them make threads` : ""}`} />
-        <Tile name="Threads" value={count(data.threads)} note={`${count(data.processes)} ${data.processes === 1 ? "process" : "processes"}; by level ${data.threads_by_level.map(count).join(", ")}`} />
+        <Tile name="Threads" value={count(data.threads)} note={counted(data.processes, "process", "processes") + (data.threads_by_level.length > 1 ? `; by level ${data.threads_by_level.map(count).join(", ")}` : "")} />
         <Tile name="Recursion" value={data.recursion ? `${count(data.recursion.levels)} levels` : "none"} note={data.recursion?.name ?? ""} />
       </div>
       <div class="tables">
@@ -69,7 +74,7 @@ export function Summary() {
           {data.cycles.slice(0, 12).map((row) => (
             <div class="line">
               <span class="name">{row.functions.slice(0, 4).map((name, i) => [i > 0 && " ⇄ ", <Name name={name} />])}{row.functions.length > 4 && <span class="muted"> and {count(row.functions.length - 4)} more</span>}</span>
-              <span class="calls">rc={atLeast(count(row.calls), row.calls_at_least)}</span>
+              <span class="calls">rc{row.calls_at_least ? " ≥ " : "="}{count(row.calls)}</span>
             </div>
           ))}
         </Section>

@@ -40,7 +40,7 @@ export function Threads() {
     {
       id: "name",
       title: "Thread",
-      width: "minmax(180px,1.1fr)",
+      width: "minmax(150px,1.1fr)",
       cell: (row) => (
         <span class="indented" style={{ paddingLeft: `${Math.min(row.level, 12) * 14}px` }}>
           <b>{row.thread}</b> {row.name || "thread"}
@@ -52,14 +52,14 @@ export function Threads() {
     {
       id: "maker",
       title: "Made by",
-      width: "minmax(120px,.8fr)",
+      width: "minmax(100px,.8fr)",
       cell: (row) => (row.made_by === null ? <span class="muted">START</span> : <span title={row.made_in === null ? "" : nameOf(row.made_in)}>{`${row.made_by}→${row.thread}`} <span class="muted">{row.made_in === null ? "" : nameOf(row.made_in)}</span></span>),
     },
     {
       id: "life",
       title: "Life",
       hint: "From the start of the recording to its end",
-      width: "minmax(160px,1.6fr)",
+      width: "minmax(90px,1.6fr)",
       cell: (row) => {
         const left = (row.start / duration) * 100;
         const width = Math.max(0.4, ((Math.max(row.end, row.start) - row.start) / duration) * 100);
@@ -74,7 +74,7 @@ export function Threads() {
       id: "did",
       title: "Of its life",
       hint: "How much of its life it was on a processor, and how much it waited",
-      width: "150px",
+      width: "minmax(90px,1fr)",
       cell: (row) => {
         const lived = Math.max(1, row.end - row.start) * (1 + row.others);
         const waited = Math.min(1, row.waiting / lived);
@@ -104,7 +104,7 @@ export function Threads() {
     <div class="main">
       <div class="tools" role="toolbar" aria-label="Threads">
         <span class="muted" data-count>
-          {data ? `${count(data.threads.length)} threads, ${chosen.size ? count(chosen.size) : "all"} shown in every view` : ""}
+          {data ? data.threads.length === 1 ? "1 thread" : `${count(data.threads.length)} threads, ${chosen.size ? count(chosen.size) : "all"} shown in every view` : ""}
         </span>
         <By query={() => "threads"} />
         <button onClick={() => set({ threads: [] })} disabled={chosen.size === 0}>

@@ -2,10 +2,10 @@
 // recorded and checkpoints on the same axis. A range that is selected here is all that other views show.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { CallLine, Timeline as Data } from "../responses";
-import { finder, isFile, learnNames, meta, moduleOf, nameOf, part, query, useResponse } from "../api";
+import { finder, isFile, labelOf, learnNames, meta, moduleOf, nameOf, part, query, useResponse } from "../api";
 import { css, isDark, mix, onTheme, Palette, palette, rgb, RGB } from "../canvas/colours";
 import { Failure, Toggle } from "../controls";
-import { count, cut, percent, time } from "../format";
+import { count, counted, cut, percent, time } from "../format";
 import { Inspector } from "../inspector";
 import { set, useStore } from "../store";
 import { LoadChart } from "./load";
@@ -99,7 +99,7 @@ export function TimelineView() {
       if (name && name.right - name.left > 34 && name.f >= 0) {
         const room = Math.floor((name.right - name.left - 8) / 6);
         ctx.fillStyle = isDark(colourOf(p, name.f)) ? "#ffffff" : "#111111";
-        if (room > 4) ctx.fillText(cut(nameOf(name.f), room), name.left + 4, top(name.lane) + 4 + full / 2);
+        if (room > 4) ctx.fillText(cut(labelOf(name.f), room), name.left + 4, top(name.lane) + 4 + full / 2);
       }
       name = null;
     };
@@ -263,7 +263,7 @@ export function TimelineView() {
     if (i < 0) return whose + "not on a processor, and not found asleep";
     const on = data.on[i] / STEPS;
     const f = data.function[i];
-    const ran = on > 0 ? `${on >= 1 ? "on a processor" : `${percent(on)} on a processor`}${f >= 0 ? ` in ${nameOf(f)}` : ""}` : "";
+    const ran = on > 0 ? `${on >= 1 ? "on a processor" : `${percent(on)} on a processor`}${f >= 0 ? ` in ${labelOf(f)}` : ""}` : "";
     const wait = data.wait[i] >= 0 ? (data.waits[data.wait[i]] === READY ? READY : `waits in ${data.waits[data.wait[i]]}`) : "";
     return whose + [ran, wait].filter(Boolean).join(", ");
   };
@@ -317,7 +317,7 @@ export function TimelineView() {
       <div class="main timeline">
         <div class="tools" role="toolbar" aria-label="Timeline">
           <span class="muted" data-count>
-            {data ? `${count(lanes.length)} threads${data.left_out ? `, ${count(data.left_out)} that did less left out` : ""} · ${time(t1 - t0)}` : ""}
+            {data ? `${counted(lanes.length, "thread", "threads")}${data.left_out ? `, ${count(data.left_out)} that did less left out` : ""} · ${time(t1 - t0)}` : ""}
           </span>
           <button onClick={() => zoom(0.5)} disabled={isFile} aria-label="Zoom in">
             +

@@ -1,9 +1,9 @@
 // The tree of contexts: each function as often as there are ways to it.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, figure, figureName, finder, isFile, isWeighed, nameOf, part, query, useResponse, weightOf } from "../api";
+import { ask, figure, figureName, finder, isFile, isWeighed, labelOf, part, query, useResponse, weightOf } from "../api";
 import { FOLDED, SAMPLED, type TreeRows } from "../responses";
 import { By } from "../by";
-import { Failure } from "../controls";
+import { Failure, Waiting } from "../controls";
 import { count, percent } from "../format";
 import { Calls, Inspector, Mark } from "../inspector";
 import { set, State, useStore } from "../store";
@@ -161,7 +161,7 @@ export function Tree() {
             <span class="twist" />
           )}
           <Mark f={n.f} />
-          <span class={match?.(n.f) ? "found" : ""}>{nameOf(n.f)}</span>
+          <span class={match?.(n.f) ? "found" : ""}>{labelOf(n.f)}</span>
           {n.folded && <span class="muted"> (context not kept)</span>}
           {n.sampled && <span class="muted" title="Its time, or how its calls are divided among its callers, comes from samples"> (sampled)</span>}
         </span>
@@ -186,6 +186,7 @@ export function Tree() {
           )}
         </div>
         {error && <Failure text={error} />}
+        {!data && !error && <Waiting />}
         {data && (
           <Table
             label="Contexts"

@@ -14,6 +14,8 @@ use thalweg_formats::calls::{self, Calls};
 use thalweg_formats::spans;
 use thalweg_model::OutputFile;
 use thalweg_ptrace::proc::Pid;
+use thalweg_views::durations::CallDurations;
+use thalweg_views::write_json;
 
 use crate::args::InputArgs;
 use crate::report::{self, OutputArgs};
@@ -24,7 +26,7 @@ pub use filter::Where;
 ///
 /// Record them with `thalweg record --rule 'FUNCTIONS: duration > 5ms'`.
 #[derive(clap::Args, Debug)]
-#[command(group = ArgGroup::new("shape").args(["tree", "list", "trace", "otlp"]))]
+#[command(group = ArgGroup::new("shape").args(["tree", "list", "durations", "trace", "otlp"]))]
 pub struct Args {
     #[command(flatten)]
     pub input: InputArgs,
@@ -37,6 +39,10 @@ pub struct Args {
     #[arg(long)]
     pub list: bool,
 
+    /// How long the chosen calls took: a histogram for each function
+    #[arg(long)]
+    pub durations: bool,
+
     /// Write a trace of events for chrome://tracing and ui.perfetto.dev to this file
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -47,7 +53,7 @@ pub struct Args {
     pub condition: Option<String>,
 
     /// With -p: show each call as it ends, until Ctrl-C or until the process is detached
-    #[arg(long, requires = "pid", conflicts_with_all = ["tree", "trace", "otlp"])]
+    #[arg(long, requires = "pid", conflicts_with_all = ["tree", "durations", "trace", "otlp"])]
     pub follow: bool,
 
     /// Send the calls as OpenTelemetry spans to this collector: http://HOST:4318
@@ -69,7 +75,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         follow::follow(Pid(pid as i32), &filter, args.output.json, style)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.input.pid.is_none() && args.input.by.is_none() && (args.list || args.output.json) {
+    let one_by_one = args.list || args.output.json && !args.durations;
+    if args.input.pid.is_none() && args.input.by.is_none() && one_by_one {
         listed::print(&args.input, &args.output, &filter)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,7 +95,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let all = Calls::new(&profile);
     let printed = args.output.print(|out, style| {
-        if args.output.json || args.list {
+        if args.durations {
+            let wanted = all.all().iter().filter(|call| filter.holds(&all, call));
+            let durations = CallDurations::new(&all, wanted);
+            return match args.output.json {
+                true => write_json(None, &durations, out),
+                false => report::print_durations(&durations, out, style),
+            };
+        }
+        if one_by_one {
             let mut shown = listed::Shown::new(args.output.json, style);
             shown.some(&all, &filter, out)?;
             return shown.finish(&profile, out);

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use thalweg_analysis::Part;
 use thalweg_formats::calls::Calls;
 use thalweg_model::{Call, CallEnd, FuncId, Profile};
+use thalweg_views::durations::{Durations, MAX_BUCKETS, has_duration};
 
 use super::river::shortened;
 use super::{ApiError, Query};
@@ -230,6 +231,14 @@ impl List {
 
 fn runs_in(call: &Call, window: Option<Window>) -> bool {
     window.is_none_or(|(from, to)| call.exit_ns >= from && to.is_none_or(|to| call.entry_ns <= to))
+}
+
+/// How long the listed calls took that have ended.
+pub fn durations(profile: &Profile, list: &List) -> Durations {
+    let calls = &profile.recorded.calls;
+    let listed = list.calls.iter().map(|&index| &calls[index as usize]);
+    let ended = listed.filter(|call| has_duration(call));
+    Durations::new(ended.map(Call::total_ns).collect(), MAX_BUCKETS)
 }
 
 /// Where a call stands in the list.

@@ -105,6 +105,7 @@ fn responses(view: &ProfileView) -> BTreeMap<String, Box<RawValue>> {
 
     ask("calls".to_string());
     ask("callline".to_string());
+    ask("calldurations".to_string());
     let recorded = &view.profile().recorded.calls;
     let mut room = HELD_TREES_BYTES;
     for call in recorded

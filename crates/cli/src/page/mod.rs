@@ -14,6 +14,7 @@ mod calls;
 mod compare;
 mod functions;
 mod html;
+mod kept;
 mod load;
 mod part;
 mod query;
@@ -26,7 +27,7 @@ mod tree;
 use std::sync::Arc;
 
 use serde::Serialize;
-use thalweg_analysis::{Bounds, Diff, Lanes, Part, Patterns, RuntimeFrames, rolled_up, summary};
+use thalweg_analysis::{Diff, Lanes, Part, Patterns, RuntimeFrames, rolled_up};
 use thalweg_model::{Metric, Profile};
 use thalweg_views::overview::Overview;
 use thalweg_views::summary::Head;
@@ -62,6 +63,7 @@ pub struct ProfileView {
     may_read_sources: bool,
     /// What queries that say nothing of it show.
     runtime_frames: RuntimeFrames,
+    kept: kept::Kept,
 }
 
 /// One reading of a live process.
@@ -92,6 +94,7 @@ impl ProfileView {
             live: None,
             may_read_sources: false,
             runtime_frames: RuntimeFrames::default(),
+            kept: kept::Kept::default(),
         }
     }
 
@@ -114,6 +117,15 @@ impl ProfileView {
         let seen = self.seen.get(&self.profile, &self.lanes, lens);
         let seen = seen.map_err(|error| ApiError::bad_query(error.to_string()))?;
         Ok(seen.get(part))
+    }
+
+    /// What the questions about single functions are answered from.
+    pub fn prepare_functions(&self) {
+        let mut lens = Lens::default();
+        lens.patterns.runtime_frames = self.runtime_frames;
+        if let Ok(cut) = self.through(&lens, &Part::default()) {
+            cut.stanzas();
+        }
     }
 
     pub fn compared_with(mut self, before: Profile) -> ProfileView {
@@ -147,6 +159,15 @@ impl ProfileView {
 
     pub fn reading(&self) -> Option<&Reading> {
         self.live.as_ref()
+    }
+
+    /// The same, computed once for all who ask it. Sources are read anew: files change.
+    pub fn kept_response(&self, query: &Query) -> kept::Response {
+        let compute = || self.response(query).map(Into::into);
+        match query.what.as_str() {
+            "source" => compute(),
+            _ => self.kept.get(query.spelling(), compute),
+        }
     }
 
     /// The response as JSON.
@@ -183,11 +204,12 @@ impl ProfileView {
                 let function = query.function(&self.profile, "f")?;
                 json(&self.sites.at_function(function))
             }
-            "calls" | "callline" | "callplace" => {
+            "calls" | "callline" | "callplace" | "calldurations" => {
                 let part = self.part(query)?;
                 let list = self.calls.get(&self.profile, &part, query)?;
                 match query.what.as_str() {
                     "calls" => json(&calls::page(&self.profile, &list, query)?),
+                    "calldurations" => json(&calls::durations(&self.profile, &list)),
                     "callplace" => json(&calls::place(&self.profile, &list, query)?),
                     _ => json(&calls::line(&self.profile, &list, query)?),
                 }
@@ -310,7 +332,7 @@ impl ProfileView {
             ended: bool,
         }
         let profile = &self.profile;
-        let figures = summary(all.profile());
+        let head = Head::new(all.profile());
         let metrics = profile.meta.metrics.iter();
         Meta {
             version: env!("CARGO_PKG_VERSION"),
@@ -320,14 +342,14 @@ impl ProfileView {
             wall: all.waits().1,
             attached: profile.meta.attached,
             duration: profile.meta.duration_ns,
-            calls: figures.calls,
-            at_least: Bounds::from_profile(profile).any(),
-            time: figures.time,
-            error: Head::new(profile).time_error_ns,
-            threads: figures.threads,
-            processes: figures.processes,
+            calls: head.calls,
+            at_least: head.calls_at_least,
+            time: head.time_ns,
+            error: head.time_error_ns,
+            threads: head.threads,
+            processes: head.processes,
             functions: profile.functions.len(),
-            contexts: figures.contexts,
+            contexts: head.contexts,
             notes: &profile.notes,
             before: self
                 .before

@@ -71,6 +71,15 @@ impl Query {
         Query::new(what, parameters)
     }
 
+    /// The one that all its spellings have in common.
+    pub fn spelling(&self) -> String {
+        let mut given: Vec<_> = self.parameters.iter().collect();
+        given.sort();
+        let mut text = form_urlencoded::Serializer::new(format!("{}?", self.what));
+        text.extend_pairs(given);
+        text.finish()
+    }
+
     pub fn text(&self, name: &str) -> Option<&str> {
         self.parameters
             .get(name)

@@ -12,7 +12,7 @@ use thalweg_graphics::{Arc, Graph, Node, Place, Point, Route, Spacing, layout};
 
 use super::part::Cut;
 use super::{ApiError, Query};
-use thalweg_model::FuncId;
+use thalweg_model::{FuncId, Profile};
 
 /// Shares in percent at which the time filter can stand: finer near zero, where most functions are.
 pub const STEPS: [f64; 33] = [
@@ -201,9 +201,9 @@ struct Label {
 impl Label {
     fn for_node(cut: &Cut, node: &FlowNode, name_length: usize, columns: f64) -> Label {
         let text = match (node.function, node.maker) {
-            (Some(function), _) => cut.profile().functions[function]
-                .name
-                .replace(char::is_control, "\u{fffd}"),
+            (Some(function), _) => {
+                label(cut.profile(), function).replace(char::is_control, "\u{fffd}")
+            }
             (None, Some(_)) if node.threads == 1 => "1 thread".to_string(),
             (None, Some(_)) => format!("{} threads", node.threads),
             (None, None) => "START".to_string(),
@@ -267,6 +267,24 @@ fn fold_start(graph: &mut FlowGraph, choice: &Choice) -> Vec<FuncId> {
         }
     }
 }
+
+/// Functions of Python that have no name of their own, and the module that tells them apart.
+fn label(profile: &Profile, function: FuncId) -> String {
+    let function = &profile.functions[function];
+    let inside = function
+        .name
+        .strip_prefix('<')
+        .and_then(|n| n.strip_suffix('>'));
+    let is_nameless = inside.is_some_and(|name| NAMELESS.contains(&name));
+    match profile.modules.get(function.module as usize) {
+        Some(module) if is_nameless => format!("{} {}", function.name, module.name),
+        _ => function.name.clone(),
+    }
+}
+
+const NAMELESS: [&str; 6] = [
+    "module", "lambda", "listcomp", "setcomp", "dictcomp", "genexpr",
+];
 
 /// Loses its middle: both ends of a name tell the most.
 pub fn shortened(name: &str, length: usize) -> String {

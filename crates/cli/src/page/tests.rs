@@ -109,6 +109,36 @@ fn a_virtual_root_is_the_whole_of_every_response() {
 }
 
 #[test]
+fn what_has_no_name_of_its_own_stands_with_its_module_in_the_river() {
+    let mut profile = profile(0);
+    profile.functions[1].name = "<module>".into();
+    profile.functions[2].name = "<listcomp> of others".into();
+    let view = ProfileView::new(profile, String::new());
+    let river = ask(&view, "river?brief=0&cut=0");
+    let boxes = river["boxes"].as_array().unwrap();
+    let label = |f: i64| &boxes.iter().find(|b| b["f"] == f).unwrap()["label"];
+    assert_eq!(label(1), "<module> prog");
+    assert_eq!(label(2), "<listcomp> of others");
+}
+
+#[test]
+fn a_query_is_answered_once_whatever_its_spelling() {
+    let view = ProfileView::new(profile(3), String::new());
+    let kept = |query: &str| view.kept_response(&Query::parse(query)).unwrap();
+    let first = kept("river?brief=0&cut=1");
+    assert_eq!(
+        *first,
+        view.response(&Query::parse("river?brief=0&cut=1")).unwrap()
+    );
+    assert!(std::sync::Arc::ptr_eq(&first, &kept("river?cut=1&brief=0")));
+    assert!(!std::sync::Arc::ptr_eq(
+        &first,
+        &kept("river?cut=2&brief=0")
+    ));
+    assert!(view.kept_response(&Query::parse("river?cut=x")).is_err());
+}
+
+#[test]
 fn the_tree_gives_the_heaviest_contexts_first() {
     let view = ProfileView::new(profile(50), String::new());
     let rows = ask(&view, "tree?limit=3");
@@ -170,6 +200,7 @@ fn questions_that_make_no_sense_are_refused() {
         "calls?q=(",
         "calls?from=-1",
         "callline?px=x",
+        "calldurations?where=nonsense",
         "call",
         "call?id=7",
     ] {

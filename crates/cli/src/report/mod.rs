@@ -8,6 +8,7 @@ mod calls;
 mod context;
 mod counting;
 mod diff;
+mod durations;
 mod flat;
 mod graph;
 mod held;
@@ -35,6 +36,7 @@ pub use callers_callees::print_callers_callees;
 pub use calls::{List, print_call, print_call_tree};
 pub use context::{print_context, wanted};
 pub use diff::print_diff;
+pub use durations::print_durations;
 pub use flat::{Columns, Field, print_flat};
 pub use graph::print_graph;
 pub use output::OutputArgs;
@@ -45,7 +47,7 @@ pub use summary::{HOTTEST_FUNCTIONS, print_end, print_summary_of};
 pub use table::{Align, Cell, Table};
 pub use text::{
     Weights, at_least, bytes, command_line, count, counted, cut, printable, printable_lines, share,
-    time,
+    time, time_inline,
 };
 pub use threads::print_threads;
 pub use tree::print_tree;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -100,11 +101,30 @@ pub fn run(
     ended
 }
 
-/// What every page asks first is computed while the browser starts; what it derives from the profile stays.
+/// What every page asks first is computed while the browser starts, and then what the other views
+/// ask, in the order of how long one would wait for it.
+const ASKED_FIRST: [&[&str]; 2] = [
+    &["meta", "functions", "summary"],
+    &[
+        "river",
+        "river?dir=down",
+        "tree?limit=12000",
+        "tree?shape=inverted",
+    ],
+];
+
 fn warm_up(view: &ProfileView) {
-    for query in ["functions", "river", "meta"] {
-        let _ = view.response(&Query::parse(query));
-    }
+    std::thread::scope(|threads| {
+        for queries in ASKED_FIRST {
+            threads.spawn(move || {
+                for query in queries {
+                    let _ = view.kept_response(&Query::parse(query));
+                }
+            });
+        }
+    });
+    // Whatever function is asked for first.
+    view.prepare_functions();
 }
 
 async fn asked_to_end(interrupts: &Interrupts) {
@@ -168,9 +188,9 @@ async fn respond(
     }
     let view = served.view();
     let query = Query::new(&what, &parameters.unwrap_or_default());
-    let responded = tokio::task::spawn_blocking(move || view.response(&query)).await;
+    let responded = tokio::task::spawn_blocking(move || view.kept_response(&query)).await;
     match responded {
-        Ok(Ok(json)) => typed("application/json", json),
+        Ok(Ok(json)) => typed("application/json", Bytes::from_owner(json)),
         Ok(Err(error)) => {
             let status = match error.kind {
                 page::ApiErrorKind::BadQuery => StatusCode::BAD_REQUEST,
