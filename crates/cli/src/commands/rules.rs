@@ -1,10 +1,12 @@
 //! `thalweg rules`: which calls an attached process records, and other rules while it runs.
 
+mod learn;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use thalweg_instrument::call_rules::{Change, bring_back, change};
 use thalweg_instrument::detach;
 use thalweg_ptrace::proc::Pid;
@@ -12,14 +14,18 @@ use thalweg_rules::{Rule, RulesFile};
 
 use crate::report::printable;
 
-/// List, add and remove the rules of a process whose calls are recorded
+/// List, add and remove the rules of a process whose calls are recorded; learn rules from a recording
 ///
 /// The process runs on meanwhile, and what was recorded stays.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    pub other: Option<Other>,
+
     /// The process, attached or being recorded with --rule, --rules or --recordable
-    #[arg(short, long)]
-    pub pid: u32,
+    #[arg(short, long, required = true)]
+    pub pid: Option<u32>,
 
     /// Record the calls that this rule chooses, too
     #[arg(long, value_name = "RULE")]
@@ -34,7 +40,18 @@ pub struct Args {
     pub remove: Vec<usize>,
 }
 
+#[derive(clap::Subcommand, Debug)]
+pub enum Other {
+    Learn(learn::Args),
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Learn(args)) = args.other {
+        return learn::run(args);
+    }
+    let Some(pid) = args.pid else {
+        bail!("name the process with -p");
+    };
     let mut add = Vec::new();
     for text in &args.add {
         add.push(Rule::parse(text)?);
@@ -44,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
         add.extend(RulesFile::parse(&text, &name)?.rules);
     }
-    let pid = Pid(args.pid as i32);
+    let pid = Pid(pid as i32);
     let (shared, _) = detach::attached(pid)?;
     let wanted = Change {
         add,

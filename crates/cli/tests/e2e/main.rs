@@ -37,6 +37,7 @@ mod recorded_ways;
 mod references;
 mod refined;
 mod reports;
+mod rules;
 mod samples;
 mod samples_everywhere;
 mod sites;
