@@ -21,6 +21,9 @@ use thalweg_views::summary::Head;
 use crate::args::DEFAULT_FILE;
 use crate::report::{self, Style};
 
+/// Of what is analysed just now.
+const NAME_WIDTH: usize = 30;
+
 /// A bar over the modules of the target; nothing at all unless standard error is a terminal.
 pub struct AnalysisBar(ProgressBar);
 
@@ -35,8 +38,10 @@ impl AnalysisBar {
     pub fn show(&self, done: usize, all: usize, name: &str) {
         self.0.set_length(all as u64);
         self.0.set_position(done as u64);
-        let name = report::printable(name);
-        self.0.set_message(format!("analysing: {name}"));
+        let text = format!("analysing: {}", report::printable(name));
+        // A line that wraps is not wiped away as a whole.
+        let text = report::cut(&text, NAME_WIDTH).into_owned();
+        self.0.set_message(text);
     }
 }
 
@@ -170,9 +175,10 @@ impl Watch {
         // Of the time of all threads together: one that waits has overhead 0.
         let overhead = rate * self.ns_per_call / 1e9 * 100.0;
         self.line.set_message(format!(
-            "{:.1} s  {processes} processes  {} threads  {}calls/s  about {overhead:.0} % of one CPU spent in probes  {}contexts  {:.1} MB",
+            "{:.1} s  {}, {}  {}calls/s  about {overhead:.0} % of a CPU in probes  {}contexts  {:.1} MB",
             self.started.elapsed().as_secs_f64(),
-            totals.threads,
+            report::counted(processes as u64, "process", "processes"),
+            report::counted(totals.threads, "thread", "threads"),
             with_prefix(rate),
             with_prefix(totals.contexts as f64),
             totals.memory as f64 / 1e6,
@@ -256,12 +262,15 @@ fn listed(commands: &[(String, &str)], path: &str) -> String {
     let width = width.unwrap_or(0).min(MAX_COMMAND_WIDTH);
     let lines = commands.iter();
     let lines: String = lines
-        .map(|(command, what)| format!("  {command:<width$}  {what}\n"))
+        .map(|(command, what)| match command.len() > MAX_COMMAND_WIDTH {
+            true => format!("  {command}\n"),
+            false => format!("  {command:<width$}  {what}\n"),
+        })
         .collect();
     format!("\nSaved as {path}. Next:\n{lines}")
 }
 
-/// What stands behind a longer command does not line up.
+/// A longer command says what it is for by itself: no line is wider than a terminal for both.
 const MAX_COMMAND_WIDTH: usize = 46;
 
 /// Writes the profile, which is complete, and, unless told not to, the summary to standard error.

@@ -113,9 +113,10 @@ pub enum Error {
     MoreCapabilities { pid: Pid, theirs: u64, ours: u64 },
     /// Forbidden for a reason that could not be told.
     #[error(
-        "not permitted to trace process {pid} ({source}): a security module, a container's rules or a missing CAP_SYS_PTRACE forbids it; try as root outside the container"
+        "not permitted to trace process {pid} ({reason}): a security module, a container's rules or a missing CAP_SYS_PTRACE forbids it; try as root outside the container"
     )]
-    NotPermitted { pid: Pid, source: io::Error },
+    // Not as its source: the text has it already.
+    NotPermitted { pid: Pid, reason: io::Error },
 
     /// The filters leave nothing.
     #[error(

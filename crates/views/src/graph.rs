@@ -52,17 +52,18 @@ impl CallGraph {
         let bounds = Bounds::from_profile(profile);
         let nodes = ordered(&graph.nodes, |node| (node.total_ns, node.calls), limit);
         let edges = ordered(&graph.edges, |edge| (edge.total_ns, edge.calls), limit);
+        let names = Names::new(profile, graph);
         let nodes = nodes.into_iter().map(|node| NodeOf {
             function: node.function,
-            name: name(profile, node),
+            name: names.of(node),
             calls: node.calls,
             calls_at_least: bounds.function(node.function),
             self_ns: node.self_ns,
             total_ns: node.total_ns,
         });
         let edges = edges.into_iter().map(|edge| EdgeOf {
-            caller: source(profile, graph, edge),
-            callee: name(profile, &graph.nodes[edge.to as usize]),
+            caller: source(&names, graph, edge),
+            callee: names.of(&graph.nodes[edge.to as usize]),
             link_name: match edge.link {
                 Link::Call => "call",
                 Link::Made => "made",
@@ -86,21 +87,37 @@ impl CallGraph {
     }
 }
 
-/// The function, and where its part on one nesting level of threads is kept apart, that level.
-fn name(profile: &Profile, node: &GraphNode) -> String {
-    let name = printable(crate::name(profile, node.function));
-    match node.level {
-        None => name.into_owned(),
-        Some(level) => format!("{name}@{level}"),
+struct Names<'a> {
+    profile: &'a Profile,
+    /// There are threads that others made: levels say something.
+    levels: bool,
+}
+
+impl Names<'_> {
+    fn new<'a>(profile: &'a Profile, graph: &Graph) -> Names<'a> {
+        let mut levels = graph.nodes.iter().filter_map(|node| node.level);
+        Names {
+            profile,
+            levels: levels.any(|level| level > 0),
+        }
+    }
+
+    /// The function, and where its part on one nesting level of threads is kept apart, that level.
+    fn of(&self, node: &GraphNode) -> String {
+        let name = printable(crate::name(self.profile, node.function));
+        match node.level.filter(|_| self.levels) {
+            None => name.into_owned(),
+            Some(level) => format!("{name}@{level}"),
+        }
     }
 }
 
-fn source(profile: &Profile, graph: &Graph, edge: &GraphEdge) -> String {
+fn source(names: &Names, graph: &Graph, edge: &GraphEdge) -> String {
     match edge.from {
         Source::Start => "START".to_string(),
         Source::Unknown => "(folded: not known)".to_string(),
         Source::Others => "(other callers)".to_string(),
-        Source::Node(node) => name(profile, &graph.nodes[node as usize]),
+        Source::Node(node) => names.of(&graph.nodes[node as usize]),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the user named: a function, several of one name, or a source file.
 
 use anyhow::bail;
+use regex::Regex;
 use thalweg_model::{FuncId, Profile};
 
 /// What is to be shown.
@@ -12,7 +13,11 @@ pub enum Chosen {
     File(String),
 }
 
-/// A function by its whole name, else by a part of it that only one has; else a file.
+/// How many functions a pattern may mean: each is shown as a whole.
+const MAX_FUNCTIONS: usize = 20;
+
+/// A function by its whole name, else by a part of it that only one has; else a file; else
+/// functions by a regular expression.
 pub fn choose(profile: &Profile, name: &str) -> anyhow::Result<Chosen> {
     let counted = counted(profile);
     let with = |is: &dyn Fn(&str) -> bool| -> Vec<FuncId> {
@@ -36,9 +41,19 @@ pub fn choose(profile: &Profile, name: &str) -> anyhow::Result<Chosen> {
     }
     let similar = with(&|own| own.contains(name));
     match similar.len() {
-        0 => bail!(
-            "no function whose blocks were counted is called '{name}': `thalweg annotate` lists them"
-        ),
+        0 => {
+            let found = Regex::new(name).map(|regex| with(&|own| regex.is_match(own)));
+            match found {
+                Ok(found) if found.len() > MAX_FUNCTIONS => bail!(
+                    "'{name}' matches {} functions, more than {MAX_FUNCTIONS}: choose fewer",
+                    found.len()
+                ),
+                Ok(found) if !found.is_empty() => Ok(Chosen::Functions(found)),
+                _ => bail!(
+                    "no function whose blocks were counted is called '{name}' or matches it: `thalweg annotate` lists them"
+                ),
+            }
+        }
         1 => Ok(Chosen::Functions(similar)),
         many => {
             const NAMED: usize = 8;
@@ -91,6 +106,39 @@ mod tests {
         assert!(is_file("/build/src/parse.c", "src/parse.c"));
         assert!(!is_file("/build/src/re_parse.c", "parse.c"));
         assert!(is_file("parse.c", "parse.c"));
+    }
+
+    #[test]
+    fn a_regular_expression_means_all_functions_that_match() {
+        let names = (0..30).map(|n| match n {
+            0 => "parse_value".to_string(),
+            1 => "parse_text".to_string(),
+            2 => "emit".to_string(),
+            n => format!("other_{n}"),
+        });
+        let functions = names.map(|name| thalweg_model::Function {
+            name,
+            ..Default::default()
+        });
+        let block = |function| thalweg_model::Block {
+            function: FuncId(function),
+            ..Default::default()
+        };
+        let profile = Profile {
+            functions: functions.collect(),
+            blocks: vec![thalweg_model::ModuleBlocks {
+                blocks: (0..30).map(block).collect(),
+                ..Default::default()
+            }],
+            ..Profile::default()
+        };
+        let chosen = |name: &str| choose(&profile, name).map_err(|error| error.to_string());
+        let parse = Chosen::Functions(vec![FuncId(0), FuncId(1)]);
+        assert_eq!(chosen("^parse_"), Ok(parse));
+        assert_eq!(chosen("emit"), Ok(Chosen::Functions(vec![FuncId(2)])));
+        let many = chosen("^other_").unwrap_err();
+        assert!(many.contains("27 functions, more than 20"), "{many}");
+        assert!(chosen("^nothing").unwrap_err().contains("or matches it"));
     }
 
     #[test]

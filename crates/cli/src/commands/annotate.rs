@@ -15,7 +15,7 @@ use crate::report::OutputArgs;
 /// Needs a profile that was recorded with --blocks. Without a name: the functions in which most instructions ran.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A function, or a source file by the end of its path
+    /// A function, a regular expression for several, or a source file by the end of its path
     #[arg(value_name = "FUNCTION|FILE")]
     pub name: Option<String>,
 

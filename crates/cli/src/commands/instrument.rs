@@ -52,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             bytes(done.before),
             bytes(done.after),
         );
+        tell!("run it, then: thalweg collect");
     }
     Ok(ExitCode::SUCCESS)
 }

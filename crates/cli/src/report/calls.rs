@@ -1,6 +1,6 @@
 //! `thalweg calls`: calls that were recorded one by one, as trees or as a list.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use thalweg_formats::calls::Calls;
@@ -24,13 +24,16 @@ pub fn print_call_tree(
     let calls = Calls::new(profile);
     let shown = with_callers(calls.all(), chosen);
     let mut levels = vec![0u32; calls.all().len()];
-    let mut last = None;
     for (index, call) in calls.all().iter().enumerate() {
         levels[index] = call.parent.map_or(0, |parent| levels[parent as usize] + 1);
+    }
+    let mut last = None;
+    for index in together(calls.all()) {
+        let call = &calls.all()[index];
         if !shown[index] {
             continue;
         }
-        let group = (call.pid, call.tid, call.request);
+        let group = group_of(call);
         if last != Some(group) {
             if last.is_some() {
                 writeln!(out)?;
@@ -52,6 +55,26 @@ pub fn print_call_tree(
     }
     seen.any |= !calls.all().is_empty();
     footer(profile, &seen, out)
+}
+
+/// A request is one, whatever threads it was served by; other calls are their threads'.
+fn group_of(call: &Call) -> (u32, u32, u64) {
+    match call.request {
+        0 => (call.pid, call.tid, 0),
+        request => (call.pid, 0, request),
+    }
+}
+
+/// Calls in their order, but for those of a request or thread, which stand together: rings of threads
+/// are read by turns, so that calls of others may lie in between.
+fn together(calls: &[Call]) -> Vec<usize> {
+    let mut first: HashMap<(u32, u32, u64), usize> = HashMap::new();
+    let numbered = calls.iter().enumerate();
+    let key = |(index, call)| *first.entry(group_of(call)).or_insert(index);
+    let firsts: Vec<usize> = numbered.map(key).collect();
+    let mut order: Vec<usize> = (0..calls.len()).collect();
+    order.sort_by_key(|&index| firsts[index]);
+    order
 }
 
 /// The chosen calls alone, some after the other.
@@ -248,4 +271,58 @@ fn footer(profile: &Profile, seen: &Seen, out: &mut impl Write) -> io::Result<()
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_model::{Function, Process, Recorded, Rule};
+
+    #[test]
+    fn what_is_read_of_a_request_at_two_times_is_one_tree() {
+        let call = |id, parent, tid, request| Call {
+            id,
+            parent,
+            tid,
+            request,
+            pid: 7,
+            rule: Some(0),
+            ..Call::default()
+        };
+        let calls = vec![
+            call(1, None, 7, 1),
+            call(2, Some(0), 7, 1),
+            call(3, None, 8, 2),
+            call(4, Some(0), 9, 1),
+            call(5, None, 7, 0),
+        ];
+        let profile = Profile {
+            functions: vec![Function {
+                name: "serve".into(),
+                ..Function::default()
+            }],
+            processes: vec![Process {
+                pid: 7,
+                ..Process::default()
+            }],
+            recorded: Recorded {
+                rules: vec![Rule {
+                    text: "serve".into(),
+                    kept: 5,
+                }],
+                calls,
+                ..Recorded::default()
+            },
+            ..Profile::default()
+        };
+        let mut out = Vec::new();
+        print_call_tree(&profile, &[true; 5], &mut out, Style::plain()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches("request 1,").count(), 1, "{text}");
+        assert_eq!(text.matches("request 2,").count(), 1, "{text}");
+        let at = |what: &str| text.find(what).expect(what);
+        assert!(at("request 1,") < at("request 2,"));
+        let first = &text[at("request 1,")..at("request 2,")];
+        assert_eq!(first.matches("serve").count(), 3, "{text}");
+    }
 }

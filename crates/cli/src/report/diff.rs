@@ -7,7 +7,7 @@ use thalweg_views::diff::{Changes, DeltaOf};
 
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{Weights, at_least, count, counted, printable, signed_count};
+use super::text::{Weights, at_least, count, counted, printable, signed_count, wrapped};
 
 const MAX_PATH_LENGTH: usize = 40;
 
@@ -56,7 +56,9 @@ pub fn print_diff(
     if view.runs_before + view.runs_after == 2 && view.timed {
         let text = "one run a side: +- is what the figures may be off by and what calls differ by within a run; \
                     what runs differ by anyway is not known (--before A1 A2 --after B1 B2)";
-        writeln!(out, "{}", style.paint(Paint::Aside, text))?;
+        for line in wrapped(text, style.width, 0) {
+            writeln!(out, "{}", style.paint(Paint::Aside, &line))?;
+        }
     }
     writeln!(out)?;
 
@@ -92,7 +94,9 @@ pub fn print_diff(
     }
     if !left_out.is_empty() {
         let text = format!("not shown: {}", left_out.join(", "));
-        writeln!(out, "{}", style.paint(Paint::Aside, &text))?;
+        for line in wrapped(&text, style.width, 0) {
+            writeln!(out, "{}", style.paint(Paint::Aside, &line))?;
+        }
     }
     Ok(())
 }
@@ -123,7 +127,9 @@ fn print_table(
     }
     table = table
         .column("Before", Align::Right)
+        .dispensable(2)
         .column("After", Align::Right)
+        .dispensable(2)
         .column("Module", Align::Left)
         .at_most(24)
         .dispensable(3)
@@ -193,5 +199,33 @@ fn relative(delta: &Delta) -> String {
     if delta.after == 0.0 {
         return "gone".to_string();
     }
-    format!("{:+.1}%", delta.change() * 100.0 / delta.before)
+    let times = delta.after / delta.before;
+    match times >= MIN_TIMES {
+        true => format!("{} x", count(times.round() as u64)),
+        false => format!("{:+.1}%", delta.change() * 100.0 / delta.before),
+    }
+}
+
+/// From here on nobody reads a change in percent.
+const MIN_TIMES: f64 = 10.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_in_percent_until_that_says_nothing() {
+        let told = |before: f64, after: f64| {
+            relative(&Delta {
+                before,
+                after,
+                ..Delta::default()
+            })
+        };
+        assert_eq!(told(0.0, 5.0), "new");
+        assert_eq!(told(5.0, 0.0), "gone");
+        assert_eq!(told(4.0, 5.0), "+25.0%");
+        assert_eq!(told(4.0, 39.0), "+875.0%");
+        assert_eq!(told(1.0, 29_425.0), "29,425 x");
+    }
 }

@@ -11,7 +11,9 @@ use thalweg_views::{LeftOut, Selection, kernel};
 use super::counting;
 use super::style::{Paint, Style};
 use super::table::{Align, Cell, Table};
-use super::text::{TIME_WIDTH, Weights, at_least, bytes, count, counted, printable, share, time};
+use super::text::{
+    TIME_WIDTH, Weights, at_least, bytes, count, counted, printable, share, time, wrapped,
+};
 
 /// Columns of the table.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -437,5 +439,8 @@ pub fn print_left_out(
             counted(left_out.calls, "call", "calls")
         ),
     );
-    writeln!(out, "{}", style.paint(Paint::Aside, &text))
+    for line in wrapped(&text, style.width, 0) {
+        writeln!(out, "{}", style.paint(Paint::Aside, &line))?;
+    }
+    Ok(())
 }

@@ -47,7 +47,7 @@ pub fn summary(profile: &Profile) -> Option<String> {
     }
     let number = |state: ProbeState| {
         let all = profile.switched.iter();
-        count(all.filter(|one| one.state == state).count() as u64)
+        all.filter(|one| one.state == state).count() as u64
     };
     let nodes = profile
         .processes
@@ -68,9 +68,9 @@ pub fn summary(profile: &Profile) -> Option<String> {
         ),
     };
     Some(format!(
-        "{} functions timed 1 in 64 at the end, {} counted, {} off{estimated}",
-        number(ProbeState::Sampled),
-        number(ProbeState::Counted),
-        number(ProbeState::Off),
+        "{} timed 1 in 64 at the end, {} counted, {} off{estimated}",
+        counted(number(ProbeState::Sampled), "function", "functions"),
+        count(number(ProbeState::Counted)),
+        count(number(ProbeState::Off)),
     ))
 }

@@ -77,6 +77,9 @@ pub struct Table {
 const GOOD_LAST_WIDTH: usize = 40;
 /// Below this a name says nothing; better that the terminal wraps.
 const MIN_LAST_WIDTH: usize = 16;
+/// The same of what stands behind a name.
+const MIN_ASIDE_WIDTH: usize = 9;
+const MIN_TAIL_WIDTH: usize = 8;
 
 impl Table {
     pub fn new(style: Style) -> Table {
@@ -181,8 +184,7 @@ impl Table {
             if column.dispensable == u8::MAX {
                 continue;
             }
-            let fits = cell.width() <= width;
-            let aside = if fits { cell.aside.as_str() } else { "" };
+            let aside = fitted_aside(cell, width);
             let fitted = fit(cell, width);
             let fill = width.saturating_sub(fitted.width() + aside.width());
             if column.align == Align::Right {
@@ -193,7 +195,7 @@ impl Table {
                 blanks = 0;
                 line.push_str(&style.paint(cell.paint, &fitted));
                 if !aside.is_empty() {
-                    line.push_str(&style.paint(Paint::Aside, aside));
+                    line.push_str(&style.paint(Paint::Aside, &aside));
                 }
             }
             if column.align == Align::Left {
@@ -205,6 +207,16 @@ impl Table {
     }
 }
 
+/// What stands behind the rest, if there is room for enough of it.
+fn fitted_aside(cell: &Cell, width: usize) -> String {
+    let room = width.saturating_sub(cell.text.width() + cell.tail.width());
+    match cell.aside.width() {
+        wanted if wanted <= room => cell.aside.clone(),
+        _ if room < MIN_ASIDE_WIDTH => String::new(),
+        _ => format!("  {}", cut(cell.aside.trim_start(), room - 2)),
+    }
+}
+
 fn fit(cell: &Cell, width: usize) -> String {
     let whole = || format!("{}{}", cell.text, cell.tail);
     if cell.text.width() + cell.tail.width() <= width {
@@ -212,6 +224,9 @@ fn fit(cell: &Cell, width: usize) -> String {
     } else if cell.tail.width() + MIN_LAST_WIDTH <= width {
         let text = cut(&cell.text, width - cell.tail.width());
         format!("{text}{}", cell.tail)
+    } else if cell.text.width() + MIN_TAIL_WIDTH <= width {
+        let tail = cut(&cell.tail, width - cell.text.width());
+        format!("{}{tail}", cell.text)
     } else {
         cut(&whole(), width).into_owned()
     }
@@ -250,6 +265,31 @@ mod tests {
              \x20   7  a note of some length  a_function_with_a_rather_long_name_in_it [mark]\n\
              1,000                         f\n"
         );
+    }
+
+    #[test]
+    fn what_stands_behind_a_name_is_cut_before_the_name_and_before_it_goes() {
+        let print = |width| {
+            let style = Style {
+                width: Some(width),
+                colour: false,
+            };
+            let mut table = Table::new(style).column("Name", Align::Left);
+            table.row(vec![Cell::new("sub_fc9b0").aside("libsqlite3.so.0.8.6")]);
+            let mut out = Vec::new();
+            table.print(&mut out).unwrap();
+            String::from_utf8(out)
+                .unwrap()
+                .lines()
+                .nth(1)
+                .unwrap()
+                .to_string()
+        };
+        assert_eq!(print(30), "sub_fc9b0  libsqlite3.so.0.8.6");
+        assert_eq!(print(26), "sub_fc9b0  libsqlit\u{2026}.0.8.6");
+        assert_eq!(print(17), "sub_fc9b0");
+        let made = Cell::new("GC Thread#0").tail(" (made in os::create_thread)");
+        assert_eq!(fit(&made, 28), "GC Thread#0 (made in\u{2026}thread)");
     }
 
     #[test]

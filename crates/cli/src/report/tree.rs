@@ -8,10 +8,13 @@ use thalweg_analysis::Bounds;
 use thalweg_model::{Metric, Process, Profile, Thread};
 use thalweg_views::tree::{Context, Tree};
 use thalweg_views::{LeftOut, Selection};
+use unicode_width::UnicodeWidthStr;
 
 use super::sites::at_site;
 use super::style::{Paint, Style};
-use super::text::{TIME_WIDTH, Weights, at_least, bytes, count, counted, cut, printable, share};
+use super::text::{
+    TIME_WIDTH, Weights, at_least, bytes, count, counted, cut, printable, share, wrapped,
+};
 use super::threads::others;
 
 /// Without this a tree of a real program has more rows than anyone reads.
@@ -22,6 +25,8 @@ const SIZE_WIDTH: usize = 10;
 
 /// Below this a name says nothing; better that the terminal wraps.
 const MIN_NAME_WIDTH: usize = 10;
+/// In the place of marks that do not fit.
+const SOME_MARKS: &str = " [\u{2026}]";
 
 pub fn print_tree(
     profile: &Profile,
@@ -52,7 +57,9 @@ pub fn print_tree_of(
             writeln!(out)?;
         }
         let title = title(thread.process, thread.thread);
-        writeln!(out, "{}", style.paint(Paint::Title, &title))?;
+        for line in wrapped(&title, style.width, 0) {
+            writeln!(out, "{}", style.paint(Paint::Title, &line))?;
+        }
         writeln!(out, "{}", style.paint(Paint::Title, &widths.head()))?;
         for row in thread.contexts() {
             print_row(&row, tree.whole, weights, &widths, out, style)?;
@@ -193,10 +200,7 @@ fn print_row(
     let marks = format!("{}{}", at_site(&row.site), marks(row));
     let name = match widths.name {
         None => format!("{name}{marks}"),
-        Some(width) if width < indent + marks.len() + MIN_NAME_WIDTH => {
-            cut(&format!("{name}{marks}"), width - indent).into_owned()
-        }
-        Some(width) => format!("{}{marks}", cut(&name, width - indent - marks.len())),
+        Some(width) => fitted(&name, &marks, width - indent),
     };
     let paint = if row.for_context {
         Paint::Aside
@@ -204,6 +208,17 @@ fn print_row(
         Paint::Plain
     };
     writeln!(out, "{:indent$}{}", "", style.paint(paint, &name))
+}
+
+/// The name goes before its marks: where both have no room, it is only told that there are any.
+fn fitted(name: &str, marks: &str, room: usize) -> String {
+    let marks = match name.width() + marks.width() <= room || marks.is_empty() {
+        true => marks,
+        false if marks.width() + MIN_NAME_WIDTH <= room && name.width() > room => marks,
+        false => SOME_MARKS,
+    };
+    let room = room.saturating_sub(marks.width()).max(MIN_NAME_WIDTH);
+    format!("{}{marks}", cut(name, room))
 }
 
 fn marks(row: &Context) -> String {
@@ -270,5 +285,27 @@ fn print_left_out(
         ),
         why.join(" or "),
     );
-    writeln!(out, "\n{}", style.paint(Paint::Aside, &text))
+    writeln!(out)?;
+    for line in wrapped(&text, style.width, 0) {
+        writeln!(out, "{}", style.paint(Paint::Aside, &line))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_not_cut_for_its_marks() {
+        let marks = " [by samples]";
+        assert_eq!(fitted("Py_RunMain", marks, 23), "Py_RunMain [by samples]");
+        assert_eq!(fitted("Py_RunMain", marks, 22), "Py_RunMain [\u{2026}]");
+        assert_eq!(
+            fitted("_PyRun_SimpleFileObject", "", 16),
+            "_PyRun_Si\u{2026}Object"
+        );
+        let both = fitted("_PyRun_SimpleFileObject", marks, 20);
+        assert_eq!((both.width(), both.ends_with(" [\u{2026}]")), (20, true));
+    }
 }

@@ -151,7 +151,10 @@ pub fn diagnose_refusal(pid: Pid, source: io::Error) -> Error {
         return tracer;
     }
     let Ok(ours) = status_of(Pid(std::process::id() as i32)) else {
-        return Error::NotPermitted { pid, source };
+        return Error::NotPermitted {
+            pid,
+            reason: source,
+        };
     };
     if ours.cap_effective & CAP_SYS_PTRACE == 0 {
         let own = ours.uids[3];
@@ -188,7 +191,10 @@ pub fn diagnose_refusal(pid: Pid, source: io::Error) -> Error {
             meaning,
         };
     }
-    Error::NotPermitted { pid, source }
+    Error::NotPermitted {
+        pid,
+        reason: source,
+    }
 }
 
 /// The files of an undumpable process belong to root, whatever its user.
