@@ -404,3 +404,58 @@ fn bytes(words: &[u64], count: u16) -> Vec<u8> {
     let all = words.iter().flat_map(|word| word.to_le_bytes());
     all.take(count.into()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_abi::record::{EXIT_WORDS, THREAD_WORDS};
+
+    const SIZE: u64 = 1 << 12;
+
+    fn put(words: &mut Vec<u64>, head: Head, rest: &[u64]) {
+        words.push(head.at(words.len() as u64, SIZE).0);
+        words.extend(rest);
+    }
+
+    /// The end of a call of function 3, of which a rule has read one byte.
+    fn exit(words: &mut Vec<u64>, depth: u64, entry: u64, rule: u64, read: u8) {
+        let head = Head::new(EXIT_WORDS + 1, KIND_EXIT, 0, depth);
+        let record = [
+            3 << 32,
+            entry,
+            entry + 9,
+            1,
+            1,
+            0,
+            rule << 32 | 1,
+            read.into(),
+        ];
+        put(words, head, &record);
+    }
+
+    #[test]
+    fn a_call_that_several_rules_keep_is_one_with_what_all_of_them_read() {
+        let mut words = Vec::new();
+        let head = Head::new(THREAD_WORDS, KIND_THREAD, 0, 0);
+        put(&mut words, head, &[7 << 32 | 7, 0]);
+        exit(&mut words, 2, 100, 1, b'a');
+        // A signal handler's call in between, then the other rule's record of the first one.
+        exit(&mut words, 4, 105, 2, b'h');
+        exit(&mut words, 2, 100, 2, b'b');
+        exit(&mut words, 2, 200, 2, b'c');
+        let mut calls = CallList::default();
+        let (position, stop) = Walk::default().go(&words, 0, SIZE, &mut calls);
+        assert_eq!((position, stop), (words.len() as u64, None));
+        let part = &calls.parts()[0];
+        let read = part.calls().iter().map(|call| {
+            let (values, _) = part.read(call);
+            (call.entry, call.rule, String::from_utf8_lossy(values))
+        });
+        let read: Vec<_> = read.collect();
+        let told = |entry, rule, values: &'static str| (entry, rule, values.into());
+        assert_eq!(
+            read,
+            [told(100, 1, "ab"), told(105, 2, "h"), told(200, 2, "c")]
+        );
+    }
+}
