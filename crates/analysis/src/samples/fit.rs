@@ -85,6 +85,9 @@ struct State {
     uncounted: Option<u32>,
 }
 
+/// Contexts by their function.
+type ByFunction = HashMap<FuncId, Vec<u32>>;
+
 struct Fitter<'a> {
     nodes: &'a [Node],
     samples: &'a [SampleNode],
@@ -94,12 +97,12 @@ struct Fitter<'a> {
     starts: Vec<u32>,
     below: Vec<u32>,
     /// Those below contexts that have many, by function as a stack has it.
-    wide: RefCell<HashMap<Option<u32>, HashMap<FuncId, Vec<u32>>>>,
+    wide: RefCell<HashMap<Option<u32>, ByFunction>>,
     /// Those with one to some contexts in between, by function as a stack has it.
-    further: RefCell<HashMap<Option<u32>, HashMap<FuncId, Vec<u32>>>>,
+    further: RefCell<HashMap<Option<u32>, ByFunction>>,
     folded: HashMap<FuncId, u32>,
     /// Of a function, most calls first; where a stack fits nowhere.
-    of_function: OnceCell<HashMap<FuncId, Vec<u32>>>,
+    of_function: OnceCell<ByFunction>,
     places: Vec<Place>,
     known: HashMap<(Option<u32>, FuncId), u32>,
     states: usize,
@@ -325,7 +328,7 @@ impl<'a> Fitter<'a> {
         if all.len() > MANY_CALLEES {
             let mut wide = self.wide.borrow_mut();
             let by_function = wide.entry(of).or_insert_with(|| {
-                let mut by_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+                let mut by_function: ByFunction = HashMap::new();
                 for &context in all {
                     let of_its = by_function.entry(self.on_stack(context)).or_default();
                     of_its.push(context);
@@ -357,7 +360,7 @@ impl<'a> Fitter<'a> {
     fn further(&self, of: Option<u32>, function: FuncId) -> Vec<u32> {
         let mut further = self.further.borrow_mut();
         let by_function = further.entry(of).or_insert_with(|| {
-            let mut by_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+            let mut by_function: ByFunction = HashMap::new();
             let mut level = self.right_below(of).to_vec();
             for _ in 0..MAX_GONE {
                 let above = level.iter();
@@ -377,7 +380,7 @@ impl<'a> Fitter<'a> {
 
     fn of_function(&self, function: FuncId) -> Option<&Vec<u32>> {
         let all = self.of_function.get_or_init(|| {
-            let mut of_function: HashMap<FuncId, Vec<u32>> = HashMap::new();
+            let mut of_function: ByFunction = HashMap::new();
             for (index, function) in self.seen() {
                 of_function.entry(function).or_default().push(index);
             }

@@ -505,7 +505,7 @@ mod tests {
                 at_entry: false,
                 json,
             };
-            let values = profile.recorded.values.add([value].into_iter());
+            let values = profile.recorded.values.add([value]);
             profile.recorded.calls.push(Call {
                 id: number,
                 function: FuncId(2),
