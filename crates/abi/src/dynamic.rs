@@ -45,6 +45,10 @@ pub struct DynamicHead {
     pub python_evaluator: u32,
     /// Not 0: the evaluator was switched off, so that its word stays 0 in every interpreter.
     pub python_off: u32,
+    /// How often CPython itself has set that word to 0 amid functions that run: until the next call from C, calls between
+    /// Python functions are inside of their callers.
+    pub python_hidden: u32,
+    pub unused: u32,
     /// Bytes of text; may exceed `DYNAMIC_TEXT_LEN`.
     pub text: u64,
     pub python: Python,

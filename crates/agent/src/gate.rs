@@ -54,7 +54,7 @@ fn watch(kind: u32, args: &[u64; 6]) -> bool {
         shm::GATE_KIND_SYSCALL => limits::before(a, &[b, c, d, e, f]),
         shm::GATE_KIND_GS_BASE => limits::before_gs_base(),
         shm::GATE_KIND_JAVA_FREE => java::forget(),
-        shm::GATE_KIND_EVALUATOR => python::give_back(),
+        shm::GATE_KIND_EVALUATOR => python::give_back(a),
         _ => return false,
     }
     true

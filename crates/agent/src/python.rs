@@ -1,7 +1,7 @@
 //! CPython: whose evaluator this is, and that each Python call is one of its own (docs/design/managed.md).
 
 use crate::dynamic::{self, Identity, Text};
-use crate::memory::{atomic64, header, is_readable};
+use crate::memory::{atomic32, atomic64, header, is_readable};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 pub mod stack;
@@ -92,7 +92,8 @@ const INTERPRETERS: u32 = 1000;
 
 /// CPython is about to ask whether somebody else evaluates: our word goes back to what it was. If nobody does then, the next call
 /// of the evaluator takes it again. The running thread has the interpreter's lock, and no Python code runs in between.
-pub fn give_back() {
+/// `begins`: whether the support of perf begins. Where it ends it leaves a 0 behind.
+pub fn give_back(begins: u64) {
     // SAFETY: the head is mapped.
     let python = unsafe { (&raw const (*dynamic::head()).python).read_volatile() };
     if python.evaluator == 0 || !is_readable(python.head) {
@@ -107,8 +108,12 @@ pub fn give_back() {
             if interpreter & 7 != 0 || !is_readable(calls) || !is_readable(next) {
                 return;
             }
-            let _ =
-                atomic64(calls as *mut u64).compare_exchange(python.evaluator, 0, SeqCst, Relaxed);
+            let word = atomic64(calls as *mut u64);
+            // An `int`. Nobody evaluates before a program's first function.
+            if begins as u32 == 0 && word.load(Relaxed) != 0 && is_wanted() {
+                atomic32(&raw mut (*dynamic::head()).python_hidden).fetch_add(1, Relaxed);
+            }
+            let _ = word.compare_exchange(python.evaluator, 0, SeqCst, Relaxed);
             interpreter = read(next);
         }
     }

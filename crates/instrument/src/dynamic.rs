@@ -19,6 +19,7 @@ pub(crate) struct Dynamic {
     functions: HashMap<u32, Described>,
     /// How often Python calls went too deep to be told apart.
     python_deep: u32,
+    python_hidden: u32,
     python: Python,
 }
 
@@ -206,16 +207,24 @@ impl Dynamic {
         Ok(Dynamic {
             functions,
             python_deep: head.python_deep,
+            python_hidden: head.python_hidden,
             python: head.python,
         })
     }
 
     /// Whether some of its calls may not have been told apart.
     fn is_bound(&self, one: &Described) -> bool {
-        one.kind == KIND_PYTHON && (self.python_deep > 0 || is_inlined(&self.python, &one.name))
+        let all = self.python_deep > 0 || self.python_hidden > 0;
+        one.kind == KIND_PYTHON && (all || is_inlined(&self.python, &one.name))
     }
 
     pub(crate) fn note(&self) -> Option<String> {
+        if self.python_deep == 0 && self.python_hidden > 0 {
+            return Some(
+                "CPython's support of perf ended: what Python functions then called before the next call from C is in them, so that calls are lower bounds"
+                    .to_owned(),
+            );
+        }
         (self.python_deep > 0).then(|| {
             format!(
                 "Python calls went so deep {} times that they would have used up the stack: what was called beyond that is in the deepest function that was counted, so that calls are lower bounds",

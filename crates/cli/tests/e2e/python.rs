@@ -566,8 +566,16 @@ fn the_support_of_perf_begins_and_ends_as_by_itself() {
         let arguments = [options, &["-c", script]].concat();
         let run = record_path(&["--quiet"], &python, &arguments);
         assert_eq!(String::from_utf8_lossy(&run.stdout), expected);
-        let calls = calls(&run.profile);
-        assert_eq!(calls.get("work"), Some(&300), "{options:?}: {calls:?}");
+        // When it ends, CPython's own word for who evaluates is 0: what is called next stays inside of its caller.
+        let nodes = run.profile.threads.iter().flat_map(|thread| &thread.nodes);
+        let of_work = |node: &&Node| run.profile.functions[node.function].name == "work";
+        let work: Vec<_> = nodes.filter(of_work).collect();
+        let calls: u64 = work.iter().map(|node| node.calls).sum();
+        assert!((200..=300).contains(&calls), "{options:?}: {calls}");
+        assert!(
+            calls == 300 || work.iter().all(|node| node.at_least),
+            "{options:?}"
+        );
     }
 }
 

@@ -400,7 +400,9 @@ fn nanoseconds(text: &str) -> Option<u64> {
     if whole.is_empty() || !digits(whole) || !digits(fraction) {
         // With an exponent, or below zero.
         let value: f64 = text.parse().ok()?;
-        return (0.0..1e15).contains(&value).then(|| (value * 1e3).round() as u64);
+        return (0.0..1e15)
+            .contains(&value)
+            .then(|| (value * 1e3).round() as u64);
     }
     let mut below = 0;
     for place in 0..3 {

@@ -214,7 +214,10 @@ fn a_name_means_itself_before_it_means_a_pattern() {
     let error = functions_matching(&profile, "--callers", "(").unwrap_err();
     assert!(error.to_string().contains("given to --callers"), "{error}");
     let error = wanted(&profile, "fib -> main").unwrap_err();
-    assert_eq!(error.to_string(), "'fib' never called 'main'");
+    assert_eq!(
+        error.to_string(),
+        "'fib' never called 'main', nor made a thread that began in it"
+    );
 }
 
 #[test]
