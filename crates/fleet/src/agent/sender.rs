@@ -103,7 +103,8 @@ async fn send_all(settings: &Settings, spool: &Arc<Spool>) -> anyhow::Result<usi
     Ok(sent)
 }
 
-/// In a task of its own: a profile at which something panics is one that cannot be read.
+/// In a thread of its own, because it computes; a profile at which something panics is one that
+/// cannot be read.
 async fn send(target: &Arc<Target>, entry: &Entry, bytes: Vec<u8>) -> anyhow::Result<()> {
     let labels = LabelArgs {
         service: entry.labels.service.clone(),
@@ -111,7 +112,9 @@ async fn send(target: &Arc<Target>, entry: &Entry, bytes: Vec<u8>) -> anyhow::Re
         release: entry.labels.release.clone(),
     };
     let target = Arc::clone(target);
-    let pushing = tokio::spawn(async move { target.push(&bytes, &labels).await });
+    let engine = tokio::runtime::Handle::current();
+    let pushing =
+        tokio::task::spawn_blocking(move || engine.block_on(target.push(&bytes, &labels)));
     match pushing.await {
         Ok(pushed) => pushed.map(drop),
         Err(error) => Err(anyhow!("something is wrong with it: {error}")),

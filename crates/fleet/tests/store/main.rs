@@ -1,5 +1,6 @@
 //! Stores through the real program, with profiles of real programs.
 
+mod agent;
 mod consumers_agree;
 mod crashes;
 mod questions;

@@ -252,6 +252,7 @@ fn thalweg_hands_over() {
     ]);
     assert_eq!(answer, "service,host\ndb,a\n");
     assert!(to(&["push", "--help"]).contains("thalweg push"));
+    assert!(to(&["agent", "--help"]).contains("thalweg agent"));
 }
 
 /// A function that takes four times as long since a release, on hosts that differ a little.

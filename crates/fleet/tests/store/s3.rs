@@ -10,11 +10,11 @@ use s3s::service::S3ServiceBuilder;
 
 use crate::support::{Place, fleet, profile, push, recorded, refuse, run, succeed, totals};
 
-const KEY: &str = "AKTEST";
-const SECRET: &str = "not-to-be-told";
+pub const KEY: &str = "AKTEST";
+pub const SECRET: &str = "not-to-be-told";
 
 /// Runs until the tests end.
-fn server(place: &Place) -> String {
+pub fn server(place: &Place) -> String {
     let folder = place.path("s3");
     std::fs::create_dir_all(folder.join("bucket")).expect("made");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -53,7 +53,7 @@ fn with<'a>(command: &'a mut Command, address: &str, secret: &str) -> &'a mut Co
         .env("AWS_SECRET_ACCESS_KEY", secret)
 }
 
-const STORE: &str = "s3://bucket/some/prefix";
+pub const STORE: &str = "s3://bucket/some/prefix";
 
 #[test]
 fn a_bucket_is_a_store() {
