@@ -216,6 +216,7 @@ impl Namer {
         // Several rules may have read the same.
         let mut known = HashSet::new();
         read.retain(|value| known.insert((value.name.clone(), value.when)));
+        read.sort_by_key(|value| value.when != When::Entry);
         let mut thrown = decode_all(&self.about.thrown, thrown);
         // A rule may have asked for it itself.
         thrown.retain(|value| read.iter().all(|own| own.name != value.name));

@@ -449,10 +449,11 @@ mod tests {
         let part = &calls.parts()[0];
         let read = part.calls().iter().map(|call| {
             let (values, _) = part.read(call);
-            (call.entry, call.rule, String::from_utf8_lossy(values))
+            let values = String::from_utf8_lossy(values).into_owned();
+            (call.entry, call.rule, values)
         });
         let read: Vec<_> = read.collect();
-        let told = |entry, rule, values: &'static str| (entry, rule, values.into());
+        let told = |entry: u64, rule: u32, values: &str| (entry, rule, values.to_string());
         assert_eq!(
             read,
             [told(100, 1, "ab"), told(105, 2, "h"), told(200, 2, "c")]

@@ -210,9 +210,10 @@ fn failing(rows: &[FunctionTotals], profile: &Profile, recorded: &Recorded) -> V
             when: "exception".to_string(),
             values: Values::default(),
             why: format!(
-                "{} of {} were left by an exception, a longjmp or a cancellation",
+                "{} of {} {} left by an exception, a longjmp or a cancellation",
                 count(row.unwound),
-                counted(row.calls, "call", "calls")
+                counted(row.calls, "call", "calls"),
+                if row.unwound == 1 { "was" } else { "were" }
             ),
         });
     }
