@@ -17,14 +17,18 @@ export function Durations({ parameters }: { parameters: Record<string, string | 
       <p class="muted">
         half within <b>{time(data.median_ns)}</b>, 90 % <b>{time(data.p90_ns)}</b>, 99 % <b>{time(data.p99_ns)}</b>, all <b>{time(data.longest_ns)}</b>
       </p>
+      {without(where) !== where && (
+        <button class="plain" data-all onClick={() => set({ where: without(where) })}>
+          all durations
+        </button>
+      )}
       <ul>
         {data.buckets.map((bucket) => {
           const within = between(bucket.from_ns, bucket.to_ns);
-          const chosen = where.includes(within);
           const text = `${time(bucket.from_ns)} to ${time(bucket.to_ns)}: ${count(bucket.calls)} calls`;
           return (
             <li>
-              <button data-calls={bucket.calls} disabled={isFile || roots || (!bucket.calls && !chosen)} aria-pressed={chosen} title={text} aria-label={text} onClick={() => set({ where: chosen ? without(where) : [without(where), within].filter(Boolean).join(" and ") })}>
+              <button data-calls={bucket.calls} disabled={isFile || roots || !bucket.calls} title={text} aria-label={text} onClick={() => set({ where: [without(where), within].filter(Boolean).join(" and ") })}>
                 <span class="from">{time(bucket.from_ns)}</span>
                 <span class="bar">
                   <i style={{ width: `${(100 * bucket.calls) / most}%` }} />
