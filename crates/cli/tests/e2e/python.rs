@@ -498,7 +498,7 @@ fn rules_choose_calls_of_python_functions_by_their_names() {
     succeed(&options);
     // From its first call on it is known.
     assert_eq!(live.ask("1"), "2");
-    succeed(&["rules", "-p", &id, "--add", "^handle$: duration > 0ns"]);
+    succeed(&["rules", "-p", &id, "--add", "^handle$: duration >= 0ns"]);
     for n in 0..17 {
         assert_eq!(live.ask(&n.to_string()), (n + 1).to_string());
     }
