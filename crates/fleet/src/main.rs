@@ -58,7 +58,7 @@ enum Command {
     Query(query::Args),
     Fleet(fleet::Args),
     Store(upkeep::Args),
-    Agent(agent::Args),
+    Agent(Box<agent::Args>),
 }
 
 fn main() -> ExitCode {
@@ -89,7 +89,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Query(args) => query::run(args).await,
         Command::Fleet(args) => fleet::run(args).await,
         Command::Store(args) => upkeep::run(args).await,
-        Command::Agent(args) => agent::run(args).await,
+        Command::Agent(args) => agent::run(*args).await,
     }
 }
 
