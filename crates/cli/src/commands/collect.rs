@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use thalweg_abi::REGION_SUFFIX;
 use thalweg_model::OutputFile;
 use thalweg_region::memory::Shared;
 use thalweg_snapshot::lines;
@@ -65,12 +66,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn only_region(directory: &Path) -> anyhow::Result<PathBuf> {
     let entries = std::fs::read_dir(directory).context("cannot list this directory")?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut regions: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
+    let mut regions: Vec<String> = names.filter(|name| name.ends_with(REGION_SUFFIX)).collect();
     regions.sort();
     match &regions[..] {
         [only] => Ok(directory.join(only)),
         [] => bail!(
-            "there is no *{SUFFIX} here: run a copy that 'thalweg instrument' has made, or name its file"
+            "there is no *{REGION_SUFFIX} here: run a copy that 'thalweg instrument' has made, or name its file"
         ),
         several => bail!(
             "there are {} files of instrumented programs here, name one: {}{}",
@@ -85,7 +86,6 @@ fn only_region(directory: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-const SUFFIX: &str = ".thalweg-region";
 const MAX_NAMED_REGIONS: usize = 8;
 
 #[cfg(test)]
